@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use leasehold::Client;
+use leasehold::store::Claim;
 use rustix::process::Signal;
 
 use self::names::{Name, Names};
@@ -173,7 +174,7 @@ pub(crate) struct Take {
 }
 
 impl Take {
-    /// The claim that these settings make.
+    /// The lock that these settings make of one name.
     pub(crate) fn of(&self, client: &Client, name: &str, ttl: Duration) -> Wanted {
         let why = self.why();
         match self.permits {
@@ -186,7 +187,16 @@ impl Take {
         }
     }
 
-    /// The claim that these settings make on one name, or on several together.
+    /// How these settings claim a name.
+    pub(crate) fn claim(&self) -> Claim {
+        match self.permits {
+            Some(of) => Claim::Permits { want: self.weight, of },
+            None if self.shared => Claim::Shared,
+            None => Claim::Exclusive,
+        }
+    }
+
+    /// The lock that these settings make of one name, or of several together.
     pub(crate) fn of_all(&self, client: &Client, names: &[String], ttl: Duration) -> Wanted {
         match names {
             [name] => self.of(client, name, ttl),
@@ -259,6 +269,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     #[arg(conflicts_with_all = ["wait", "shared", "permits"])]
     pub(crate) once_per: Option<Typed>,
+    /// Hold the lock for at most this time, even if CMD hangs: tell CMD to stop --grace before its
+    /// end, kill CMD before its end, release the lock, and exit with 124. At least the ttl
+    #[arg(long, value_name = "DUR", value_parser = duration::typed)]
+    pub(crate) max_hold: Option<Typed>,
     #[command(flatten)]
     pub(crate) guarded: Guarded,
 }

@@ -18,6 +18,7 @@ Exit codes:
   77      the store denied access
   78      contradictory or impossible configuration: an unusable name, ttl, URL or file
   79      the lock was lost (`run` stops its command), or the given token does not hold it
+  124     the time of --max-hold is over (`run` stops its command)
   125     leasehold itself failed
   126     the command cannot be executed
   127     the command was not found
@@ -48,6 +49,8 @@ impl Exit {
     pub(crate) const CONFIG: Self = Self::Code(78);
     /// The lock was lost.
     pub(crate) const LOST: Self = Self::Code(79);
+    /// The time of `--max-hold` was over.
+    pub(crate) const TIME_OVER: Self = Self::Code(124);
     /// Leasehold itself failed.
     pub(crate) const INTERNAL: Self = Self::Code(125);
     /// The command cannot be executed.
@@ -211,6 +214,7 @@ mod tests {
             Exit::TAKEN,
             Exit::CONFIG,
             Exit::LOST,
+            Exit::TIME_OVER,
             Exit::INTERNAL,
             Exit::CANNOT_EXECUTE,
             Exit::NOT_FOUND,

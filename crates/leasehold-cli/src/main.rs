@@ -5,6 +5,7 @@ mod args;
 #[cfg(test)]
 mod args_fuzz;
 mod board;
+mod chain;
 mod cmd;
 mod duration;
 mod environment;

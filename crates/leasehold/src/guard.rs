@@ -26,6 +26,41 @@ use crate::store::Released;
 /// outcome, so call [`release`](Self::release) where the outcome matters. Call it also at the end
 /// of a program, which may otherwise end before the request is sent.
 ///
+/// # Reentrancy
+///
+/// A function that runs under the lock and wants it too takes the guard, or a clone of an
+/// `Arc<Guard>`, instead of locking again. The clones are counted in this process and send no
+/// request. All of them have one lease and one fencing token, and each learns of a loss. No clone
+/// shortens the lease, and the last one that is dropped releases it. [`renew`](Self::renew) does
+/// what a re-entrant acquire of other libraries does beside counting: it asks the store whether
+/// the lock is still held, and restarts its ttl.
+///
+/// ```
+/// use std::sync::Arc;
+/// use leasehold::{Client, Error, Guard};
+///
+/// async fn transfer(account: &Arc<Guard>) -> Result<(), Error> {
+///     let handle = Arc::clone(account); // For a task that may outlive this call.
+///     tokio::spawn(async move { audit(&handle) });
+///     account.renew().await // Still ours, with the whole ttl before it.
+/// }
+///
+/// fn audit(account: &Guard) {
+///     assert!(account.is_held());
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let client = Client::connect("memory:").await?;
+/// let account = Arc::new(client.mutex("account:7").lock().await?);
+/// transfer(&account).await?;
+/// // The last handle releases the lock. It can wait for the outcome, if it is the last.
+/// if let Some(guard) = Arc::into_inner(account) {
+///     let _released = guard.release().await?;
+/// }
+/// # Ok(()) }
+/// ```
+///
 /// # Examples
 ///
 /// Work that stops when the lock is lost:
@@ -127,8 +162,7 @@ impl Guard {
     }
 
     /// Asks the store whether this guard still holds the lock, and restarts its ttl. Other
-    /// libraries call this a re-entrant acquire: a task that holds the guard renews it instead of
-    /// locking again.
+    /// libraries call this a re-entrant acquire: see [Reentrancy](Self#reentrancy).
     ///
     /// # Errors
     ///

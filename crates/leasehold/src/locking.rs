@@ -39,6 +39,7 @@ impl Locking {
                 fencing: true,
                 claim: Claim::Exclusive,
                 min_hold: Duration::ZERO,
+                max_hold: None,
                 keep_idle: Duration::ZERO,
                 strict_fifo: false,
                 unqueued,
@@ -122,7 +123,29 @@ impl Locking {
         if !spec.min_hold.is_zero() {
             self.check_kept(spec.min_hold)?;
         }
+        if let Some(max_hold) = spec.max_hold {
+            self.check_max_hold(max_hold, spec)?;
+        }
         Ok(spec)
+    }
+
+    /// Checks that a limit leaves room for a lease and for the least hold.
+    fn check_max_hold(&self, max_hold: Duration, spec: &Spec) -> Result<(), Error> {
+        let (ttl, min_hold) = (spec.ttl.get(), spec.min_hold);
+        let message = if max_hold < ttl {
+            format!(
+                "a max_hold of {max_hold:?} is shorter than the ttl, {ttl:?}; no request was sent; \
+                 change one of them"
+            )
+        } else if max_hold < min_hold {
+            format!(
+                "a max_hold of {max_hold:?} is shorter than the min_hold, {min_hold:?}; no request \
+                 was sent; change one of them"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Config, message).about(&self.name))
     }
 
     pub(crate) async fn try_lock(&self) -> Result<Option<Guard>, Error> {

@@ -13,7 +13,7 @@ use crate::session::{Spec, lost_error};
 /// A mutex only describes a lock: it has no connection and no state, so it is cheap to make and to
 /// clone. The owner is the [`Guard`], not the task or the thread. A task that locks again while it
 /// holds the guard waits for itself, as with `tokio::sync::Mutex`. Where other libraries acquire a
-/// lock re-entrantly, call [`Guard::renew`].
+/// lock re-entrantly, pass the guard on: see [Reentrancy](Guard#reentrancy).
 ///
 /// # Fairness
 ///
@@ -149,6 +149,37 @@ impl Mutex {
     /// ```
     pub fn min_hold(self, span: Duration) -> Self {
         self.changed(|spec| spec.min_hold = span)
+    }
+
+    /// Holds the lock for at most this long after each grant: then the guard is lost, even if the
+    /// store answers and the holder still works. For holders that may hang. At least the ttl and
+    /// [`min_hold`](Self::min_hold); the first call reports shorter spans. Default: no limit.
+    ///
+    /// When the time is over, [`Guard::lost`] resolves to [`Lost::MaxHold`] and
+    /// [`is_held`](Guard::is_held) turns false. Then the client releases the lock, and the next
+    /// waiter gets it. If the process cannot do so any more, the lease ends by itself at about that
+    /// time: the last renewals ask for no more. The time runs on the clock of this process.
+    ///
+    /// The work itself is not stopped: the holder has to listen to `lost`, as
+    /// [`with`](Self::with) does. Each task has its own place in line, as with
+    /// [`strict_fifo`](Self::strict_fifo), and [`keep_idle`](Self::keep_idle) has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// let client = leasehold::Client::connect("memory:").await?;
+    /// let span = Duration::from_millis(50);
+    /// let report = client.mutex("report").ttl(span).max_hold(span);
+    /// let guard = report.lock().await?;
+    /// assert_eq!(guard.lost().await, leasehold::Lost::MaxHold);
+    /// assert!(!guard.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn max_hold(self, span: Duration) -> Self {
+        self.changed(|spec| spec.max_hold = Some(span))
     }
 
     /// Gives every task its own place in the store's line. Then all tasks of all clients are served

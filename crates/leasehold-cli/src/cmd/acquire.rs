@@ -8,8 +8,9 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use super::Context;
-use super::chain::Chain;
+use super::join::refuse;
 use crate::args::Acquire;
+use crate::chain::Chain;
 use crate::exit::{Exit, Failure};
 use crate::output::{object, rfc3339, shell_word, why_unread, write_out};
 use crate::patience::Patience;
@@ -37,7 +38,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     if wait != Wait::Never {
         // Leases of `acquire` end by themselves. Only waiting for a lease of an enclosing run is
         // vain.
-        Chain::inherited().refuse(&client, &args.name).await?;
+        refuse(&Chain::inherited(), &client, &args.name).await?;
     }
     let wanted = args.take.of(&client, &args.name, ttl);
     let names = [String::from(&args.name)];

@@ -8,10 +8,11 @@ use leasehold::{Client, ErrorKind, Identity, MultiGuard};
 use rustix::process::Signal;
 
 use super::Context;
-use super::chain::Chain;
 use super::holding::{End, Holding, as_shown, end, policy};
+use super::join::refuse;
 use crate::args::Elect;
 use crate::board::Board;
+use crate::chain::Chain;
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
 use crate::patience::Patience;
@@ -86,7 +87,7 @@ impl Candidate<'_> {
     /// stop.
     async fn stand(&self, first: Patience, signals: &mut Signals) -> Result<Exit, Failure> {
         let (name, talk) = (&*self.args.name, &self.context.talk);
-        Chain::inherited().and_token().refuse(self.client, name).await?;
+        refuse(&Chain::inherited().and_token(), self.client, name).await?;
         let election = self.client.election(name).ttl(self.policy.ttl).why(&self.args.why);
         let wanted = Wanted::Term(election);
         let names = [name.to_owned()];
@@ -139,7 +140,9 @@ impl Candidate<'_> {
     async fn lead(&self, guard: MultiGuard, signals: &mut Signals) -> Result<Term, Failure> {
         let Self { context, client, policy, .. } = *self;
         let (name, talk, since) = (&*self.args.name, &self.context.talk, SystemHost.now());
-        let holding = Holding { context, client, guarded: &self.args.guarded, policy };
+        let guarded = &self.args.guarded;
+        let names = &[name.to_owned()];
+        let holding = Holding { context, client, guarded, policy, names, joined: &[] };
         let child = match holding.start(&guard).await {
             Ok(child) => child,
             Err(failure) if is_about_the_lease(&failure) => return Ok(Term::NotBegun(failure)),

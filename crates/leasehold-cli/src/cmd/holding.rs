@@ -9,8 +9,9 @@ use leasehold::host::{Host as _, SystemHost};
 use leasehold::{Client, ErrorKind, Guard, MultiGuard, MultiRelease};
 
 use super::Context;
-use super::chain::Chain;
+use super::join::Joined;
 use crate::args::Guarded;
+use crate::chain::{Chain, LockId};
 use crate::environment::{CHAIN, EXPIRES_AT_MS, FENCE, NAME, NAMESPACE, STORE, TOKEN, TTL_MS};
 use crate::exit::{Exit, Failure, unnamed};
 use crate::log;
@@ -35,6 +36,10 @@ pub(crate) struct Holding<'a> {
     pub(crate) guarded: &'a Guarded,
     /// How to watch over it.
     pub(crate) policy: Policy,
+    /// The names of all locks, in the order of the command line.
+    pub(crate) names: &'a [String],
+    /// The locks of enclosing runs that the command joins.
+    pub(crate) joined: &'a [Joined],
 }
 
 impl Holding<'_> {
@@ -45,8 +50,31 @@ impl Holding<'_> {
             // The grant came late: a command started now would be told to stop right away.
             guard.renew().await?;
         }
-        let env = environment(self.context, self.client, guard, ttl);
+        let env = self.environment(guard, ttl);
         Child::start(&self.guarded.command, &env, terminal, ttl)
+    }
+
+    /// The variables for the command.
+    fn environment(
+        &self,
+        guard: &MultiGuard,
+        ttl: Duration,
+    ) -> Vec<(&'static str, Option<String>)> {
+        let Self { context, client, names, joined, .. } = self;
+        let expires = SystemHost.wall() + guard.remaining();
+        let own = guard.guards().iter().map(Joined::from);
+        let mut locks: Vec<_> = joined.iter().cloned().chain(own).collect();
+        locks.sort_by_key(|lock| names.iter().position(|name| *name == lock.name));
+        let (store, namespace) = (client.store_label(), context.settings.namespace_for_child());
+        let id = |guard: &Guard| LockId::new(&store, namespace.as_deref(), guard.name());
+        let chain = Chain::inherited().with(guard.guards().iter().map(|it| (it, id(it))));
+        let mut all = environment(context, client, &locks);
+        all.extend([
+            (EXPIRES_AT_MS, Some(expires.as_unix_millis().to_string())),
+            (TTL_MS, Some(ttl.as_millis().to_string())),
+            (CHAIN, Some(chain.text())),
+        ]);
+        all
     }
 
     /// Watches over the command until no process of it is left.
@@ -60,7 +88,8 @@ impl Holding<'_> {
         let verdict = supervise(guard, &mut child, signals, self.policy, talk).await;
         match child.why_not_begun() {
             Some(error) => {
-                Err(not_begun(&self.guarded.command, &error).about_any(sole_name(guard)))
+                let state = "the lock was released";
+                Err(not_begun(&self.guarded.command, &error, state).about_any(sole_name(guard)))
             }
             None => Ok(verdict),
         }
@@ -173,7 +202,8 @@ pub(crate) fn policy(name: Option<&str>, guarded: &Guarded) -> Result<Policy, Fa
         ))
         .about_any(name));
     }
-    Ok(Policy { ttl, grace: span, stop: *stop_signal, terminal: child::at_terminal() })
+    let terminal = child::at_terminal();
+    Ok(Policy { ttl, grace: span, stop: *stop_signal, terminal, limit: None })
 }
 
 /// The holder as other clients see it: `verb` is our own command. The pid that they see is ours,
@@ -187,27 +217,22 @@ fn program(command: &[OsString]) -> String {
     command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// The variables for the command. They replace inherited ones, so that the innermost run is seen.
-/// Those that differ between several locks have a line for each: no name has a line break in it.
-fn environment(
+/// The variables for a command under these locks, in this order. They replace inherited ones, so
+/// that the innermost run is seen. Those that differ between several locks have a line for each: no
+/// name has a line break in it.
+pub(super) fn environment(
     context: &Context,
     client: &Client,
-    guard: &MultiGuard,
-    ttl: Duration,
+    locks: &[Joined],
 ) -> Vec<(&'static str, Option<String>)> {
-    let expires = SystemHost.wall() + guard.remaining();
-    let (locks, lines) = (guard.guards(), |all: Vec<String>| all.join("\n"));
-    let tokens = locks.iter().map(|lock| lock.token().as_str().to_owned()).collect();
-    let fences = locks.iter().map(|lock| Some(lock.fencing_token()?.to_string()));
+    let lines = |all: Vec<&str>| all.join("\n");
+    let fences = locks.iter().map(|lock| lock.fence.as_deref());
     let mut all = vec![
-        (NAME, Some(lines(guard.names().map(str::to_owned).collect()))),
-        (TOKEN, Some(lines(tokens))),
+        (NAME, Some(lines(locks.iter().map(|lock| &*lock.name).collect()))),
+        (TOKEN, Some(lines(locks.iter().map(|lock| &*lock.token).collect()))),
         (FENCE, fences.collect::<Option<_>>().map(lines)),
-        (EXPIRES_AT_MS, Some(expires.as_unix_millis().to_string())),
-        (TTL_MS, Some(ttl.as_millis().to_string())),
         (STORE, Some(client.store_label())),
         (NAMESPACE, context.settings.namespace_for_child()),
-        (CHAIN, Some(Chain::inherited().with(locks.iter().map(Guard::token)))),
     ];
     all.extend(context.settings.store_for_child());
     all
@@ -223,26 +248,27 @@ fn shell_line(command: &[OsString]) -> String {
     command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-fn not_begun(command: &[OsString], error: &std::io::Error) -> Failure {
+/// The failure for a command that did not start. `state` is that of the lock.
+pub(super) fn not_begun(command: &[OsString], error: &std::io::Error, state: &str) -> Failure {
     let program = program(command);
     let exit = child::not_begun(error);
     let shown = escape(&program);
     let message = if program.is_empty() {
-        "the command is empty; the lock was released, name a program after --".to_owned()
+        format!("the command is empty; {state}, name a program after --")
     } else if exit == Exit::INTERNAL {
-        format!("cannot start a process: {error}; the lock was released, nothing was run")
+        format!("cannot start a process: {error}; {state}, nothing was run")
     } else if exit == Exit::CANNOT_EXECUTE {
-        format!("cannot execute `{shown}`: {error}; the lock was released")
+        format!("cannot execute `{shown}`: {error}; {state}")
     } else if program.contains('/') && Path::new(&program).exists() {
-        format!("cannot run `{shown}`: its interpreter was not found; the lock was released")
+        format!("cannot run `{shown}`: its interpreter was not found; {state}")
     } else if program.contains(char::is_whitespace) || SHELL_WORDS.contains(&&*program) {
         format!(
-            "`{shown}` was not found: commands run without a shell; the lock was released, write \
+            "`{shown}` was not found: commands run without a shell; {state}, write \
              -- sh -c {} for shell syntax and builtins",
             escape(&shell_word(&shell_line(command)))
         )
     } else {
-        format!("`{shown}` was not found; the lock was released, check the name and PATH")
+        format!("`{shown}` was not found; {state}, check the name and PATH")
     };
     let kind = match exit {
         Exit::NOT_FOUND => "not-found",

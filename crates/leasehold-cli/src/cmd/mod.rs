@@ -1,11 +1,11 @@
 //! One file for each command.
 
 pub(crate) mod acquire;
-mod chain;
 pub(crate) mod doctor;
 pub(crate) mod elect;
 mod holding;
 pub(crate) mod inspect;
+mod join;
 pub(crate) mod ls;
 mod once;
 pub(crate) mod release;

@@ -1,20 +1,24 @@
 //! `leasehold run NAME... -- CMD`: holds one lock, or several together, while a command runs.
 
+use std::time::Duration;
+
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::{Identity, MultiGuard};
 use rustix::process::Signal;
 
 use super::Context;
-use super::chain::Chain;
 use super::holding::{Holding, as_shown, end, policy};
+use super::join::{self, Joined};
 use super::once;
 use crate::args::Run;
+use crate::chain::Chain;
 use crate::exit::{Exit, Failure};
+use crate::output::escape;
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
-use crate::supervise::machine::{Lease, Verdict};
+use crate::supervise::machine::{Lease, Policy, Verdict};
 use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, only, take};
 
 /// How far a run came.
@@ -31,26 +35,47 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     let policy = policy(name, &args.guarded)?;
     args.take.refuse_parts_of(&args.names)?;
     let period = once::period(args, policy.ttl)?;
+    check_max_hold(args, policy.ttl)?;
     context.settings.refuse_private(name)?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
-    // Before the store is connected: from here on we handle signals.
-    let mut signals = Signals::install()?;
+    let chain = Chain::inherited().and_token();
+    // Before the store is connected: from here on we handle signals. A run that may join becomes
+    // its command, and would lose a signal that a handler took. It holds nothing until then.
+    let mut signals = if chain.is_empty() { Some(Signals::install()?) } else { None };
     let who = Identity::process().command(as_shown("run", &args.guarded.command)).ttl(policy.ttl);
     let mut patience = Patience::new(args.take.wait_store);
     let talk = &context.talk;
     let client = tokio::select! {
         biased;
-        signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
+        signal = interrupt(signals.as_mut()) => return Ok(Exit::Signal(signal.as_raw())),
         client = context.settings.connect_patiently(&who, name, &mut patience, talk) => client?,
     };
+    let joined = join::join(context, &client, &chain, args).await?;
+    join::say(context, &joined);
+    let names: Vec<_> = args.names.iter().filter(|name| !has(&joined, name)).cloned().collect();
+    if names.is_empty() {
+        let failure = join::become_command(context, &client, args, &joined);
+        return Err(failure);
+    }
+    let mut signals = match signals.take() {
+        Some(signals) => signals,
+        None => Signals::install()?,
+    };
     let wait = if period.is_some() { Wait::Never } else { args.take.wait() };
-    let asked = Asked { names: &args.names, wait, patience };
+    let asked = Asked { names: &names, wait, patience };
     let wanted = match period {
         Some(period) => once::wanted(args, &client, period, policy.ttl),
-        None => args.take.of_all(&client, &args.names, policy.ttl),
+        None => args.take.of_all(&client, &names, policy.ttl),
     };
-    let holding = Holding { context, client: &client, guarded: &args.guarded, policy };
+    let holding = Holding {
+        context,
+        client: &client,
+        guarded: &args.guarded,
+        policy,
+        names: &args.names,
+        joined: &joined,
+    };
     let course = match take_and_hold(args, asked, &wanted, &holding, &mut signals).await {
         Ok(Course::Ran(guard, since, verdict)) => {
             // Only a success counts as done.
@@ -69,6 +94,32 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     course
 }
 
+/// Refuses a limit that leaves the command hardly any time.
+fn check_max_hold(args: &Run, ttl: Duration) -> Result<(), Failure> {
+    match &args.max_hold {
+        Some(limit) if limit.span < ttl => Err(Failure::config(format!(
+            "the longest hold ({}) must be at least the ttl ({}); nothing was run; change \
+             --max-hold or --ttl",
+            escape(&limit.text),
+            args.guarded.ttl.text
+        ))
+        .about_any(only(&args.names))),
+        _ => Ok(()),
+    }
+}
+
+/// Waits for a signal that asks to stop. Without handlers, the signal ends us by itself.
+async fn interrupt(signals: Option<&mut Signals>) -> Signal {
+    match signals {
+        Some(signals) => signals.interrupt().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn has(joined: &[Joined], name: &str) -> bool {
+    joined.iter().any(|lock| lock.name == name)
+}
+
 async fn take_and_hold(
     args: &Run,
     asked: Asked<'_>,
@@ -78,10 +129,6 @@ async fn take_and_hold(
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     let Holding { context, client, .. } = holding;
-    let chain = Chain::inherited().and_token();
-    for name in args.names.iter() {
-        chain.refuse(client, name).await?;
-    }
     let guard = match take(client, asked, wanted, signals, &context.talk).await? {
         Taken::Granted(guard) => guard,
         Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
@@ -91,6 +138,8 @@ async fn take_and_hold(
     if let Some(signal) = signals.interrupted_already().await {
         return stopped(signal);
     }
+    let limit = args.max_hold.as_ref().map(|span| since + span.span);
+    let holding = Holding { policy: Policy { limit, ..holding.policy }, ..*holding };
     let child = holding.start(&guard).await?;
     let verdict = holding.watch(&guard, child, signals).await?;
     Ok(Course::Ran(guard, since, verdict))

@@ -113,6 +113,16 @@ fn about(guard: &MultiGuard, news: News) -> Option<&str> {
     }
 }
 
+fn why_killed(news: News) -> &'static str {
+    match news {
+        News::KillingInTime => "killing the command: --max-hold is over",
+        News::KillingAsAsked => {
+            "second signal: killing the command; a third one ends leasehold at once"
+        }
+        _ => "killing the command: it must not outlive its lease",
+    }
+}
+
 fn say(talk: &Talk, guard: &MultiGuard, child: &Child, policy: Policy, news: News) {
     let name = about(guard, news);
     let (level, event, text) = match news {
@@ -142,15 +152,14 @@ fn say(talk: &Talk, guard: &MultiGuard, child: &Child, policy: Policy, news: New
         News::Lost(reason) => {
             (Level::Error, "lost", format!("the lock is lost: {reason}; ending the command"))
         }
-        News::Killing => {
-            let text = "killing the command: it must not outlive its lease";
-            (Level::Warning, "killing", text.to_owned())
-        }
-        News::KillingAsAsked => (
+        News::TimeOver { left: span } => (
             Level::Warning,
-            "killing",
-            "second signal: killing the command; a third one ends leasehold at once".to_owned(),
+            "time-over",
+            format!("--max-hold is over in {}: telling the command to stop", human(span)),
         ),
+        News::Killing | News::KillingInTime | News::KillingAsAsked => {
+            (Level::Warning, "killing", why_killed(news).to_owned())
+        }
         News::KeeperGone => (
             Level::Error,
             "keeper-gone",

@@ -31,8 +31,11 @@ use rustix::process::{
     set_child_subreaper, wait,
 };
 
+use super::descent::KeeperId;
 use super::link::{Link, Note, Order, Start, take_over};
 use super::tree::Tree;
+use crate::chain::Chain;
+use crate::environment::CHAIN;
 use crate::exit::Exit;
 use crate::signals::{self, FATAL, Ignored};
 
@@ -120,6 +123,7 @@ fn start() -> io::Result<Keeper> {
     let started = Command::new(program)
         .args(args)
         .stdin(Stdio::from(stdin))
+        .env(CHAIN, Chain::inherited().kept_by(KeeperId::ours()).text())
         .process_group(start.group)
         .spawn();
     let command = match started {

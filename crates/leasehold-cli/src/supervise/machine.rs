@@ -12,8 +12,10 @@
 //! *Stopping* has a time limit, and *killing* begins at its end. If the lease was still ours when
 //! *stopping* began, the limit ends before the deadline. "All gone" means that the command and
 //! every process it started have ended. A lost lease is never released. If the keeper is killed,
-//! the command is killed, and a third signal kills again instead of leaving. No state leads back to
-//! *running*: if the store answers again, a command that was told to stop must still end.
+//! the command is killed, and a third signal kills again instead of leaving. With `--max-hold`,
+//! what is left of that time counts like the lease, if it is less, and ends with 124. No state
+//! leads back to *running*: if the store answers again, a command that was told to stop must still
+//! end.
 
 use std::time::Duration;
 
@@ -51,6 +53,8 @@ pub(crate) struct Policy {
     pub(crate) stop: Signal,
     /// Whether the command shares our process group, at a terminal that signals both of us.
     pub(crate) terminal: bool,
+    /// When the command must be dead even if the lease can be renewed.
+    pub(crate) limit: Option<Moment>,
 }
 
 impl Policy {
@@ -125,8 +129,12 @@ pub(crate) enum News {
     Stopping { left: Duration },
     /// The lease was lost.
     Lost(Lost),
+    /// The command is told to stop because the end of `--max-hold` is near.
+    TimeOver { left: Duration },
     /// The command is killed because of the lease.
     Killing,
+    /// The command is killed because of `--max-hold`.
+    KillingInTime,
     /// The command is killed because of a second signal.
     KillingAsAsked,
     /// The command is killed because its keeper was killed.
@@ -179,13 +187,22 @@ enum Phase {
     Killing { since: Moment },
 }
 
+/// The bound that a command was stopped for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    /// The lease is lost, or about to end.
+    Lease,
+    /// `--max-hold` is over.
+    MaxHold,
+}
+
 /// The state of one supervision.
 #[derive(Debug)]
 pub(crate) struct Supervision {
     policy: Policy,
     phase: Phase,
-    /// Whether the command was stopped because of the lease.
-    for_the_lease: bool,
+    /// Why the command was stopped, unless we were asked to.
+    stopped_for: Option<Bound>,
     lost: Option<Lost>,
     asked_to_stop: u32,
     /// Whether a person at the terminal asked the command to stop.
@@ -207,7 +224,7 @@ impl Supervision {
         Self {
             policy,
             phase: Phase::Running,
-            for_the_lease: false,
+            stopped_for: None,
             lost: None,
             asked_to_stop: 0,
             asked_at_terminal: false,
@@ -233,7 +250,7 @@ impl Supervision {
             Input::Ended(exit) => self.ended = Some((exit, now)),
             Input::AllGone => self.on_all_gone(),
             Input::Lost(lost) => self.lose(now, lost),
-            Input::KilledInTime => self.on_killed_in_time(now),
+            Input::KilledInTime => self.on_killed_in_time(now, left),
             Input::KeeperGone => {
                 self.broken = true;
                 self.begin_to_kill(now, News::KeeperGone);
@@ -247,7 +264,8 @@ impl Supervision {
 
     /// How long until time alone may change something.
     pub(crate) fn next_look(&self, now: Moment, left: Duration) -> Duration {
-        let until = |threshold: Duration| left.saturating_sub(threshold);
+        let usable = self.usable(now, left);
+        let until = |threshold: Duration| usable.saturating_sub(threshold);
         let next = match self.phase {
             Phase::Running => until(self.stop_below()).min(until(self.kill_below())),
             Phase::Stopping { kill_at } => kill_at.since(now),
@@ -261,7 +279,19 @@ impl Supervision {
     pub(crate) fn kill_at(&self, now: Moment, left: Duration) -> Option<Moment> {
         let before = self.policy.margin() / 2 + self.reserve;
         let is_ours = self.lost.is_none() && !left.is_zero();
-        is_ours.then(|| (now + left).minus(before))
+        is_ours.then(|| (now + self.usable(now, left)).minus(before))
+    }
+
+    /// How long the command may still run: until the lease or `--max-hold` ends.
+    fn usable(&self, now: Moment, left: Duration) -> Duration {
+        self.policy.limit.map_or(left, |limit| left.min(limit.since(now)))
+    }
+
+    /// The bound that ends first. An earlier reason stays.
+    fn stop_for_the_nearest(&mut self, now: Moment, left: Duration) {
+        let is_limit = self.usable(now, left) < left;
+        let bound = if is_limit { Bound::MaxHold } else { Bound::Lease };
+        self.stopped_for.get_or_insert(bound);
     }
 
     fn stop_below(&self) -> Duration {
@@ -311,7 +341,7 @@ impl Supervision {
             self.say(News::Lost(lost));
         }
         self.lost.get_or_insert(lost);
-        self.for_the_lease = true;
+        self.stopped_for = Some(Bound::Lease);
         match (lost, self.phase) {
             (_, Phase::Killing { .. }) => {}
             (Lost::NotOurs, Phase::Running) => {
@@ -327,16 +357,17 @@ impl Supervision {
         }
     }
 
-    fn on_killed_in_time(&mut self, now: Moment) {
+    fn on_killed_in_time(&mut self, now: Moment, left: Duration) {
         if !self.is_killing() {
-            self.for_the_lease = true;
-            self.begin_to_kill(now, News::Killing);
+            self.stop_for_the_nearest(now, left);
+            self.begin_to_kill(now, self.killing());
         }
     }
 
     fn on_all_gone(&mut self) {
         let exit = match self.ended {
-            _ if self.for_the_lease => Exit::LOST,
+            _ if self.stopped_for == Some(Bound::Lease) => Exit::LOST,
+            _ if self.stopped_for == Some(Bound::MaxHold) => Exit::TIME_OVER,
             Some((exit, _)) => exit,
             // Only the keeper knew how the command ended.
             None if self.broken => Exit::INTERNAL,
@@ -349,7 +380,7 @@ impl Supervision {
     const fn cause(&self) -> Cause {
         if self.asked_to_stop > 0 || self.asked_at_terminal {
             Cause::Request
-        } else if self.for_the_lease {
+        } else if self.stopped_for.is_some() {
             Cause::Lease
         } else {
             Cause::Command
@@ -361,19 +392,25 @@ impl Supervision {
             return;
         }
         self.look_at_renewals(left);
+        let usable = self.usable(now, left);
         match self.phase {
-            Phase::Running if left <= self.kill_below() => {
-                self.for_the_lease = true;
-                self.begin_to_kill(now, News::Killing);
+            Phase::Running if usable <= self.kill_below() => {
+                self.stop_for_the_nearest(now, left);
+                self.begin_to_kill(now, self.killing());
             }
-            Phase::Running if left <= self.stop_below() => {
-                self.for_the_lease = true;
-                self.say(News::Stopping { left });
+            Phase::Running if usable <= self.stop_below() => {
+                self.stop_for_the_nearest(now, left);
+                self.say(match self.stopped_for {
+                    Some(Bound::MaxHold) => News::TimeOver { left: usable },
+                    _ => News::Stopping { left },
+                });
                 self.actions.push(Action::Stop(self.policy.stop));
-                let kill_at = (now + left).minus(self.kill_below());
+                let kill_at = (now + usable).minus(self.kill_below());
                 self.phase = Phase::Stopping { kill_at };
             }
-            Phase::Stopping { kill_at } if now >= kill_at => self.begin_to_kill(now, News::Killing),
+            Phase::Stopping { kill_at } if now >= kill_at => {
+                self.begin_to_kill(now, self.killing());
+            }
             Phase::Killing { .. } if !self.actions.contains(&Action::Kill) => {
                 self.actions.push(Action::Kill);
             }
@@ -390,11 +427,18 @@ impl Supervision {
 
     fn look_at_renewals(&mut self, left: Duration) {
         let overdue = left < self.policy.overdue_below();
-        if self.lost.is_some() || self.for_the_lease || overdue == self.overdue {
+        if self.lost.is_some() || self.stopped_for.is_some() || overdue == self.overdue {
             return;
         }
         self.overdue = overdue;
         self.say(if overdue { News::Overdue { left } } else { News::Renewed });
+    }
+
+    const fn killing(&self) -> News {
+        match self.stopped_for {
+            Some(Bound::MaxHold) => News::KillingInTime,
+            _ => News::Killing,
+        }
     }
 
     const fn is_killing(&self) -> bool {

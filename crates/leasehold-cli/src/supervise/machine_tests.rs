@@ -9,6 +9,7 @@ const POLICY: Policy = Policy {
     grace: Duration::from_millis(2_500),
     stop: Signal::TERM,
     terminal: false,
+    limit: None,
 };
 
 /// The time left of a 10 s lease right after a renewal, in milliseconds.
@@ -340,4 +341,41 @@ fn without_a_keeper_no_request_lets_us_leave() {
     let ask = |now| (now, FRESH, Input::Signal(Signal::TERM));
     let inputs = [ask(1), (2, FRESH, Input::KeeperGone), ask(3), ask(4), ask(5)];
     assert_eq!(last(POLICY, &inputs), [Action::Kill]);
+}
+
+#[test]
+fn a_command_is_stopped_and_killed_before_its_longest_hold_is_over_and_the_lock_released() {
+    let policy = Policy { limit: Some(at(60_000)), ..POLICY };
+    let early = (57_000, FRESH, Input::Timer);
+    assert_eq!(last(policy, &[early]), []);
+    let time_over = (57_600, FRESH, Input::Timer);
+    let told = [Action::Say(News::TimeOver { left: ms(2_400) }), Action::Stop(Signal::TERM)];
+    assert_eq!(last(policy, &[early, time_over]), told);
+    let kill = (59_801, FRESH, Input::Timer);
+    let killed = [Action::Say(News::KillingInTime), Action::Kill];
+    assert_eq!(last(policy, &[time_over, kill]), killed);
+    for inputs in [&[time_over][..], &[time_over, kill]] {
+        let gone = [(59_900, FRESH, Input::Ended(Exit::OK)), (59_900, FRESH, Input::AllGone)];
+        let inputs = [inputs, &gone].concat();
+        let expected = finish_because(Cause::Lease, Exit::Code(124), Lease::Release);
+        assert_eq!(last(policy, &inputs), expected);
+    }
+    let keeper = Supervision::new(policy).kill_at(at(55_000), ms(FRESH));
+    assert_eq!(keeper, Some(at(59_900)), "the keeper knows it as well");
+}
+
+#[test]
+fn the_bound_that_ends_first_decides_how_a_stopped_command_ends_us() {
+    let policy = Policy { limit: Some(at(60_000)), ..POLICY };
+    let lease = (50_000, 2_400, Input::Timer);
+    let told = [Action::Say(News::Stopping { left: ms(2_400) }), Action::Stop(Signal::TERM)];
+    assert_eq!(last(policy, &[lease])[1..], told, "after the word about the renewal");
+    let gone = [(51_000, 1_400, Input::Ended(Exit::OK)), (51_000, 1_400, Input::AllGone)];
+    let inputs = [&[lease][..], &gone].concat();
+    assert_eq!(last(policy, &inputs), finish_because(Cause::Lease, Exit::LOST, Lease::Release));
+    // A lock that is lost meanwhile is worse.
+    let lost = (57_700, 0, Input::Lost(Lost::NotOurs));
+    let gone = [(57_800, 0, Input::Ended(Exit::OK)), (57_800, 0, Input::AllGone)];
+    let inputs = [&[(57_600, FRESH, Input::Timer), lost][..], &gone].concat();
+    assert_eq!(last(policy, &inputs), finish_because(Cause::Lease, Exit::LOST, Lease::Lost));
 }

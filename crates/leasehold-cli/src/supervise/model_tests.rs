@@ -110,7 +110,8 @@ impl World {
         let ttl = [100_000, 300_000, 1_000_000, 10_000_000][random.below(4) as usize];
         let ttl = Duration::from_micros(ttl);
         let grace = if random.one_in(4) { ttl * 2 / 5 } else { ttl / 4 };
-        let policy = Policy { ttl, grace, stop: Signal::TERM, terminal: random.one_in(3) };
+        let terminal = random.one_in(3);
+        let policy = Policy { ttl, grace, stop: Signal::TERM, terminal, limit: None };
         let mut world = Self {
             random,
             now: 0,

@@ -38,21 +38,21 @@ pub(crate) struct Census {
 
 /// One process, as `/proc/PID/stat` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Process {
-    pid: i32,
-    parent: i32,
+pub(super) struct Process {
+    pub(super) pid: i32,
+    pub(super) parent: i32,
     /// No thread is left. After the main thread has ended, other threads may live on.
-    is_dead: bool,
+    pub(super) is_dead: bool,
     has_threads: bool,
+    /// When it was forked, in ticks of the kernel.
+    pub(super) started: u64,
 }
 
 impl Tree {
     /// The processes that appear below us from now on.
     pub(crate) fn new() -> Self {
         let us = getpid().as_raw_nonzero().get();
-        let itself = fs::read_link("/proc/self").ok();
-        let has_proc = itself.is_some_and(|path| path.to_str() == Some(&us.to_string()));
-        let without_proc = (!has_proc).then(ByWait::new);
+        let without_proc = (!is_shown_in_proc(us)).then(ByWait::new);
         let mut tree = Self { us, without_proc, strangers: HashSet::new() };
         if has_children() {
             tree.strangers = tree.all_children().into_iter().collect();
@@ -183,6 +183,12 @@ impl Tree {
     }
 }
 
+/// Whether `/proc` shows our own pid namespace, in which we are `us`.
+pub(super) fn is_shown_in_proc(us: i32) -> bool {
+    let itself = fs::read_link("/proc/self").ok();
+    itself.is_some_and(|path| path.to_str() == Some(&us.to_string()))
+}
+
 /// The children of a process, if the kernel lists them by parent.
 fn children_in_proc(pid: i32, has_threads: bool) -> Option<Vec<i32>> {
     let tasks = format!("/proc/{pid}/task");
@@ -225,7 +231,7 @@ fn by_parent() -> HashMap<i32, Vec<i32>> {
     all
 }
 
-fn read(pid: i32) -> Option<Process> {
+pub(super) fn read(pid: i32) -> Option<Process> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
@@ -239,6 +245,7 @@ fn parse(stat: &str) -> Option<Process> {
         parent: fields.get(1)?.parse().ok()?,
         is_dead: matches!(*fields.first()?, "Z" | "X" | "x") && threads <= 1,
         has_threads: threads > 1,
+        started: fields.get(19)?.parse().ok()?,
     })
 }
 
@@ -249,7 +256,8 @@ mod tests {
     #[test]
     fn a_process_is_read_whatever_its_name_is() {
         let stat = "42 (a) Z 1 (b) S 7 42 42 0 -1 4194304 1 0 0 0 1 2 3 4 20 0 1 0 987 1000 1";
-        let expected = Process { pid: 42, parent: 7, is_dead: false, has_threads: false };
+        let (is_dead, has_threads) = (false, false);
+        let expected = Process { pid: 42, parent: 7, is_dead, has_threads, started: 987 };
         assert_eq!(parse(stat), Some(expected));
         for broken in ["", "42", "42 (x", "42 (x)", "42 (x) S 7", "x (x) S 7"] {
             assert_eq!(parse(broken), None, "{broken}");

@@ -13,7 +13,7 @@ on_every_store! {
     a_signal_that_kills_the_command_kills_us,
     a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126,
     a_taken_lock_ends_with_75_or_the_code_of_choice,
-    a_run_inside_a_run_of_the_same_name_says_so_instead_of_waiting_for_itself,
+    what_waits_inside_a_run_for_its_own_lock_says_so,
 }
 
 fn the_commands_own_code_is_ours_whatever_it_is(world: &World) {
@@ -107,17 +107,17 @@ fn help_goes_to_stdout_and_has_the_table() {
     assert!(!done.stdout.contains("__child"), "{}", done.stdout);
 }
 
-fn a_run_inside_a_run_of_the_same_name_says_so_instead_of_waiting_for_itself(world: &World) {
+fn what_waits_inside_a_run_for_its_own_lock_says_so(world: &World) {
     let exe = env!("CARGO_BIN_EXE_leasehold");
-    for flags in ["", "-n", "-w 1h"] {
-        let script = format!("{exe} run x {flags} -- echo inner");
+    for flags in ["", "-w 1h"] {
+        let script = format!("{exe} acquire x {flags} --ttl 1m");
         let done = finish(world.run("x", &[], &script));
         done.code(78).says("already held by an outer leasehold command");
         assert_eq!(done.stdout, "");
     }
     // However many runs are between them, and whatever a script has put into the environment.
     for between in ["", "eval \"$($0 acquire v --ttl 1m)\"; "] {
-        let script = format!("{between}$0 run y -- $0 run z -- $0 run x -- echo inner");
+        let script = format!("{between}$0 run y -- $0 run z -- $0 acquire x --ttl 1m");
         let mut command = world.leasehold(["run", "x", "--", "sh", "-c"]);
         command.args([&script, exe]);
         let done = finish(command);
@@ -126,10 +126,6 @@ fn a_run_inside_a_run_of_the_same_name_says_so_instead_of_waiting_for_itself(wor
         let unlock = ["unlock", "v", "--force", "--yes", "--why", "the test"];
         finish(world.leasehold(unlock)).code(0);
     }
-    let script = format!("{exe} run y -- {exe} acquire x --ttl 1m");
-    finish(world.run("x", &[], &script))
-        .code(78)
-        .says("already held by an outer leasehold command");
     let script = format!("{exe} run y -- {exe} acquire -n x --ttl 1m");
     finish(world.run("x", &[], &script)).code(75).says("is held by");
     let script = format!("{exe} run y -- {exe} run z -- echo inner");

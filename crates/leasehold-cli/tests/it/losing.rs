@@ -11,6 +11,7 @@ on_every_store! {
     a_lock_taken_by_an_operator_stops_the_command_and_is_not_released_by_us,
     everything_that_the_command_started_is_stopped_also_in_a_session_of_its_own,
     a_release_that_finds_the_lock_gone_ends_with_79,
+    a_command_that_takes_too_long_is_dead_when_its_longest_hold_is_over_and_the_next_one_runs,
 }
 
 /// A command that ignores every request to stop. It writes the time again and again while it lives,
@@ -113,6 +114,25 @@ fn a_release_that_finds_the_lock_gone_ends_with_79(world: &World) {
     unlock(world);
     run.tell("end");
     run.end().code(79).says("the lease had ended before the release");
+}
+
+fn a_command_that_takes_too_long_is_dead_when_its_longest_hold_is_over_and_the_next_one_runs(
+    world: &World,
+) {
+    let limit = ["--ttl", "1s", "--max-hold", "2s"];
+    let mut run = start(world.run("x", &limit, STUBBORN));
+    let pid: i32 = run.line().parse().expect("a pid");
+    let mut next = start(world.run("x", &limit, "echo up"));
+    let line = run.expect_message("telling the command to stop");
+    assert!(line.contains("--max-hold is over in"), "{line}");
+    run.expect_message("killing the command: --max-hold is over");
+    run.end().code(124);
+    assert!(!is_alive(pid));
+    next.expect("up");
+    next.end().code(0);
+    let short = finish(world.leasehold(["run", "x", "--max-hold", "9s", "--", "echo", "inner"]));
+    short.code(78).says("must be at least the ttl (10s)").says_that_nothing_happened();
+    world.assert_nothing_left();
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod counting;
 mod doctor;
 mod electing;
 mod exit_codes;
+mod joining;
 mod json;
 mod keeping;
 mod limits;

@@ -260,7 +260,7 @@ fn a_nested_call_inherits_the_namespace(world: &World) {
     };
     let done = run("inspect x --json");
     assert!(done.code(0).stdout.contains("\"state\":\"held\""), "{}", done.stdout);
-    run("run x -- true").code(78).says("already held by an outer leasehold command");
+    run("run x -- true").code(0).says("joined the lock of the outer leasehold command");
     run("--namespace b run x -n -- true").code(0);
     run("--namespace '' run x -n -- true").code(0);
     let script = format!("{exe} run y -- sh -c 'echo \"[$LEASEHOLD_NAMESPACE]\"'");

@@ -189,9 +189,8 @@ fn a_name_is_a_lock_or_a_semaphore(world: &World) {
 
 fn a_share_does_not_become_the_whole_lock(world: &World) {
     let exe = env!("CARGO_BIN_EXE_leasehold");
-    for flags in ["", "--shared", "-n"] {
-        let script = format!("{exe} run x {flags} -- echo inner");
-        let done = finish(world.run("x", &["--shared"], &script));
+    for inner in ["run x -- echo inner", "run x -n -- echo inner", "acquire x --ttl 1m"] {
+        let done = finish(world.run("x", &["--shared"], &format!("{exe} {inner}")));
         done.code(78).says("already shared by an outer").says("cannot become the whole lock");
         assert_eq!(done.stdout, "");
     }

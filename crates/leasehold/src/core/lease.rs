@@ -21,7 +21,7 @@ use crate::core::moment::Moment;
 use crate::core::passing::Passing;
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::core::ttl::Ttl;
-use crate::core::validity::valid_until;
+use crate::core::validity::{drift, valid_until};
 
 /// How long before its deadline a holder is told of a loss. Runtime timers count whole milliseconds
 /// and can be one late. The holder must not learn of the loss after the deadline.
@@ -114,7 +114,10 @@ pub(crate) enum Taking {
 pub(crate) struct LeaseLife {
     ttl: Ttl,
     state: LeaseState,
+    /// Never after `limit`.
     deadline: Moment,
+    /// When the hold ends even if the lease could be renewed.
+    limit: Option<Moment>,
     renew_at: Moment,
     renewing: bool,
     /// Whether another renewal must follow at once.
@@ -138,6 +141,7 @@ impl LeaseLife {
             ttl,
             state: LeaseState::Held,
             deadline: valid_until(sent, ttl),
+            limit: None,
             renew_at: renewal_due(sent, ttl),
             renewing: false,
             renew_again: false,
@@ -167,6 +171,28 @@ impl LeaseLife {
         let deadline = valid_until(sent, handed_ttl);
         let renew_at = now + LIFTED_WITHIN.min(deadline.since(now) / 4);
         (Self { deadline, renew_at, ..life }, turn)
+    }
+
+    /// Ends the hold at this moment, whatever the store answers.
+    pub(crate) fn hold_until(&mut self, limit: Moment) {
+        self.limit = Some(limit);
+        self.deadline = self.deadline.min(limit);
+    }
+
+    /// The ttl of a renewal that leaves at `sent`: no longer than the limit needs, since nobody may
+    /// be there to release the lease then.
+    #[must_use]
+    pub(crate) fn ttl_at(&self, sent: Moment) -> Ttl {
+        match self.limit {
+            Some(limit) => self.ttl.min(Ttl::nearest(limit.since(sent) + drift(self.ttl))),
+            None => self.ttl,
+        }
+    }
+
+    /// Why the lease is lost when its deadline passes.
+    #[must_use]
+    pub(crate) fn why_over(&self) -> Lost {
+        if self.limit == Some(self.deadline) { Lost::MaxHold } else { Lost::Deadline }
     }
 
     /// The state. A passed deadline shows only after a call of [`duty`](Self::duty).
@@ -241,7 +267,7 @@ impl LeaseLife {
             return Duty::Forget;
         }
         if now >= self.told_at() {
-            return self.lose(Lost::Deadline);
+            return self.lose(self.why_over());
         }
         if self.given_up_at().is_some_and(|at| now >= at) {
             return Duty::GiveUp;
@@ -323,7 +349,8 @@ impl LeaseLife {
             return false;
         }
         self.renewing = false;
-        self.deadline = self.deadline.max(valid_until(sent, self.ttl));
+        let until = self.deadline.max(valid_until(sent, self.ttl_at(sent)));
+        self.deadline = self.limit.map_or(until, |limit| until.min(limit));
         self.renew_at = renewal_due(sent, self.ttl);
         self.delays.reset();
         if std::mem::take(&mut self.renew_again) {
@@ -372,8 +399,9 @@ impl LeaseLife {
             _ => return Parting::Over,
         }
         if now >= self.deadline {
-            self.state = LeaseState::Lost(Lost::Deadline);
-            return Parting::Lost(Lost::Deadline);
+            let lost = self.why_over();
+            self.state = LeaseState::Lost(lost);
+            return Parting::Lost(lost);
         }
         self.turn += 1;
         let has_time = self.deadline.since(now) >= self.ttl.min_validity();
@@ -432,8 +460,9 @@ impl LeaseLife {
                 Ok(())
             }
             LeaseState::Held | LeaseState::Idle { .. } => {
-                self.state = LeaseState::Lost(Lost::Deadline);
-                Err(Lost::Deadline)
+                let lost = self.why_over();
+                self.state = LeaseState::Lost(lost);
+                Err(lost)
             }
             LeaseState::Lost(lost) => Err(lost),
             LeaseState::Released => Ok(()),

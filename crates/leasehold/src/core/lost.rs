@@ -13,6 +13,7 @@ use std::fmt;
 ///     match lost {
 ///         Lost::Deadline => "look at the store: it did not answer in time",
 ///         Lost::NotOurs => "look at the log of the operators: the lock was taken away",
+///         Lost::MaxHold => "look at the work: it took longer than planned",
 ///         _ => "look at both",
 ///     }
 /// }
@@ -27,6 +28,15 @@ pub enum Lost {
     /// The store answered that the lease is not ours: it ended, was deleted, or an operator ended
     /// it.
     NotOurs,
+    /// The holder had it for as long as its [`max_hold`](crate::Mutex::max_hold) allows.
+    MaxHold,
+}
+
+impl Lost {
+    /// Whether the client ended it by its own clock, so that the store may still keep it.
+    pub(crate) const fn is_by_our_clock(self) -> bool {
+        matches!(self, Self::Deadline | Self::MaxHold)
+    }
 }
 
 impl fmt::Display for Lost {
@@ -34,6 +44,7 @@ impl fmt::Display for Lost {
         f.write_str(match self {
             Self::Deadline => "its validity ended before a renewal was confirmed",
             Self::NotOurs => "the store says that it is no longer ours",
+            Self::MaxHold => "it was held for as long as its max_hold allows",
         })
     }
 }

@@ -182,7 +182,7 @@ impl Releases {
 /// Submits a renewal at once and returns the future of its answer.
 fn renewal(session: &Session, shard: u64, held: Arc<Held>) -> Work {
     let sent = session.now();
-    let answer = session.store.renew(held.renewal());
+    let answer = session.store.renew(held.renewal(sent));
     let ttl = held.spec.ttl;
     if held.spec.lock_delay.is_zero() {
         return Box::pin(async move { Some(Answer { held, shard, sent, renewed: answer.await }) });
@@ -277,7 +277,7 @@ impl Session {
     /// it.
     pub(super) fn tell_lost(self: &Arc<Self>, held: &Arc<Held>, lost: Lost) {
         held.tell();
-        if lost == Lost::Deadline {
+        if lost.is_by_our_clock() {
             // Submit it before the lease is forgotten, so that a shutdown always sees one of the
             // two.
             self.release_lost(held);

@@ -60,10 +60,12 @@ impl Held {
         self.spec.kept_ttl().get()
     }
 
-    /// A renewal that leaves now.
-    pub(super) fn renewal(&self) -> Renewal {
-        let idle = self.life().show();
-        let (lease, ttl) = (self.id.clone(), self.spec.kept_ttl());
+    /// A renewal that leaves at `sent`.
+    pub(super) fn renewal(&self, sent: Moment) -> Renewal {
+        let mut life = self.life();
+        let idle = life.show();
+        let (lease, ttl) = (self.id.clone(), life.ttl_at(sent).with_delay(self.spec.lock_delay));
+        drop(life);
         Renewal { lease, ttl, at_least: None, reserve: 0, idle }
     }
 

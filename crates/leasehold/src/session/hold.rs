@@ -32,6 +32,9 @@ pub(crate) struct Hold {
 impl Hold {
     pub(super) fn new(session: Arc<Session>, held: Arc<Held>, turn: Turn) -> Self {
         let began = session.now();
+        if let Some(span) = held.spec.max_hold {
+            held.life().hold_until(began + span);
+        }
         Self { session, held, turn, began, has_ended: false }
     }
 
@@ -63,14 +66,15 @@ impl Hold {
         self.held.life().remaining(self.turn.number, self.session.now())
     }
 
-    /// Why the lease is not held: the deadline, unless the store said otherwise.
+    /// Why the lease is not held: its time is over, unless the store said otherwise.
     pub(crate) fn why_lost(&self) -> Lost {
         if !self.session.is_here() {
             return Lost::NotOurs;
         }
-        match self.held.life().state() {
+        let life = self.held.life();
+        match life.state() {
             LeaseState::Lost(lost) => lost,
-            _ => Lost::Deadline,
+            _ => life.why_over(),
         }
     }
 
@@ -92,7 +96,7 @@ impl Hold {
         if !self.is_held() {
             return Err(lost_error(self.why_lost()));
         }
-        let answer = self.session.store.renew(self.held.renewal()).await;
+        let answer = self.session.store.renew(self.held.renewal(sent)).await;
         let counted = self.session.on_renewal(&self.held, sent, answer.as_ref());
         match answer {
             Ok(_) if counted => Ok(()),
@@ -309,7 +313,7 @@ impl Session {
                     return Parted::Releasing(release);
                 }
                 (Parting::Lost(lost), _) => {
-                    if lost == Lost::Deadline {
+                    if lost.is_by_our_clock() {
                         // The driver may not have noticed yet. A second release is harmless.
                         drop(self.release(held));
                     }

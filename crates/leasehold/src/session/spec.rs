@@ -20,6 +20,8 @@ pub(crate) struct Spec {
     pub(crate) claim: Claim,
     /// How long the key stays taken after a grant, at least.
     pub(crate) min_hold: Duration,
+    /// How long a guard holds the key at most.
+    pub(crate) max_hold: Option<Duration>,
     /// How long a released lease is kept for the next task.
     pub(crate) keep_idle: Duration,
     /// Every task has its own place in the store's line, and leases are not passed on.
@@ -42,9 +44,10 @@ impl Spec {
     }
 
     /// Whether each task has its own place in the store's line and a lease of its own: by choice,
-    /// because tasks of one client may have the key together, or because the next one must wait.
+    /// because tasks of one client may have the key together, or because its time is limited.
     pub(crate) const fn asks_alone(&self) -> bool {
-        self.strict_fifo || !self.claim.is_alone() || !self.min_hold.is_zero()
+        let is_limited = !self.min_hold.is_zero() || self.max_hold.is_some();
+        self.strict_fifo || !self.claim.is_alone() || is_limited
     }
 
     /// The settings of a lease that shares the key instead of having it alone.

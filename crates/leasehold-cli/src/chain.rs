@@ -1,0 +1,195 @@
+//! The locks of enclosing runs, as `LEASEHOLD_CHAIN` names them.
+//!
+//! It has one word for each lock: `TOKEN/FENCE/LOCK/KEEPER`. `leasehold run` writes the first three
+//! parts, and the keeper adds itself before it starts the command.
+
+use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use leasehold::Guard;
+
+use crate::environment::{CHAIN, TOKEN};
+use crate::supervise::descent::KeeperId;
+
+/// How many locks are remembered. If there are more, the outermost are forgotten.
+const LOCKS_MAX: usize = 256;
+
+/// Stands for a part that is not known.
+const UNKNOWN: &str = "-";
+
+/// A lock that an enclosing run or shell holds, or held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outer {
+    /// Its owner token.
+    pub(crate) token: String,
+    /// Its fencing token.
+    pub(crate) fence: Option<String>,
+    /// Which lock it is.
+    lock: Option<LockId>,
+    /// The keeper that kills its commands when it is lost.
+    pub(crate) keeper: Option<KeeperId>,
+}
+
+/// Tells a lock from those of other names, namespaces and stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LockId(u64);
+
+impl LockId {
+    /// The lock called `name`. The store is named without its password.
+    pub(crate) fn new(store: &str, namespace: Option<&str>, name: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (store, namespace.unwrap_or_default(), name).hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
+/// The locks of the enclosing runs, the innermost last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Chain(Vec<String>);
+
+impl Chain {
+    /// The chain in the environment.
+    pub(crate) fn inherited() -> Self {
+        Self::read(std::env::var_os(CHAIN))
+    }
+
+    fn read(text: Option<OsString>) -> Self {
+        let text = text.and_then(|text| text.into_string().ok()).unwrap_or_default();
+        let all: Vec<_> = text.split_ascii_whitespace().map(str::to_owned).collect();
+        Self(all[all.len().saturating_sub(LOCKS_MAX)..].to_vec())
+    }
+
+    /// Whether no enclosing run and no shell is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The chain for the keeper of a command that runs under more locks.
+    pub(crate) fn with<'a>(self, locks: impl IntoIterator<Item = (&'a Guard, LockId)>) -> Self {
+        self.with_words(locks.into_iter().map(|(guard, LockId(lock))| {
+            let fence = guard.fencing_token().map(|fence| fence.to_string());
+            let fence = fence.as_deref().unwrap_or(UNKNOWN);
+            format!("{}/{fence}/{lock:x}", guard.token().as_str())
+        }))
+    }
+
+    fn with_words(mut self, words: impl IntoIterator<Item = String>) -> Self {
+        self.0.extend(words);
+        Self(self.0.split_off(self.0.len().saturating_sub(LOCKS_MAX)))
+    }
+
+    /// The chain for the command itself, which `keeper` watches.
+    pub(crate) fn kept_by(self, keeper: Option<KeeperId>) -> Self {
+        let keeper = keeper.map_or_else(|| UNKNOWN.to_owned(), |keeper| keeper.to_string());
+        let complete = |word: String| match word.matches('/').count() {
+            2 => format!("{word}/{keeper}"),
+            _ => word,
+        };
+        Self(self.0.into_iter().map(complete).collect())
+    }
+
+    /// The text for the environment.
+    pub(crate) fn text(&self) -> String {
+        self.0.join(" ")
+    }
+
+    /// Adds the tokens that a script may have set for its commands.
+    pub(crate) fn and_token(mut self) -> Self {
+        let text = std::env::var(TOKEN).unwrap_or_default();
+        self.0.extend(text.split_ascii_whitespace().map(str::to_owned));
+        self
+    }
+
+    fn locks(&self) -> impl Iterator<Item = Outer> {
+        self.0.iter().map(|word| outer(word))
+    }
+
+    /// The enclosing holder with this owner token.
+    pub(crate) fn holder(&self, token: &[u8]) -> Option<Outer> {
+        self.locks().find(|outer| outer.token.as_bytes() == token)
+    }
+
+    /// Whether a run above us, which would stop us at a loss, was given this lock.
+    pub(crate) fn was_given(&self, lock: LockId) -> bool {
+        let of_it = |outer: Outer| outer.keeper.filter(|_| outer.lock == Some(lock));
+        self.locks().filter_map(of_it).any(KeeperId::is_above_us)
+    }
+}
+
+fn outer(word: &str) -> Outer {
+    // From the end: a token of another library may contain a slash.
+    let parts: Vec<_> = word.rsplitn(4, '/').collect();
+    let [keeper, lock, fence, token] = parts[..] else {
+        return Outer { token: word.to_owned(), fence: None, lock: None, keeper: None };
+    };
+    Outer {
+        token: token.to_owned(),
+        fence: (fence != UNKNOWN).then(|| fence.to_owned()),
+        lock: u64::from_str_radix(lock, 16).ok().map(LockId),
+        keeper: KeeperId::parse(keeper),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(text: &str) -> Chain {
+        Chain::read(Some(text.into()))
+    }
+
+    #[test]
+    fn a_chain_grows_by_each_run_and_is_bounded() {
+        let word = |number: u32| format!("t{number}/{number}/ff");
+        let keeper = KeeperId::parse("7.e").expect("a keeper");
+        let mut text = String::new();
+        for number in 0..300 {
+            text = chain(&text).with_words([word(number)]).kept_by(Some(keeper)).text();
+        }
+        let all: Vec<_> = text.split(' ').collect();
+        let (first, last) = ("t44/44/ff/7.e", "t299/299/ff/7.e");
+        assert_eq!((all.len(), all[0], all[255]), (LOCKS_MAX, first, last));
+    }
+
+    #[test]
+    fn each_lock_is_read_with_its_fence_and_its_own_keeper() {
+        let (inner, outer_keeper) = (KeeperId::parse("8.f"), KeeperId::parse("7.e"));
+        let outer = chain("a/1/ff").kept_by(outer_keeper);
+        let both = outer.with_words(["b/-/fe".to_owned()]).kept_by(inner);
+        let lock = |lock| Some(LockId(lock));
+        let a = Outer {
+            token: "a".to_owned(),
+            fence: Some("1".to_owned()),
+            lock: lock(0xff),
+            keeper: outer_keeper,
+        };
+        let b = Outer { token: "b".to_owned(), fence: None, lock: lock(0xfe), keeper: inner };
+        assert_eq!((both.holder(b"a"), both.holder(b"b")), (Some(a), Some(b)));
+        assert_eq!(both.holder(b"c"), None);
+        let unknown = chain("a/1/ff").kept_by(None).holder(b"a").expect("its token");
+        assert_eq!(unknown.keeper, None);
+    }
+
+    #[test]
+    fn a_token_of_another_origin_has_no_keeper() {
+        for token in ["a", "a/b", "a/b/c"] {
+            let outer = chain(token).holder(token.as_bytes()).expect("its token");
+            assert_eq!(outer.keeper, None, "{token}");
+        }
+        let slashes = chain("x/y/1/ff/7.e").holder(b"x/y").expect("its token");
+        assert_eq!(slashes.fence.as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn a_lock_differs_by_store_namespace_and_name() {
+        let lock = LockId::new("redis://a:6379/0", None, "x");
+        assert_eq!(lock, LockId::new("redis://a:6379/0", Some(""), "x"));
+        for other in [
+            LockId::new("redis://b:6379/0", None, "x"),
+            LockId::new("redis://a:6379/0", Some("n"), "x"),
+            LockId::new("redis://a:6379/0", None, "y"),
+        ] {
+            assert_ne!(lock, other);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What happens to a command that asks for a lock which an enclosing run holds: a `run` joins it,
+//! if that run will surely stop it at a loss. Everything else is refused, since it would wait for
+//! itself.
+//!
+//! | The enclosing run has NAME | `run NAME` | `run NAME --shared` | `run NAME --permits N --weight W` |
+//! |---|---|---|---|
+//! | alone | joins | joins | refused |
+//! | shared | refused | joins | refused |
+//! | as W or more of N permits | refused | refused | joins |
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use leasehold::host::{Host as _, SystemHost};
+use leasehold::store::{Claim, Holder};
+use leasehold::{Client, ErrorKind, Guard, Snapshot};
+
+use super::Context;
+use super::holding::{environment, not_begun};
+use crate::args::Run;
+use crate::chain::{Chain, LockId, Outer};
+use crate::environment::{EXPIRES_AT_MS, TTL_MS};
+use crate::exit::{Exit, Failure};
+use crate::output::escape;
+use crate::stderr;
+use crate::take::only;
+use crate::talk::Level;
+
+/// A lock that a command runs under.
+#[derive(Clone, Debug)]
+pub(crate) struct Joined {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its owner token.
+    pub(crate) token: String,
+    /// Its fencing token.
+    pub(crate) fence: Option<String>,
+    /// What the store says of its lease. Not asked for a lock of our own.
+    holder: Option<Holder>,
+}
+
+impl From<&Guard> for Joined {
+    fn from(guard: &Guard) -> Self {
+        Self {
+            name: guard.name().to_owned(),
+            token: guard.token().as_str().to_owned(),
+            fence: guard.fencing_token().map(|fence| fence.to_string()),
+            holder: None,
+        }
+    }
+}
+
+/// The state of the lock. `None` if this user may take locks but not inspect them.
+async fn look(client: &Client, name: &str) -> Result<Option<Snapshot>, Failure> {
+    match client.inspect(name).await {
+        Ok(seen) => Ok(Some(seen)),
+        Err(error) if error.kind() == ErrorKind::Denied => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The lease of an enclosing run or shell among the holders.
+fn find(chain: &Chain, seen: Snapshot) -> Option<(Outer, Holder)> {
+    let mut holders = seen.holders.into_iter();
+    holders.find_map(|holder| Some((chain.holder(&holder.token)?, holder)))
+}
+
+/// Refuses a lock that an enclosing run holds: waiting for it would never end.
+pub(super) async fn refuse(chain: &Chain, client: &Client, name: &str) -> Result<(), Failure> {
+    if chain.is_empty() {
+        return Ok(());
+    }
+    match look(client, name).await?.and_then(|seen| find(chain, seen)) {
+        Some((_, Holder { claim: Claim::Shared, .. })) => Err(refused(name, "shared", NO_SHARE)),
+        Some(_) => Err(refused(name, "held", "waiting would never end")),
+        None => Ok(()),
+    }
+}
+
+const NO_SHARE: &str = "a second share would wait behind whoever waits for the lock alone, and a \
+                        share cannot become the whole lock";
+
+fn refused(name: &str, how: &str, why: &str) -> Failure {
+    let message = format!(
+        "`{}` is already {how} by an outer leasehold command or by this shell, and {why}; nothing \
+         was changed; run the inner command without leasehold, or use another name",
+        escape(name)
+    );
+    Failure::config(message).about(name)
+}
+
+/// The locks among those of `args` that enclosing runs hold, and that the command joins.
+pub(super) async fn join(
+    context: &Context,
+    client: &Client,
+    chain: &Chain,
+    args: &Run,
+) -> Result<Vec<Joined>, Failure> {
+    let mut joined = Vec::new();
+    if chain.is_empty() {
+        return Ok(joined);
+    }
+    let (store, namespace) = (client.store_label(), context.settings.namespace_for_child());
+    for name in args.names.iter() {
+        if joined.iter().any(|lock: &Joined| lock.name == *name) {
+            return Err(twice(name));
+        }
+        let Some(seen) = look(client, name).await? else { continue };
+        let shows_all = seen.holders.len() < Snapshot::HOLDERS_SHOWN_MAX;
+        if let Some((outer, holder)) = find(chain, seen) {
+            if let Some((how, why)) = why_not(args, &outer, &holder) {
+                return Err(refused(name, how, why));
+            }
+            let Outer { token, fence, .. } = outer;
+            joined.push(Joined { name: name.clone(), token, fence, holder: Some(holder) });
+        } else if shows_all && chain.was_given(LockId::new(&store, namespace.as_deref(), name)) {
+            return Err(lost(name));
+        }
+    }
+    Ok(joined)
+}
+
+fn twice(name: &str) -> Failure {
+    let name = escape(name);
+    Failure::config(format!("`{name}` was named twice; nothing was run; name each lock once"))
+}
+
+/// The enclosing run has lost the lock, and is about to stop us.
+fn lost(name: &str) -> Failure {
+    let message = format!(
+        "`{}`: the outer leasehold command has lost this lock; nothing was run; start the outer \
+         command again",
+        escape(name)
+    );
+    Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message).about(name)
+}
+
+/// How an enclosing run or shell holds a lock, and why a run cannot join it.
+fn why_not(args: &Run, outer: &Outer, holder: &Holder) -> Option<(&'static str, &'static str)> {
+    let how = if holder.claim == Claim::Shared { "shared" } else { "held" };
+    let why = match (holder.claim, args.take.claim()) {
+        (Claim::Shared, Claim::Exclusive) => {
+            "a share cannot become the whole lock: the outer command would wait for itself"
+        }
+        (Claim::Permits { want: has, of: all }, Claim::Permits { want, of }) if of == all => {
+            if want <= has {
+                return why_not_below(args, outer).map(|why| (how, why));
+            }
+            "the inner command wants more permits than the outer one has"
+        }
+        (Claim::Permits { .. }, _) | (_, Claim::Permits { .. }) => {
+            "the inner command wants other permits, or a semaphore instead of a lock"
+        }
+        _ => return why_not_below(args, outer).map(|why| (how, why)),
+    };
+    Some((how, why))
+}
+
+fn why_not_below(args: &Run, outer: &Outer) -> Option<&'static str> {
+    if args.once_per.is_some() || args.max_hold.is_some() {
+        return Some("--once-per and --max-hold need a lock of their own");
+    }
+    let is_below = outer.keeper.is_some_and(|keeper| keeper.is_above_us());
+    (!is_below).then_some(
+        "waiting would never end; only a command that surely runs below `leasehold run` joins its \
+         lock, since nobody would stop another one at a loss",
+    )
+}
+
+/// Says which locks are joined.
+pub(super) fn say(context: &Context, joined: &[Joined]) {
+    for Joined { name, .. } in joined {
+        let text = "joined the lock of the outer leasehold command, which keeps and releases it";
+        context.talk.notice(Level::Info, "joined", Some(name), text);
+    }
+}
+
+/// Becomes the command. It is watched by the keeper above us, so we are not needed any more.
+/// Returns only if that fails.
+pub(super) fn become_command(
+    context: &Context,
+    client: &Client,
+    args: &Run,
+    joined: &[Joined],
+) -> Failure {
+    let words = &args.guarded.command;
+    let (program, rest) = words.split_first().expect("the command line has one");
+    let mut command = Command::new(program);
+    command.args(rest);
+    let mut env = environment(context, client, joined);
+    env.extend(times(joined));
+    for (name, value) in env {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    stderr::finish();
+    let error: io::Error = command.exec();
+    let state = "the outer command still holds the lock";
+    not_begun(words, &error, state).about_any(only(&args.names))
+}
+
+/// The times of the leases, as far as the store knows them.
+fn times(joined: &[Joined]) -> [(&'static str, Option<String>); 2] {
+    let holders = || joined.iter().filter_map(|lock| lock.holder.as_ref());
+    let left = holders().filter_map(|holder| holder.ttl_left).min();
+    let expires = left.map(|left| (SystemHost.wall() + left).as_unix_millis().to_string());
+    let ttl = holders().filter_map(|holder| holder.ttl).min();
+    [(EXPIRES_AT_MS, expires), (TTL_MS, ttl.map(|ttl| ttl.as_millis().to_string()))]
+}

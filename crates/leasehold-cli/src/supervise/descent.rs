@@ -1,0 +1,131 @@
+//! Whether a keeper is above this process, and so kills it when the lock of that keeper is lost.
+//!
+//! The environment names the keeper, and may have been copied anywhere: to another process tree, by
+//! `docker exec` or by ssh. So we follow our parents in `/proc` up to the keeper. If that fails for
+//! whatever reason, there is no proof.
+
+use std::fmt;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+
+use rustix::process::{getpid, getuid};
+
+use super::tree::{Process, is_shown_in_proc, read};
+
+/// The most ancestors to look at.
+const DEPTH_MAX: usize = 10_000;
+
+/// A keeper. Its mark tells it from other processes with its pid: later ones, and those of other
+/// containers and machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeeperId {
+    pid: i32,
+    mark: u64,
+}
+
+impl KeeperId {
+    /// This process.
+    pub(super) fn ours() -> Option<Self> {
+        let pid = our_pid()?;
+        Some(Self { pid, mark: mark(&read(pid)?)? })
+    }
+
+    /// Reads what `Display` wrote.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (pid, mark) = text.split_once('.')?;
+        Some(Self { pid: pid.parse().ok()?, mark: u64::from_str_radix(mark, 16).ok()? })
+    }
+
+    /// Whether this process surely descends from that keeper, which may kill it.
+    pub(crate) fn is_above_us(self) -> bool {
+        self.find().is_some_and(|keeper| {
+            !keeper.is_dead && mark(&keeper) == Some(self.mark) && may_kill_us(keeper.pid)
+        })
+    }
+
+    /// Our ancestor with the pid of the keeper.
+    fn find(self) -> Option<Process> {
+        let mut process = read(our_pid()?)?;
+        for _ in 0..DEPTH_MAX {
+            let parent = read(process.parent)?;
+            // A parent is older than its child. A younger process got the pid of a parent that has
+            // ended meanwhile.
+            if parent.started > process.started {
+                return None;
+            }
+            if parent.pid == self.pid {
+                return Some(parent);
+            }
+            process = parent;
+        }
+        None
+    }
+}
+
+impl fmt::Display for KeeperId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:x}", self.pid, self.mark)
+    }
+}
+
+/// Our pid, if `/proc` shows the processes of our namespace.
+fn our_pid() -> Option<i32> {
+    let pid = getpid().as_raw_nonzero().get();
+    is_shown_in_proc(pid).then_some(pid)
+}
+
+fn mark(process: &Process) -> Option<u64> {
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let mut hasher = DefaultHasher::new();
+    (process.pid, process.started, namespace, boot).hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+/// Whether the kernel lets that process kill us: it has our user, or is root.
+fn may_kill_us(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let effective = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
+    effective.is_some_and(|user: u32| user == 0 || user == getuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getppid;
+
+    use super::*;
+
+    fn id_of(pid: i32) -> KeeperId {
+        KeeperId { pid, mark: mark(&read(pid).expect("it lives")).expect("Linux tells") }
+    }
+
+    #[test]
+    fn only_an_ancestor_is_above_us() {
+        let parent = id_of(getppid().expect("a parent").as_raw_nonzero().get());
+        assert!(parent.is_above_us());
+        assert!(!KeeperId::ours().expect("Linux tells").is_above_us(), "not above itself");
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep(1)");
+        let below = id_of(i32::try_from(child.id()).expect("a pid"));
+        assert!(!below.is_above_us(), "below us");
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        assert!(!below.is_above_us(), "dead");
+    }
+
+    #[test]
+    fn another_process_with_the_pid_of_an_ancestor_is_not_above_us() {
+        let parent = id_of(getppid().expect("a parent").as_raw_nonzero().get());
+        let mark = parent.mark ^ 1;
+        assert!(!KeeperId { mark, ..parent }.is_above_us());
+    }
+
+    #[test]
+    fn a_keeper_is_read_as_it_was_written() {
+        let ours = KeeperId::ours().expect("Linux tells");
+        assert_eq!(KeeperId::parse(&ours.to_string()), Some(ours));
+        for text in ["", "-", "12", "12.", ".ff", "x.ff", "12.xyz"] {
+            assert_eq!(KeeperId::parse(text), None, "{text}");
+        }
+    }
+}
