@@ -14,6 +14,9 @@
 //! every process it started have ended. A lost lease is never released. If the keeper is killed,
 //! the command is killed, and a third signal kills again instead of leaving. No state leads back to
 //! *running*: if the store answers again, a command that was told to stop must still end.
+//!
+//! A request to let go tells a *running* command to stop, once, and changes no state: the lease is
+//! still ours, so the command may take its time. It is never killed for that.
 
 use std::time::Duration;
 
@@ -87,6 +90,8 @@ pub(crate) enum Input {
     AllGone,
     /// The lease was lost.
     Lost(Lost),
+    /// Somebody asks us to let go of the lock.
+    Revoked,
     /// The keeper killed the command at its set moment, because no later moment had been sent.
     KilledInTime,
     /// The keeper was killed: only we watch over the command now.
@@ -159,6 +164,8 @@ pub(crate) enum Cause {
     Lease,
     /// We were asked to stop.
     Request,
+    /// We were asked to let go of the lock.
+    Revoked,
 }
 
 /// The fate of the lease at the end.
@@ -188,6 +195,8 @@ pub(crate) struct Supervision {
     for_the_lease: bool,
     lost: Option<Lost>,
     asked_to_stop: u32,
+    /// Whether the command was told to stop because we were asked to let go.
+    revoked: bool,
     /// Whether a person at the terminal asked the command to stop.
     asked_at_terminal: bool,
     /// Whether the keeper was killed.
@@ -210,6 +219,7 @@ impl Supervision {
             for_the_lease: false,
             lost: None,
             asked_to_stop: 0,
+            revoked: false,
             asked_at_terminal: false,
             broken: false,
             reserve: Duration::ZERO,
@@ -233,6 +243,7 @@ impl Supervision {
             Input::Ended(exit) => self.ended = Some((exit, now)),
             Input::AllGone => self.on_all_gone(),
             Input::Lost(lost) => self.lose(now, lost),
+            Input::Revoked => self.on_revoked(),
             Input::KilledInTime => self.on_killed_in_time(now),
             Input::KeeperGone => {
                 self.broken = true;
@@ -327,6 +338,14 @@ impl Supervision {
         }
     }
 
+    fn on_revoked(&mut self) {
+        let is_stopping = self.phase != Phase::Running || self.asked_to_stop > 0;
+        if !is_stopping && !self.revoked {
+            self.revoked = true;
+            self.actions.push(Action::Stop(self.policy.stop));
+        }
+    }
+
     fn on_killed_in_time(&mut self, now: Moment) {
         if !self.is_killing() {
             self.for_the_lease = true;
@@ -351,6 +370,8 @@ impl Supervision {
             Cause::Request
         } else if self.for_the_lease {
             Cause::Lease
+        } else if self.revoked {
+            Cause::Revoked
         } else {
             Cause::Command
         }

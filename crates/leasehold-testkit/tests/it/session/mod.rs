@@ -20,6 +20,7 @@ mod passing;
 mod permits;
 mod polling;
 mod redisson;
+mod revoking;
 mod several;
 mod shards;
 mod sharing;
