@@ -130,8 +130,8 @@ pub(crate) enum Command {
     Ls(Ls),
     /// Show who holds the lock NAME and who waits for it
     Inspect(Inspect),
-    /// End somebody else's lease, by --token HINT or --force. Its holder may act until it notices,
-    /// so make sure that the holder is dead
+    /// Ask the holder to let go, by --ask. Or end its lease, by --token HINT or --force: it may act
+    /// until it notices, so make sure that the holder is dead
     Unlock(Unlock),
     /// Check that the store keeps locks safely, and say what to change
     #[command(after_help = notes(DOCTOR_NOTES))]
@@ -369,14 +369,23 @@ pub(crate) struct Inspect {
 pub(crate) struct Unlock {
     #[command(flatten)]
     pub(crate) name: Name,
-    /// End only the lease whose token begins with HINT, as `leasehold inspect` shows it
+    /// End only the lease whose token begins with HINT, as `leasehold inspect` shows it. With
+    /// --ask, ask only its holder
     #[arg(long, value_name = "HINT", allow_hyphen_values = true)]
-    #[arg(required_unless_present = "force", conflicts_with = "force")]
+    #[arg(required_unless_present_any = ["force", "ask"], conflicts_with = "force")]
     pub(crate) token: Option<String>,
     /// End the lease whoever holds it
     #[arg(long)]
     pub(crate) force: bool,
-    /// The reason. This command prints and logs it (LEASEHOLD_LOG). The store does not keep it
+    /// Ask the holders to let go, and end no lease. `leasehold run` then stops its command; other
+    /// programs decide for themselves. A holder learns of it at its next renewal
+    #[arg(long, conflicts_with = "force")]
+    pub(crate) ask: bool,
+    /// With --ask, wait at most this long until they have let go. Default: do not wait
+    #[arg(short, long, value_name = "DUR", requires = "ask", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+    /// The reason. With --ask, the holder sees it. Otherwise this command prints and logs it
+    /// (LEASEHOLD_LOG), and the store does not keep it
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: String,
     /// Do not ask for confirmation

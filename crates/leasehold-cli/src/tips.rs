@@ -80,7 +80,9 @@ pub(crate) fn mend(error: &mut Error, args: &[OsString]) {
             Some(ContextValue::Strings(missing))
                 if missing.iter().any(|it| it.starts_with("--token")) =>
             {
-                Some("to end the lease whoever holds it, write --force instead".to_owned())
+                let tip = "to ask the holder to let go, write --ask; to end the lease whoever \
+                           holds it, --force";
+                Some(tip.to_owned())
             }
             _ if is_run_without_command(args) => {
                 Some("put `--` before the command: leasehold run NAME -- CMD ...".to_owned())
@@ -162,7 +164,7 @@ mod tests {
             ("leasehold lead x", "`leasehold elect NAME -- CMD`"),
             ("leasehold list", "`leasehold ls`"),
             ("leasehold relase x", "'release'"),
-            ("leasehold unlock x --why y", "write --force instead"),
+            ("leasehold unlock x --why y", "write --ask; to end"),
         ] {
             let said = said(line);
             assert!(said.contains(tip), "{line}: {said}");

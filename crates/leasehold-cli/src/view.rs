@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::Snapshot;
 use leasehold::core::WallTime;
 use leasehold::store::redis::Strict;
-use leasehold::store::{Claim, ClientRecord, Holder, Quarantine, Vote, Waiter};
+use leasehold::store::{Claim, ClientRecord, Holder, Quarantine, Revocation, Vote, Waiter};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -60,8 +60,25 @@ struct HolderObject {
     ttl_left_ms: Option<u64>,
     renewed_ms_ago: Option<u64>,
     fence: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked: Option<AskedObject>,
     #[serde(flatten)]
     share: ShareObject,
+}
+
+/// A request to let go.
+#[derive(Debug, Serialize)]
+pub(crate) struct AskedObject {
+    by: String,
+    why: String,
+    at: String,
+}
+
+impl AskedObject {
+    pub(crate) fn new(revoked: &Revocation) -> Self {
+        let Revocation { by, reason, at, .. } = revoked;
+        Self { by: by.clone(), why: reason.clone(), at: rfc3339(*at) }
+    }
 }
 
 /// How a lock is held or waited for. Empty if it is for one alone.
@@ -145,6 +162,7 @@ impl HolderObject {
             ttl_left_ms: holder.ttl_left.map(millis),
             renewed_ms_ago: holder.renewed_ago().map(millis),
             fence: fence(holder),
+            asked: holder.revoked.as_deref().map(AskedObject::new),
             share: ShareObject::new(holder.claim),
         }
     }
@@ -227,6 +245,12 @@ pub(crate) fn who(client: Option<&ClientRecord>) -> String {
             )
         },
     )
+}
+
+/// `asked to let go by ada@web-1 (why: deploy)`.
+pub(crate) fn asked(revoked: &Revocation) -> String {
+    let (by, why) = (escape(&revoked.by), escape(&revoked.reason));
+    format!("asked to let go by {by} (why: {why})")
 }
 
 /// `14:02:11 (3m 12s)`.
@@ -349,6 +373,10 @@ pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
         out.push_str(&format!("  lease    {}\n", lease(holder).trim_start_matches("lease ")));
         if let Some(fence) = fence(holder) {
             out.push_str(&format!("  fence    {fence}\n"));
+        }
+        if let Some(revoked) = &holder.revoked {
+            let at = since(revoked.at, now);
+            out.push_str(&format!("  revoke   {} at {at}\n", asked(revoked)));
         }
         out.push_str(&format!("  token    {}…\n", escape(&holder.token_hint())));
     }

@@ -142,7 +142,12 @@ impl Store for Table {
             lease.fencing = reserved.or(raised).or(lease.fencing);
             lease.ends = lease.ends.max(now + renewal.ttl.get());
             lease.idle = renewal.idle;
-            Ok(Renewed::Renewed { fencing: lease.fencing, raised_from, wanted: false })
+            Ok(Renewed::Renewed {
+                fencing: lease.fencing,
+                raised_from,
+                wanted: false,
+                revoked: None,
+            })
         })
     }
 

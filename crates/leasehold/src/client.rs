@@ -1,5 +1,7 @@
 //! The client: connects to a store and makes locks.
 
+mod revoking;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::core::lost::Lost;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::session::{Hold, Parted};
-use crate::store::Released;
+use crate::store::{Released, Revocation};
 
 /// Proof that this process holds the lock, until it is released or lost. All kinds of locks use
 /// this type.
@@ -159,6 +159,44 @@ impl Guard {
     /// You may drop the future and call this again at any time.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         self.hold.lost()
+    }
+
+    /// Resolves when the holder is asked to let go, see
+    /// [`Client::revoke`](crate::Client::revoke), with who asked and why. Never resolves if the
+    /// lock is released, detached or lost first.
+    ///
+    /// It is a request: the lock stays held and is renewed until this guard ends. Finish the work,
+    /// or bring it to a safe point, and release. The lock then leaves this client, even where it
+    /// would be kept idle or passed to another task. Tasks that wait here ask the store again. With
+    /// [`min_hold`](crate::Mutex::min_hold), the lock stays taken until that time is over.
+    ///
+    /// The request arrives with a renewal, so within a third of the ttl, or with
+    /// [`renew`](Self::renew).
+    ///
+    /// # Cancel safety
+    ///
+    /// You may drop the future and call this again at any time. It then resolves again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # async fn next_step() {}
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.mutex("import").lock().await?;
+    /// # client.revoke("import", guard.token().as_str().as_bytes(), "deploy").await?;
+    /// # guard.renew().await?;
+    /// tokio::select! {
+    ///     biased;
+    ///     revoked = guard.revoked() => println!("{} asks: {}", revoked.by, revoked.reason),
+    ///     () = next_step() => {}
+    /// }
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn revoked(&self) -> impl Future<Output = Arc<Revocation>> + Send + 'static {
+        self.hold.revoked()
     }
 
     /// Asks the store whether this guard still holds the lock, and restarts its ttl. Other

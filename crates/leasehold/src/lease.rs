@@ -1,6 +1,6 @@
 //! A lease that another process acquired, by its owner token.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::core::error::{Error, ErrorKind};
@@ -9,7 +9,7 @@ use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
 use crate::guard::Release;
 use crate::session::Session;
-use crate::store::{Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Store};
+use crate::store::{Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Revocation, Store};
 
 /// A handle for a lease that another process acquired and detached. It can renew and release the
 /// lease.
@@ -40,6 +40,7 @@ pub struct Lease {
     key: Result<Key, Error>,
     owner: OwnerToken,
     lock_delay: Duration,
+    revoked: OnceLock<Arc<Revocation>>,
 }
 
 impl Lease {
@@ -50,7 +51,7 @@ impl Lease {
         owner: OwnerToken,
         lock_delay: Duration,
     ) -> Self {
-        Self { session, name, key, owner, lock_delay }
+        Self { session, name, key, owner, lock_delay, revoked: OnceLock::new() }
     }
 
     /// Restarts the ttl of the lease, from 10 ms to 24 h. Never shortens it.
@@ -69,10 +70,22 @@ impl Lease {
         self.check_here()?;
         let renewal = Renewal { lease: self.id()?, ttl, at_least: None, reserve: 0, idle: false };
         match self.session.store.renew(renewal).await {
-            Ok(Renewed::Renewed { .. }) => Ok(()),
+            Ok(Renewed::Renewed { revoked, .. }) => {
+                if let Some(revoked) = revoked {
+                    self.revoked.get_or_init(|| revoked);
+                }
+                Ok(())
+            }
             Ok(Renewed::Lost) => Err(self.not_ours()),
             Err(error) => Err(error.about(&self.name)),
         }
+    }
+
+    /// The request to let go that a [`renew`](Self::renew) of this handle reported, if any: see
+    /// [`Client::revoke`](crate::Client::revoke). The lease is still held. Sends no request.
+    #[must_use]
+    pub fn revoked(&self) -> Option<&Revocation> {
+        self.revoked.get().map(|revoked| &**revoked)
     }
 
     /// Releases the lease.

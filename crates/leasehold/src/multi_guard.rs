@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
@@ -10,6 +11,7 @@ use crate::core::error::Error;
 use crate::core::lost::Lost;
 use crate::core::token::FencingToken;
 use crate::guard::{Guard, Release};
+use crate::store::Revocation;
 
 /// Proof that this process holds several locks, until they are released or one of them is lost.
 ///
@@ -119,6 +121,22 @@ impl MultiGuard {
         let all = self.guards.iter().map(|guard| {
             let (name, lost) = (guard.name().to_owned(), guard.lost());
             Box::pin(async move { (name, lost.await) })
+        });
+        let first = select_all(all);
+        async { first.await.0 }
+    }
+
+    /// Resolves when the holder of one of the locks is asked to let go, with the name of that lock,
+    /// who asked and why: see [`Guard::revoked`]. Never resolves if they are released or lost
+    /// first.
+    ///
+    /// # Cancel safety
+    ///
+    /// You may drop the future and call this again at any time.
+    pub fn revoked(&self) -> impl Future<Output = (String, Arc<Revocation>)> + Send + 'static {
+        let all = self.guards.iter().map(|guard| {
+            let (name, revoked) = (guard.name().to_owned(), guard.revoked());
+            Box::pin(async move { (name, revoked.await) })
         });
         let first = select_all(all);
         async { first.await.0 }

@@ -116,6 +116,9 @@ impl Candidate<'_> {
                         Cause::Lease => {
                             ("this instance no longer leads".to_owned(), Duration::ZERO)
                         }
+                        Cause::Revoked => {
+                            ("asked to let go: resigned".to_owned(), pauses.next(lasted))
+                        }
                         _ => (failed(exit), pauses.next(lasted)),
                     }
                 }

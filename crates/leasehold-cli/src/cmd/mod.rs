@@ -11,6 +11,7 @@ mod once;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod resize;
+mod revoke;
 pub(crate) mod run;
 pub(crate) mod strict;
 pub(crate) mod unlock;

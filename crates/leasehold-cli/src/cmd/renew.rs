@@ -11,7 +11,8 @@ use crate::duration::typed;
 use crate::environment::TTL_MS;
 use crate::exit::{Exit, Failure};
 use crate::output::{escape, print_object};
-use crate::view::millis;
+use crate::talk::Level;
+use crate::view::{AskedObject, asked, millis};
 
 /// Renews, or fails with 79 if the lease is not ours any more.
 pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failure> {
@@ -19,7 +20,8 @@ pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failu
     let ttl = ttl(args)?;
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
     context.settings.reach_all(&client, &args.name).await?;
-    if let Err(error) = client.lease(&args.name, given.token.clone()).renew(ttl).await {
+    let lease = client.lease(&args.name, given.token.clone());
+    if let Err(error) = lease.renew(ttl).await {
         let is_lost = error.kind() == ErrorKind::Lost;
         let mut failure = Failure::from(error).about(&args.name);
         if is_lost {
@@ -29,9 +31,17 @@ pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failu
         return Err(failure);
     }
     tracing::info!(name = &*args.name, ttl_ms = millis(ttl), "renewed");
+    if let Some(revoked) = lease.revoked() {
+        let text = format!("{}; the lock is still held: finish and release it", asked(revoked));
+        context.talk.notice(Level::Warning, "revoked", Some(&args.name), &text);
+    }
     if context.json {
         // The new end is unknown: a renewal never shortens a lease, so more may be left.
-        print_object("renewal", json!({ "name": &*args.name, "ttl_ms": millis(ttl) }))?;
+        let mut renewal = json!({ "name": &*args.name, "ttl_ms": millis(ttl) });
+        if let Some(revoked) = lease.revoked() {
+            renewal["asked"] = json!(AskedObject::new(revoked));
+        }
+        print_object("renewal", renewal)?;
     }
     Ok(Exit::OK)
 }

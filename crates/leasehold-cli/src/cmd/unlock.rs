@@ -1,13 +1,14 @@
-//! `leasehold unlock NAME`: ends somebody else's lease, with care.
+//! `leasehold unlock NAME`: ends somebody else's lease, with care, or asks its holder to let go.
 
 use std::io::{BufRead as _, IsTerminal as _};
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Evicted, Holder};
 use leasehold::{Client, Identity, Snapshot};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Context;
+use super::revoke::revoke;
 use crate::args::Unlock;
 use crate::exit::{Exit, Failure};
 use crate::output::{escape, print_object, shell_word};
@@ -30,13 +31,16 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
             Some(&args.name),
             "nobody holds it; nothing was done",
         );
-        return done(context, args, 0);
+        return done(context, json!({ "name": &*args.name, "ended": 0 }));
     }
     if chosen.is_empty() {
         return Err(changed(
             args,
             "it is held by a token that does not begin with the given one; nothing was done",
         ));
+    }
+    if args.ask {
+        return revoke(context, args, &client, &chosen).await;
     }
     if let Some(card) = view::card(&args.name, &seen, SystemHost.wall(), None)
         && !context.json
@@ -57,7 +61,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         );
         context.talk.notice(Level::Info, "unlocked", Some(&args.name), &text);
     }
-    done(context, args, ended)
+    done(context, json!({ "name": &*args.name, "ended": ended }))
 }
 
 fn is_meant(args: &Unlock, holder: &Holder) -> bool {
@@ -90,7 +94,7 @@ async fn end(client: &Client, args: &Unlock, holder: &Holder) -> Result<usize, F
     }
 }
 
-fn changed(args: &Unlock, what: &str) -> Failure {
+pub(super) fn changed(args: &Unlock, what: &str) -> Failure {
     let (name, word) = (escape(&args.name), shell_word(&args.name));
     let message = format!("`{name}`: {what}, see `leasehold inspect {word}` and decide again");
     Failure::new(Exit::TAKEN, "changed", message).about(&args.name)
@@ -138,9 +142,9 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
     .about(&args.name))
 }
 
-fn done(context: &Context, args: &Unlock, ended: usize) -> Result<Exit, Failure> {
+pub(super) fn done(context: &Context, answer: Value) -> Result<Exit, Failure> {
     if context.json {
-        print_object("unlock", json!({ "name": &*args.name, "ended": ended }))?;
+        print_object("unlock", answer)?;
     }
     Ok(Exit::OK)
 }

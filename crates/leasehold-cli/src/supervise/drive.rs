@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::host::{Host, SystemHost};
+use leasehold::store::Revocation;
 use leasehold::{Guard, Lost, MultiGuard};
 
 use super::child::{Change, Child};
@@ -14,6 +15,7 @@ use crate::log;
 use crate::signals::{self, Signals};
 use crate::stderr;
 use crate::talk::{Level, Talk};
+use crate::view::asked;
 
 /// Watches over `child` until no process of it is left, or until we are told to leave.
 #[allow(clippy::large_futures, reason = "there is one")]
@@ -28,7 +30,8 @@ pub(crate) async fn supervise(
     let mut supervision = Supervision::new(policy);
     let first_lost = guard.lost();
     let mut lost = pin!(async { first_lost.await.1 });
-    let mut told = false;
+    let mut revoked = pin!(guard.revoked());
+    let (mut told, mut asked) = (false, false);
     loop {
         if let Some(at) = supervision.kill_at(clock.now(), guard.remaining()) {
             child.kill_at(at);
@@ -38,10 +41,15 @@ pub(crate) async fn supervise(
             biased;
             signal = signals.next() => Input::Signal(signal),
             reason = &mut lost, if !told => Input::Lost(reason),
+            (name, revoked) = &mut revoked, if !asked => {
+                say_asked(talk, &name, &revoked);
+                Input::Revoked
+            }
             () = child.stirs() => Input::Timer,
             () = tokio::time::sleep(look) => Input::Timer,
         };
         told |= matches!(input, Input::Lost(_));
+        asked |= input == Input::Revoked;
         // Look for changes even without a signal: several signals may arrive as one.
         let changes = child.changes().into_iter().map(|change| match change {
             Change::Ended(exit) => Input::Ended(exit),
@@ -121,6 +129,15 @@ fn why_killed(news: News) -> &'static str {
         }
         _ => "killing the command: it must not outlive its lease",
     }
+}
+
+/// Says who asks us to let go of a lock.
+fn say_asked(talk: &Talk, name: &str, revoked: &Revocation) {
+    let text = format!(
+        "{}: the command is told to stop, and the lock is held until it has ended",
+        asked(revoked)
+    );
+    talk.notice(Level::Warning, "revoked", Some(name), &text);
 }
 
 fn say(talk: &Talk, guard: &MultiGuard, child: &Child, policy: Policy, news: News) {

@@ -16,6 +16,9 @@
 //! what is left of that time counts like the lease, if it is less, and ends with 124. No state
 //! leads back to *running*: if the store answers again, a command that was told to stop must still
 //! end.
+//!
+//! A request to let go tells a *running* command to stop, once, and changes no state: the lease is
+//! still ours, so the command may take its time. It is never killed for that.
 
 use std::time::Duration;
 
@@ -91,6 +94,8 @@ pub(crate) enum Input {
     AllGone,
     /// The lease was lost.
     Lost(Lost),
+    /// Somebody asks us to let go of the lock.
+    Revoked,
     /// The keeper killed the command at its set moment, because no later moment had been sent.
     KilledInTime,
     /// The keeper was killed: only we watch over the command now.
@@ -167,6 +172,8 @@ pub(crate) enum Cause {
     Lease,
     /// We were asked to stop.
     Request,
+    /// We were asked to let go of the lock.
+    Revoked,
 }
 
 /// The fate of the lease at the end.
@@ -205,6 +212,8 @@ pub(crate) struct Supervision {
     stopped_for: Option<Bound>,
     lost: Option<Lost>,
     asked_to_stop: u32,
+    /// Whether the command was told to stop because we were asked to let go.
+    revoked: bool,
     /// Whether a person at the terminal asked the command to stop.
     asked_at_terminal: bool,
     /// Whether the keeper was killed.
@@ -227,6 +236,7 @@ impl Supervision {
             stopped_for: None,
             lost: None,
             asked_to_stop: 0,
+            revoked: false,
             asked_at_terminal: false,
             broken: false,
             reserve: Duration::ZERO,
@@ -250,6 +260,7 @@ impl Supervision {
             Input::Ended(exit) => self.ended = Some((exit, now)),
             Input::AllGone => self.on_all_gone(),
             Input::Lost(lost) => self.lose(now, lost),
+            Input::Revoked => self.on_revoked(),
             Input::KilledInTime => self.on_killed_in_time(now, left),
             Input::KeeperGone => {
                 self.broken = true;
@@ -357,6 +368,14 @@ impl Supervision {
         }
     }
 
+    fn on_revoked(&mut self) {
+        let is_stopping = self.phase != Phase::Running || self.asked_to_stop > 0;
+        if !is_stopping && !self.revoked {
+            self.revoked = true;
+            self.actions.push(Action::Stop(self.policy.stop));
+        }
+    }
+
     fn on_killed_in_time(&mut self, now: Moment, left: Duration) {
         if !self.is_killing() {
             self.stop_for_the_nearest(now, left);
@@ -382,6 +401,8 @@ impl Supervision {
             Cause::Request
         } else if self.stopped_for.is_some() {
             Cause::Lease
+        } else if self.revoked {
+            Cause::Revoked
         } else {
             Cause::Command
         }

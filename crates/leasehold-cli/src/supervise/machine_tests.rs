@@ -379,3 +379,23 @@ fn the_bound_that_ends_first_decides_how_a_stopped_command_ends_us() {
     let inputs = [&[(57_600, FRESH, Input::Timer), lost][..], &gone].concat();
     assert_eq!(last(policy, &inputs), finish_because(Cause::Lease, Exit::LOST, Lease::Lost));
 }
+
+#[test]
+fn a_request_to_let_go_tells_the_command_to_stop_once_and_never_kills_it() {
+    let asked = (5, FRESH, Input::Revoked);
+    assert_eq!(last(POLICY, &[asked]), [Action::Stop(Signal::TERM)]);
+    assert_eq!(last(POLICY, &[asked, asked]), []);
+    assert_eq!(last(POLICY, &[asked, (3_600_000, FRESH, Input::Timer)]), []);
+    for exit in [Exit::Code(0), Exit::Code(3), Exit::Signal(15)] {
+        let inputs = [asked, (9, FRESH, Input::Ended(exit)), (9, FRESH, Input::AllGone)];
+        let expected = finish_because(Cause::Revoked, exit, Lease::Release);
+        assert_eq!(last(POLICY, &inputs), expected);
+    }
+    // The lease still decides, and so does a person.
+    let late = (7_400, 2_400, Input::Timer);
+    assert!(last(POLICY, &[asked, late]).contains(&Action::Stop(Signal::TERM)));
+    let signal = (6, FRESH, Input::Signal(Signal::TERM));
+    assert_eq!(last(POLICY, &[asked, signal]), [Action::Forward(Signal::TERM)]);
+    assert_eq!(last(POLICY, &[signal, asked]), [], "it is stopping already");
+    assert_eq!(last(POLICY, &[(6, 0, Input::Lost(Lost::NotOurs)), asked]), []);
+}

@@ -21,6 +21,7 @@ mod losing;
 mod once;
 mod package;
 mod redis;
+mod revoking;
 mod scripts;
 mod serving;
 mod several;

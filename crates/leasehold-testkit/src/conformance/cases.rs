@@ -184,6 +184,15 @@ macro_rules! for_each_case {
                 an_eviction_hands_over_to_the_head_of_the_line,
                 the_tools_are_there_through_every_handle,
             }
+            revoking {
+                a_holder_that_is_asked_learns_it_with_each_renewal,
+                a_request_to_let_go_outlasts_every_kind_of_renewal,
+                the_next_holder_never_sees_a_request_that_was_not_for_it,
+                a_request_to_let_go_is_not_handed_over,
+                the_holder_of_a_plain_lock_is_asked_too,
+                a_foreign_holder_stays_as_it_was,
+                holders_that_share_a_key_are_asked_one_by_one,
+            }
             keys {
                 no_two_names_are_one_lock,
                 every_name_is_listed_as_it_is,

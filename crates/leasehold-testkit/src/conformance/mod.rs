@@ -42,6 +42,7 @@ mod ownership;
 mod permits;
 mod plain;
 mod renewal;
+mod revoking;
 mod sharing;
 mod watching;
 

@@ -17,6 +17,7 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     memory.hints = Reach::Process;
     memory.reach = Reach::Process;
     memory.browse = true;
+    memory.revoke = true;
     let mut sqlite = memory;
     sqlite.hints = Reach::Machine;
     sqlite.reach = Reach::Machine;

@@ -128,6 +128,8 @@ pub(crate) struct LeaseLife {
     /// The number of the latest turn. It also rises when a turn ends.
     turn: u64,
     passing: Passing,
+    /// Whether the holder was asked to let go. Then the lease is not passed on or kept idle.
+    revoked: bool,
     /// Whether the store was last told that the lease is idle.
     shown_idle: bool,
     delays: Delays,
@@ -149,6 +151,7 @@ impl LeaseLife {
             used: 1,
             turn: 0,
             passing: Passing::default(),
+            revoked: false,
             shown_idle: false,
             delays: Backoff { first: ttl.get() / 20, longest: ttl.get() / 10 }.delays(),
         };
@@ -297,7 +300,7 @@ impl LeaseLife {
 
     fn given_up_at(&self) -> Option<Moment> {
         match self.state {
-            LeaseState::Idle { since, .. } if self.passing.is_wanted() => Some(since),
+            LeaseState::Idle { since, .. } if self.must_leave() => Some(since),
             LeaseState::Idle { until, .. } => Some(until),
             _ => None,
         }
@@ -328,6 +331,16 @@ impl LeaseLife {
     /// Another client waits.
     pub(crate) fn want(&mut self, now: Moment) {
         self.passing.want(now);
+    }
+
+    /// The holder was asked to let go. Its turn goes on, and no other turn of the lease follows.
+    pub(crate) const fn revoke(&mut self) {
+        self.revoked = true;
+    }
+
+    /// Whether the lease must leave this client when no guard uses it.
+    fn must_leave(&self) -> bool {
+        self.revoked || self.passing.is_wanted()
     }
 
     /// The store answered *renewed* to a renewal that left at `sent`. Returns whether the answer
@@ -406,14 +419,14 @@ impl LeaseLife {
         self.turn += 1;
         let has_time = self.deadline.since(now) >= self.ttl.min_validity();
         if waiting {
-            if has_time && self.has_fencing() && self.passing.may_pass(now) {
+            if has_time && !self.revoked && self.has_fencing() && self.passing.may_pass(now) {
                 self.passing.count();
                 return Parting::Pass(self.next_turn());
             }
             self.state = LeaseState::Released;
             return Parting::Leave;
         }
-        if keep_idle.is_zero() || self.passing.is_wanted() || !has_time {
+        if keep_idle.is_zero() || self.must_leave() || !has_time {
             self.state = LeaseState::Released;
             return Parting::Free;
         }
@@ -427,7 +440,7 @@ impl LeaseLife {
             LeaseState::Held if now < self.deadline => Taking::InUse,
             LeaseState::Idle { .. } if now < self.deadline => {
                 let has_time = self.deadline.since(now) >= self.ttl.min_validity();
-                if !has_time || !self.has_fencing() || self.passing.is_wanted() {
+                if !has_time || !self.has_fencing() || self.must_leave() {
                     self.state = LeaseState::Released;
                     return Taking::Leave;
                 }

@@ -210,6 +210,16 @@ fn tell_renewal(held: &Held, left: Duration, failure: Option<&Error>) {
     });
 }
 
+/// Tells that the holder was asked to let go.
+fn tell_revoked(held: &Held) {
+    let (story, key) = (held.story(), &held.id.key);
+    let Some(revoked) = held.revocation() else { return };
+    tell_in(story.as_deref(), || {
+        let (by, reason) = (&*revoked.by, &*revoked.reason);
+        tracing::warn!(target: TARGET, %key, by, reason, "the holder was asked to let go");
+    });
+}
+
 impl Session {
     /// Starts the driver. The registry does so when there is work and no driver.
     pub(super) fn start_driver(self: &Arc<Self>) {
@@ -241,9 +251,14 @@ impl Session {
         renewed: Result<&Renewed, &Error>,
     ) -> bool {
         let now = self.now();
+        let mut is_asked = false;
         let mut life = held.life();
         let (counted, lost) = match renewed {
-            Ok(Renewed::Renewed { fencing, wanted, .. }) => {
+            Ok(Renewed::Renewed { fencing, wanted, revoked, .. }) => {
+                is_asked = revoked.as_ref().is_some_and(|revoked| held.revoke(revoked));
+                if is_asked {
+                    life.revoke();
+                }
                 held.note_wanted(*wanted);
                 let wanted = *wanted || held.spec.others_wait_unseen();
                 (life.on_renewed(now, sent, *fencing, wanted), false)
@@ -258,6 +273,10 @@ impl Session {
         // Before any log message: a subscriber may use the guard.
         drop(life);
         let is_ours = !matches!(state, LeaseState::Lost(_) | LeaseState::Released);
+        if is_asked && is_ours {
+            held.tell();
+            tell_revoked(held);
+        }
         if counted || renewed.is_err() && is_ours {
             tell_renewal(held, left, renewed.err());
         }

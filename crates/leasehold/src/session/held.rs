@@ -4,7 +4,7 @@ use std::future::pending;
 use std::ops::DerefMut;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -17,7 +17,7 @@ use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 use crate::process::Process;
-use crate::store::{LeaseId, Renewal};
+use crate::store::{LeaseId, Renewal, Revocation};
 
 /// The position of a lease in the registry: the time of its next duty, and a unique number.
 pub(super) type Slot = (Moment, u64);
@@ -32,6 +32,8 @@ pub(crate) struct Held {
     /// Its position in the registry. Only the registry reads and writes this.
     slot: Mutex<Option<Slot>>,
     over: Notify,
+    /// The first request to let go that a renewal reported.
+    revoked: OnceLock<Arc<Revocation>>,
     /// The story of the guard that uses it, if a subscriber listens.
     story: Mutex<Option<Arc<Story>>>,
     loss_is_told: AtomicBool,
@@ -46,6 +48,7 @@ impl Held {
             was_wanted: AtomicBool::new(false),
             slot: Mutex::default(),
             over: Notify::new(),
+            revoked: OnceLock::new(),
             story: Mutex::default(),
             loss_is_told: AtomicBool::new(false),
         })
@@ -118,7 +121,16 @@ impl Held {
         Story::lost(story, &self.id, now, lost, is_news);
     }
 
-    /// Wakes the tasks that wait for the loss, after the state changed.
+    pub(super) fn revocation(&self) -> Option<&Arc<Revocation>> {
+        self.revoked.get()
+    }
+
+    /// A renewal reported a request to let go. Returns whether that is news. The caller tells it.
+    pub(super) fn revoke(&self, revoked: &Arc<Revocation>) -> bool {
+        self.revoked.set(Arc::clone(revoked)).is_ok()
+    }
+
+    /// Wakes the tasks that wait for the loss or for a request to let go, after the state changed.
     pub(super) fn tell(&self) {
         self.over.notify_waiters();
     }
@@ -141,6 +153,30 @@ impl Held {
                 LeaseState::Lost(lost) => return lost,
                 LeaseState::Held => over.await,
                 LeaseState::Idle { .. } | LeaseState::Released => pending().await,
+            }
+        }
+    }
+}
+
+impl Held {
+    /// Ends when the holder is asked to let go during that turn. Never ends if the turn ends first
+    /// or the lease is lost.
+    pub(super) async fn revoked(self: Arc<Self>, turn: u64, process: Process) -> Arc<Revocation> {
+        if !process.is_this() {
+            return pending().await;
+        }
+        loop {
+            let mut over = pin!(self.over.notified());
+            // Registered before the state is read, so that no change in between is missed.
+            over.as_mut().enable();
+            let is_on = {
+                let life = self.life();
+                life.is_turn(turn) && life.state() == LeaseState::Held
+            };
+            match self.revoked.get() {
+                _ if !is_on => pending().await,
+                Some(revoked) => return Arc::clone(revoked),
+                None => over.await,
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::core::moment::Moment;
 use crate::core::passing::given_way;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::host::random_u32;
-use crate::store::{BoxAnswer, LeaseId, Released, Store};
+use crate::store::{BoxAnswer, LeaseId, Released, Revocation, Store};
 
 /// The turn of a guard with a lease. Dropping it ends the turn.
 pub(crate) struct Hold {
@@ -81,6 +81,11 @@ impl Hold {
     /// Ends when the lease is lost. Never ends if this turn ends first.
     pub(crate) fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
         Arc::clone(&self.held).lost(self.turn.number, self.session.process.clone())
+    }
+
+    /// Ends when the holder is asked to let go. Never ends if this turn ends first.
+    pub(crate) fn revoked(&self) -> impl Future<Output = Arc<Revocation>> + Send + use<> {
+        Arc::clone(&self.held).revoked(self.turn.number, self.session.process.clone())
     }
 
     /// Asks the store whether the lease is held, and restarts its ttl. Sends nothing if the lease

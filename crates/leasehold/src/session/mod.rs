@@ -183,6 +183,11 @@ impl Session {
         &self.id
     }
 
+    /// How this client describes itself, if it does.
+    pub(crate) fn record(&self) -> Option<&ClientRecord> {
+        self.record.as_deref()
+    }
+
     /// Whether a waiter can have a place at the store.
     pub(crate) const fn can_queue(&self) -> bool {
         self.can_queue

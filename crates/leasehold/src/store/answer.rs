@@ -1,8 +1,10 @@
 //! The answers of a store.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::Revocation;
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::token::FencingBlock;
@@ -165,7 +167,7 @@ impl fmt::Display for Quarantine {
 }
 
 /// The answer to a [`Renewal`](super::Renewal).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewed {
     /// The ttl was restarted.
     Renewed {
@@ -179,6 +181,9 @@ pub enum Renewed {
         raised_from: Option<FencingBlock>,
         /// Whether somebody waits in line.
         wanted: bool,
+        /// The request to let go that was made to this owner, if any, see
+        /// [`Browse::revoke`](super::Browse::revoke).
+        revoked: Option<Arc<Revocation>>,
     },
     /// The lease is not the owner's, and will not be again.
     Lost,
@@ -207,6 +212,16 @@ pub enum Evicted {
     Evicted,
     /// The owner is not the one that was seen. Nothing was done; at a quorum, a minority that still
     /// showed that owner has ended its lease there.
+    Changed,
+}
+
+/// The answer to [`Browse::revoke`](super::Browse::revoke).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revoked {
+    /// The holder is asked to let go, by this request or by an earlier one.
+    Asked,
+    /// The owner is not the one that was seen. Nobody was asked; at a quorum, a minority that still
+    /// showed that owner keeps the request until its lease there ends.
     Changed,
 }
 

@@ -28,6 +28,8 @@ pub struct Capabilities {
     pub reach: Reach,
     /// [`Store::browse`](super::Store::browse) is there.
     pub browse: bool,
+    /// [`Browse::revoke`](super::Browse::revoke): a holder can be asked to let go.
+    pub revoke: bool,
     /// Leases and counters survive the end of every process that uses the store.
     pub durable: bool,
     /// Whether the store grants nothing new for a while after it may have forgotten leases. A
@@ -49,6 +51,7 @@ impl Capabilities {
         hints: Reach::Nobody,
         reach: Reach::Process,
         browse: false,
+        revoke: false,
         durable: false,
         strict: None,
     };

@@ -19,6 +19,7 @@ mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod request;
+mod revocation;
 mod sinks;
 mod snapshot;
 #[cfg(feature = "sqlite")]
@@ -29,7 +30,8 @@ use std::sync::Weak;
 use std::time::Duration;
 
 pub use answer::{
-    Acquired, Afterwards, Evicted, Page, Quarantine, Refusal, Released, Renewed, Stopped, Why,
+    Acquired, Afterwards, Evicted, Page, Quarantine, Refusal, Released, Renewed, Revoked, Stopped,
+    Why,
 };
 pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
@@ -43,6 +45,7 @@ pub use quorum::{NODES_MAX, Quorum};
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use request::{Ask, ClientRecord, LeaseId, Line, Note, OnRelease, Renewal};
+pub use revocation::Revocation;
 pub use snapshot::{Holder, PermitsTaken, Snapshot, Vote, Waiter};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
@@ -188,6 +191,28 @@ pub trait Browse: Send + Sync {
     ///
     /// If the store gives no answer. If the kind is `Unknown`, the lease may have ended.
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted>;
+
+    /// Asks a holder to let go, if its token is still `seen`: `by` says who asks. The request
+    /// changes nothing else. It is kept beside the lease, ends with it, and each renewal by that
+    /// token carries it ([`Renewed::Renewed::revoked`]). While it lasts, another request changes
+    /// nothing. No other owner ever sees it. Only a store that promises
+    /// [`revoke`](Capabilities::revoke) does this. Default: `Unsupported`.
+    ///
+    /// # Errors
+    ///
+    /// If the store gives no answer. If the kind is `Unknown`, the holder may have been asked.
+    fn revoke(&self, key: Key, _seen: Vec<u8>, _by: String, _reason: String) -> BoxAnswer<Revoked> {
+        Box::pin(std::future::ready(Err(unsupported_revoke().with_name(key.as_str()))))
+    }
+}
+
+/// The error for a request to let go at a store that keeps none.
+pub(crate) fn unsupported_revoke() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "this store cannot ask a holder to let go; no request was sent; ask its owner by other \
+         means",
+    )
 }
 
 /// A boxed answer of a store.

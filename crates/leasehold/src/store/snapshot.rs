@@ -1,9 +1,10 @@
 //! The state of a key, for people and tools.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ClientRecord, Quarantine};
+use super::{ClientRecord, Quarantine, Revocation};
 use crate::core::claim::Claim;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingBlock, FencingToken};
@@ -138,6 +139,9 @@ pub struct Holder {
     pub idle: bool,
     /// How it has the key: alone, shared with others, or so many permits of it.
     pub claim: Claim,
+    /// The request to let go that was made to it, if any, see
+    /// [`Client::revoke`](crate::Client::revoke).
+    pub revoked: Option<Arc<Revocation>>,
 }
 
 impl Holder {
@@ -155,6 +159,7 @@ impl Holder {
             fencing: None,
             idle: false,
             claim: Claim::Exclusive,
+            revoked: None,
         }
     }
 
@@ -192,6 +197,7 @@ impl fmt::Debug for Holder {
             .field("fencing", &self.fencing)
             .field("idle", &self.idle)
             .field("claim", &self.claim)
+            .field("revoked", &self.revoked)
             .finish()
     }
 }

@@ -57,6 +57,7 @@ async fn end_copies(used: Used) {
     }
     let [asked, released, detached, dropped] = guards;
     assert_eq!(asked.lost().await, Lost::NotOurs);
+    assert!(asked.revoked().now_or_never().is_none(), "only the parent can be asked");
     let token = asked.token().as_str().as_bytes().to_vec();
     refused(asked.renew().await);
     refused(released.release().await);
@@ -71,6 +72,7 @@ async fn end_copies(used: Used) {
     refused(client.inspect("a").await);
     refused(client.list("*").await);
     refused(client.evict("a", &token, "test").await);
+    refused(client.revoke("a", &token, "test").await);
     let _no_locks = (client.store_label(), client.capabilities(), format!("{client:?}"));
     let shutdown = client.clone().shutdown(Duration::from_secs(9)).await;
     assert_eq!((shutdown.released, shutdown.left_to_expire), (0, 0));

@@ -145,7 +145,7 @@ impl Side {
                 let mut renewal = Renewal::new(lease, ttl);
                 (renewal.at_least, renewal.reserve, renewal.idle) = (at_least, reserve, idle);
                 match store.renew(renewal).await? {
-                    Renewed::Renewed { fencing, raised_from, wanted } => {
+                    Renewed::Renewed { fencing, raised_from, wanted, .. } => {
                         // Relative to the tokens before the renewal.
                         let raised = [raised_from, fencing].map(|block| self.rise(&key, block));
                         Answer::Renewed { raised, wanted }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use leasehold::core::token::ClientId;
 use leasehold::store::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Evicted, HintSink, LeaseId, MemoryStore,
-    OnRelease, Page, Released, Renewal, Renewed, Snapshot, Store,
+    OnRelease, Page, Released, Renewal, Renewed, Revoked, Snapshot, Store,
 };
 use leasehold::{Error, ErrorKind, Key};
 
@@ -14,9 +14,9 @@ use super::{Scene, TTL, play};
 
 /// A store whose tools fail on demand.
 #[derive(Clone)]
-struct Shy {
+pub(super) struct Shy {
     store: MemoryStore,
-    fails: Arc<Mutex<Option<ErrorKind>>>,
+    pub(super) fails: Arc<Mutex<Option<ErrorKind>>>,
 }
 
 impl Shy {
@@ -35,6 +35,10 @@ impl Browse for Shy {
 
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
         self.or(|| self.store.evict(key, seen, reason))
+    }
+
+    fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
+        self.or(|| self.store.revoke(key, seen, by, reason))
     }
 }
 
@@ -84,7 +88,7 @@ impl Store for Shy {
 }
 
 /// A quorum whose nodes fail tools as `fails` says.
-fn shy(scene: &Scene, fails: [Option<ErrorKind>; 3]) -> Vec<Shy> {
+pub(super) fn shy(scene: &Scene, fails: [Option<ErrorKind>; 3]) -> Vec<Shy> {
     let nodes = scene.nodes.iter().cloned().zip(fails);
     nodes.map(|(store, fails)| Shy { store, fails: Arc::new(Mutex::new(fails)) }).collect()
 }

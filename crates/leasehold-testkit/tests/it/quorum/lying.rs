@@ -31,6 +31,7 @@ impl Store for Liar {
             fencing: self.fencing,
             raised_from: self.fencing,
             wanted: true,
+            revoked: None,
         }))
     }
 

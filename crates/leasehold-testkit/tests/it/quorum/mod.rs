@@ -12,6 +12,7 @@ mod hints;
 mod killed;
 mod lying;
 mod renewing;
+mod revoking;
 mod servers;
 mod soak;
 mod splitting;

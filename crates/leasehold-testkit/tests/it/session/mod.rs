@@ -26,6 +26,7 @@ mod polling;
 mod rate_limit;
 mod redisson;
 mod reentering;
+mod revoking;
 mod several;
 mod shards;
 mod sharing;

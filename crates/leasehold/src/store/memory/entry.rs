@@ -17,7 +17,8 @@ use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::store::{
     Acquired, Ask, Evicted, Hint, Holder, Keep, LeaseId, OnRelease, PermitsTaken, PlaceTerms,
-    Refusal, Released, Renewal, Renewed, Snapshot, Waiter, line_is_full, other_usage,
+    Refusal, Released, Renewal, Renewed, Revocation, Revoked, Snapshot, Waiter, line_is_full,
+    other_usage,
 };
 
 /// One key.
@@ -41,6 +42,7 @@ struct Held {
     since: WallTime,
     why: Option<Arc<str>>,
     idle: bool,
+    revoked: Option<Arc<Revocation>>,
 }
 
 struct Place {
@@ -254,6 +256,7 @@ impl Entry {
             since: wall,
             why: ask.note.as_ref().and_then(|note| note.why.clone()),
             idle: false,
+            revoked: None,
         };
         Acquired::Granted { fencing: self.grant(now, held, ask.reserve) }
     }
@@ -281,6 +284,7 @@ impl Entry {
             since: wall,
             why: head.why,
             idle: false,
+            revoked: None,
         };
         let fencing = self.grant(now, held, head.reserve);
         let hint =
@@ -328,7 +332,8 @@ impl Entry {
         held.fencing = reserved
             .or_else(|| raised.map(|first| FencingBlock { first, count: 1 }))
             .or(held.fencing);
-        Renewed::Renewed { fencing: held.fencing, raised_from, wanted }
+        let revoked = held.revoked.clone();
+        Renewed::Renewed { fencing: held.fencing, raised_from, wanted, revoked }
     }
 
     pub(super) fn release(
@@ -354,7 +359,7 @@ impl Entry {
             let held = self.holder(now, &lease.owner).expect("the owner was just seen");
             held.expires = held.expires.max(now + ttl.get());
             (held.owner, held.claim) = (owner.clone(), Claim::Shared);
-            (held.fencing, held.idle) = (None, false);
+            (held.fencing, held.idle, held.revoked) = (None, false, None);
             self.hand_over_run(now, wall, &lease.key, mail);
             return Released::Kept { fencing: None };
         }
@@ -373,7 +378,7 @@ impl Entry {
                 held.expires = held.expires.max(now + ttl.get());
                 held.owner = owner.clone();
                 held.fencing = fencing;
-                held.idle = false;
+                (held.idle, held.revoked) = (false, None);
                 Released::Kept { fencing }
             }
             ReleaseDecision::Free => {
@@ -434,6 +439,15 @@ impl Entry {
         Evicted::Evicted
     }
 
+    /// Asks the holder that was seen to let go.
+    pub(super) fn revoke(&mut self, now: Moment, seen: &[u8], request: Revocation) -> Revoked {
+        let is_meant = |held: &&mut Held| held.owner.as_str().as_bytes() == seen;
+        let mut living = self.held.iter_mut().filter(|held| held.expires > now);
+        let Some(held) = living.find(is_meant) else { return Revoked::Changed };
+        held.revoked.get_or_insert_with(|| Arc::new(request));
+        Revoked::Asked
+    }
+
     /// The state of the key, without the records of the clients.
     pub(super) fn snapshot(&self, now: Moment) -> Snapshot {
         let living = || self.line.iter().filter(|place| place.expires > now);
@@ -447,6 +461,7 @@ impl Entry {
             fencing: held.fencing,
             idle: held.idle,
             claim: held.claim,
+            revoked: held.revoked.clone(),
         };
         let waiter = |place: &Place| Waiter {
             id: place.owner.client(),

@@ -13,7 +13,7 @@ use super::sinks::Sinks;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, ClientRecord, Evicted, FENCE_IDLE, Hint,
     HintSink, LeaseId, Line, OnRelease, PAGE_KEYS_MAX, Page, Reach, Released, Renewal, Renewed,
-    Snapshot, Store, impossible_claim, matches_pattern,
+    Revocation, Revoked, Snapshot, Store, impossible_claim, matches_pattern,
 };
 use crate::core::error::Error;
 use crate::core::key::Key;
@@ -248,6 +248,7 @@ impl Store for MemoryStore {
             hints: Reach::Process,
             reach: Reach::Process,
             browse: true,
+            revoke: true,
             ..Capabilities::NONE
         }
     }
@@ -293,6 +294,14 @@ impl Browse for MemoryStore {
             tracing::warn!(key = %key, reason, "a lease was ended by an operator");
         }
         Box::pin(ready(evicted))
+    }
+
+    fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
+        let request = Revocation::new(by, reason, self.shared.host.wall());
+        Box::pin(ready(self.step(|state, now, _| match state.entries.get_mut(&key) {
+            Some(entry) => entry.revoke(now, &seen, request),
+            None => Revoked::Changed,
+        })))
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Quorum, Shared, error};
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::store::{
-    BoxAnswer, Browse, Evicted, LISTING_KEYS_MAX, PAGE_KEYS_MAX, Page, Stopped, Store,
+    BoxAnswer, Browse, Evicted, LISTING_KEYS_MAX, PAGE_KEYS_MAX, Page, Revoked, Stopped, Store,
 };
 
 impl<S: Store> Browse for Quorum<S> {
@@ -48,6 +48,31 @@ impl<S: Store> Browse for Quorum<S> {
             // Without its majority, the lease has ended.
             let is_over = evicted > shared.nodes.len() - shared.majority();
             Ok(if is_over { Evicted::Evicted } else { Evicted::Changed })
+        })
+    }
+
+    /// Asks at every node. It counts once a majority keeps the request: each later renewal needs a
+    /// majority too, so it meets a node that has it.
+    fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            shared.first_trials().await?;
+            let asked = browsers(&shared)
+                .map(|(node, browse)| {
+                    (node, browse.revoke(key.clone(), seen.clone(), by.clone(), reason.clone()))
+                })
+                .collect();
+            let (said, failures) = hear_all(asked).await;
+            let asked = said.iter().filter(|said| **said == Revoked::Asked).count();
+            if asked >= shared.majority() {
+                return Ok(Revoked::Asked);
+            }
+            // With the nodes that gave no answer, the owner may have a majority.
+            let unheard = shared.nodes.len() - said.len();
+            if asked + unheard >= shared.majority() {
+                return Err(error::not_revoked(&shared, asked > 0, &failures));
+            }
+            Ok(Revoked::Changed)
         })
     }
 }

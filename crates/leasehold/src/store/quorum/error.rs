@@ -135,6 +135,24 @@ pub(super) fn not_evicted<S>(
     unanswered(shared, kind, "answered the eviction; nothing was changed", &failures)
 }
 
+/// The error if too few nodes answered a request to let go. Some may keep it.
+pub(super) fn not_revoked<S>(
+    shared: &Shared<S>,
+    is_asked_somewhere: bool,
+    failures: &[(usize, Error)],
+) -> Error {
+    let is_unknown = |(_, error): &(usize, Error)| error.kind() == ErrorKind::Unknown;
+    let may_be_asked = is_asked_somewhere || failures.iter().any(is_unknown);
+    let failures = with_those_not_asked(shared, failures);
+    if may_be_asked {
+        let state = "answered the request to let go; the holder may have been asked and keeps its \
+                     lease; you may safely ask again";
+        return unanswered(shared, ErrorKind::Unknown, state, &failures);
+    }
+    let kind = final_kind(&failures).unwrap_or(ErrorKind::Unavailable);
+    unanswered(shared, kind, "answered the request to let go; nobody was asked", &failures)
+}
+
 /// The nodes that failed, and the nodes that may not vote, with their errors.
 fn with_those_not_asked<'a, S>(
     shared: &'a Shared<S>,

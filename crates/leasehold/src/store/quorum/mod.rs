@@ -299,6 +299,7 @@ impl<S: Store> Store for Quorum<S> {
             hints: capabilities().map(|promised| promised.hints).min().unwrap_or(Reach::Nobody),
             reach: capabilities().map(|promised| promised.reach).min().unwrap_or(Reach::Process),
             browse: all(|promised| promised.browse),
+            revoke: all(|promised| promised.revoke),
             durable: all(|promised| promised.durable),
             // No `line`: each node would hand over to its own head of the line. No `reask`: the
             // grants of late nodes are released in the background.

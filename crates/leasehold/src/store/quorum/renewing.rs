@@ -10,7 +10,7 @@ use super::{Shared, error};
 use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, FencingToken};
-use crate::store::{Renewal, Renewed, Store};
+use crate::store::{Renewal, Renewed, Revocation, Store};
 
 /// The answer of a node.
 enum Answer {
@@ -28,6 +28,8 @@ pub(super) struct Renewing<S: Store> {
     /// All fencing tokens that the nodes report, from the highest first to the highest last.
     seen: Option<FencingBlock>,
     wanted: bool,
+    /// The request to let go that the first of the nodes reports.
+    revoked: Option<Arc<Revocation>>,
     /// The nodes that lost the lease.
     lost: Vec<usize>,
     answers: SideBySide<S, Answer>,
@@ -51,7 +53,8 @@ impl<S: Store> Renewing<S> {
             }
         }
         let (shared, seen, lost) = (Arc::clone(shared), None, Vec::new());
-        Self { shared, renewal, sent, ballot, seen, wanted: false, lost, answers }
+        let (wanted, revoked) = (false, None);
+        Self { shared, renewal, sent, ballot, seen, wanted, revoked, lost, answers }
     }
 
     /// Waits until a majority has renewed the lease, or no longer can.
@@ -84,8 +87,9 @@ impl<S: Store> Renewing<S> {
 
     fn hear(&mut self, node: usize, answer: Result<Answer, Error>) {
         match answer {
-            Ok(Answer::Renewed(Renewed::Renewed { fencing, wanted, .. })) => {
+            Ok(Answer::Renewed(Renewed::Renewed { fencing, wanted, revoked, .. })) => {
                 self.wanted |= wanted;
+                self.revoked = self.revoked.take().or(revoked);
                 self.ballot.granted(node, fencing);
                 self.seen = both(self.seen, fencing);
                 self.raise_behind();
@@ -117,7 +121,8 @@ impl<S: Store> Renewing<S> {
         // If this client did not acquire the lease, it takes the tokens that the nodes report.
         let known = self.shared.leases.known(owner);
         let fencing = known.map_or_else(|| reserved.or(self.seen), |known| known.fencing);
-        let renewed = Renewed::Renewed { fencing, raised_from, wanted: self.wanted };
+        let (wanted, revoked) = (self.wanted, self.revoked.take());
+        let renewed = Renewed::Renewed { fencing, raised_from, wanted, revoked };
         for node in std::mem::take(&mut self.lost) {
             self.shared.fill(&self.renewal.lease, node, None);
         }

@@ -50,7 +50,10 @@ fn holder(shown: &[Snapshot], majority: usize) -> Option<Holder> {
     left.sort_unstable_by_key(|left| Reverse(left.unwrap_or(Duration::MAX)));
     // The node that knows most about its holder.
     let best = votes.iter().max_by_key(|holder| (holder.client.is_some(), holder.fencing_last()));
-    best.map(|holder| Holder { ttl_left: left[majority - 1], ..Holder::clone(holder) })
+    // Any node that keeps a request to let go shows it to the holder.
+    let revoked = votes.iter().find_map(|holder| holder.revoked.clone());
+    let ttl_left = left[majority - 1];
+    best.map(|holder| Holder { ttl_left, revoked, ..Holder::clone(holder) })
 }
 
 #[cfg(test)]

@@ -15,8 +15,12 @@ use super::wire::Plain;
 use super::{LIMIT, RedisStore, Shared, keys};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
+use crate::core::moment::WallTime;
 use crate::host::give_way;
-use crate::store::{BoxAnswer, Browse, Evicted, LISTING_KEYS_MAX, Page, Stopped, matches_pattern};
+use crate::store::{
+    BoxAnswer, Browse, Evicted, LISTING_KEYS_MAX, Page, Revocation, Revoked, Stopped,
+    matches_pattern,
+};
 
 /// How many keys the server looks at in one step of a scan.
 const SCAN_STEP: u64 = 1_000;
@@ -60,6 +64,21 @@ impl Browse for RedisStore {
                 tracing::warn!(key = %key, reason, "a lease was ended by an operator");
             }
             Ok(answered.answer)
+        })
+    }
+
+    fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
+        let shared = Arc::clone(&self.shared);
+        if let Err(refused) = shared.check_here(&key) {
+            return Box::pin(ready(Err(refused)));
+        }
+        // The server adds the time.
+        let request = Revocation::new(by, reason, WallTime::from_unix_micros(0)).words();
+        let step = Scripted::new(Step::Revoke { key: key.clone(), seen, request });
+        let answer = shared.servers.asks().submit(LIMIT, step.on(&shared.access.terms));
+        Box::pin(async move {
+            let answer = answer.await.map_err(|error| error.with_name(key.as_str()))?;
+            reply::revoked(&key, &answer)
         })
     }
 }

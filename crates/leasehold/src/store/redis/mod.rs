@@ -313,7 +313,12 @@ impl Store for RedisStore {
             let named = |error: Error| error.with_name(key.as_str());
             let Reply { value, confirmed } = reply.await.map_err(named)?;
             let renewed = match native::renewed(&value).filter(|_| is_plain) {
-                Some(true) => Renewed::Renewed { fencing: None, raised_from: None, wanted: false },
+                Some(true) => Renewed::Renewed {
+                    fencing: None,
+                    raised_from: None,
+                    wanted: false,
+                    revoked: None,
+                },
                 Some(false) => Renewed::Lost,
                 None => reply::renewed(&key, &value)?,
             };
@@ -323,8 +328,8 @@ impl Store for RedisStore {
             Ok(match renewed {
                 // There is no note about such a lease, so the script counts it as the owner of the
                 // last token of a counter that others left beside the key.
-                Renewed::Renewed { wanted, .. } if is_plain => {
-                    Renewed::Renewed { fencing: None, raised_from: None, wanted }
+                Renewed::Renewed { wanted, revoked, .. } if is_plain => {
+                    Renewed::Renewed { fencing: None, raised_from: None, wanted, revoked }
                 }
                 renewed => renewed,
             })
@@ -430,6 +435,7 @@ impl Store for RedisStore {
             hints: Reach::Network,
             reach: Reach::Network,
             browse: true,
+            revoke: true,
             durable: true,
             strict: match terms.strict {
                 Strictness::AsDatabase => None,

@@ -279,6 +279,7 @@ pub(super) fn hand_over(
         since: turn.wall,
         fencing,
         why,
+        revoked: None,
     };
     grant(turn, row, key, granted)?;
     row.store(turn, key)?;
@@ -301,8 +302,8 @@ pub(super) fn grant(
     if !granted.claim.is_alone() {
         return shares::add(turn, row, key, &granted);
     }
-    let Share { owner, claim: _, expires, ttl, since, fencing, why } = granted;
-    row.held = Some(Held { owner, expires, ttl, since, fencing, why, idle: false });
+    let Share { owner, claim: _, expires, ttl, since, fencing, why, revoked: _ } = granted;
+    row.held = Some(Held { owner, expires, ttl, since, fencing, why, idle: false, revoked: None });
     Ok(())
 }
 

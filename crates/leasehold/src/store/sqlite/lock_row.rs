@@ -50,6 +50,8 @@ pub(super) struct Held {
     pub(super) fencing: Option<FencingBlock>,
     pub(super) why: Option<Arc<str>>,
     pub(super) idle: bool,
+    /// The request to let go, as it is stored. [`store`](LockRow::store) does not write it.
+    pub(super) revoked: Option<String>,
 }
 
 impl LockRow {
@@ -57,7 +59,7 @@ impl LockRow {
     pub(super) fn find(conn: &Connection, key: &Key) -> rusqlite::Result<Self> {
         const SQL: &str = "SELECT version, counter, owner, expires, ttl, since_wall, fence_first,
                 fence_count, why, idle, EXISTS (SELECT 1 FROM places WHERE places.key = locks.key),
-                permits, taken
+                permits, taken, CASE WHEN revoked_owner = owner THEN revoked END
             FROM locks WHERE key = ?1";
         let row = conn.prepare_cached(SQL)?.query_row([key.as_str()], Self::read).optional()?;
         Ok(row.unwrap_or_default())
@@ -78,6 +80,7 @@ impl LockRow {
                 fencing: fencing(row.get(6)?, row.get(7)?),
                 why: row.get(8)?,
                 idle: row.get(9)?,
+                revoked: row.get(13)?,
             }),
         };
         Ok(Self {

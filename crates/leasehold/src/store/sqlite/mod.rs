@@ -51,13 +51,15 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::engine::Engine;
 use self::file::StoreFile;
-use self::step::{Acquire, AnyJob, Evict, Inspect, Job, List, Release, Renew, Resize, Step};
+use self::step::{
+    Acquire, AnyJob, Evict, Inspect, Job, List, Release, Renew, Resize, Revoke, Step,
+};
 use self::worker::{Desk, work};
 use super::limit::within;
 use super::sinks::Sinks;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, HintSink, LeaseId, OnRelease,
-    Page, Reach, Released, Renewal, Renewed, Snapshot, Store, impossible_claim,
+    Page, Reach, Released, Renewal, Renewed, Revoked, Snapshot, Store, impossible_claim,
 };
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
@@ -268,6 +270,7 @@ impl Store for SqliteStore {
             hints: Reach::Machine,
             reach: Reach::Machine,
             browse: true,
+            revoke: true,
             durable: true,
             ..Capabilities::NONE
         }
@@ -290,6 +293,10 @@ impl Browse for SqliteStore {
 
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
         Box::pin(self.submit(limit(Ttl::MAX), Evict { key, seen, reason }))
+    }
+
+    fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
+        Box::pin(self.submit(limit(Ttl::MAX), Revoke { key, seen, by, reason }))
     }
 }
 

@@ -32,10 +32,13 @@ pub(super) struct Share {
     pub(super) since: WallTime,
     pub(super) fencing: Option<FencingBlock>,
     pub(super) why: Option<Arc<str>>,
+    /// The request to let go, as it is stored.
+    pub(super) revoked: Option<String>,
 }
 
 /// The columns that [`Share::read`] reads.
-const COLUMNS: &str = "owner, claim, expires, ttl, since_wall, fence_first, fence_count, why";
+const COLUMNS: &str =
+    "owner, claim, expires, ttl, since_wall, fence_first, fence_count, why, revoked";
 
 impl Share {
     fn read(row: &Row<'_>, limit: Option<u32>) -> rusqlite::Result<Self> {
@@ -47,6 +50,7 @@ impl Share {
             since: WallTime::from_unix_micros(number(row.get(4)?)),
             fencing: fencing(row.get(5)?, row.get(6)?),
             why: row.get(7)?,
+            revoked: row.get(8)?,
         })
     }
 }
@@ -197,8 +201,8 @@ pub(super) fn write(
     share: &Share,
 ) -> rusqlite::Result<()> {
     const SQL: &str = "INSERT OR REPLACE INTO shares (key, owner, claim, expires, ttl, since_wall,
-            fence_first, fence_count, why)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+            fence_first, fence_count, why, revoked)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     turn.conn.prepare_cached(SQL)?.execute(params![
         key.as_str(),
         share.owner,
@@ -209,6 +213,7 @@ pub(super) fn write(
         share.fencing.map(|block| i64::from(block.first)),
         share.fencing.map(|block| block.count),
         share.why.as_deref(),
+        share.revoked.as_deref(),
     ])?;
     row.shared_until = row.shared_until.max(Some(share.expires));
     row.is_changed = true;

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 /// The version of the tables. A file with a newer version is refused.
-pub(super) const USER_VERSION: i32 = 2;
+pub(super) const USER_VERSION: i32 = 3;
 
 /// The tables of version 1.
 ///
@@ -92,6 +92,17 @@ CREATE TABLE shares (
 CREATE INDEX shares_by_end ON shares (key, expires);
 ";
 
+/// What version 3 adds: requests to holders to let go, as `at_us|by|reason`.
+///
+/// - `revoked` of a lock is for the owner in `revoked_owner`, which may be gone. So no statement
+///   that ends a lease has to clear it.
+/// - `revoked` of a share goes with its row.
+const REVOCATIONS: &str = "
+ALTER TABLE locks ADD COLUMN revoked_owner TEXT;
+ALTER TABLE locks ADD COLUMN revoked TEXT;
+ALTER TABLE shares ADD COLUMN revoked TEXT;
+";
+
 /// Makes the tables in a new file, inside a transaction.
 pub(super) fn make(conn: &Connection, boot_id: &str) -> rusqlite::Result<()> {
     conn.execute_batch(FIRST)?;
@@ -104,6 +115,9 @@ pub(super) fn make(conn: &Connection, boot_id: &str) -> rusqlite::Result<()> {
 pub(super) fn upgrade(conn: &Connection, from: i32) -> rusqlite::Result<()> {
     if from < 2 {
         conn.execute_batch(SHARES)?;
+    }
+    if from < 3 {
+        conn.execute_batch(REVOCATIONS)?;
     }
     conn.pragma_update(None, "user_version", USER_VERSION)
 }

@@ -58,7 +58,11 @@ impl Bare {
             Step::Acquire(ask) => ask.claim == Claim::Plain && ask.reserve == 0,
             Step::Renew(renewal) => renewal.lease.claim == Claim::Plain && renewal.reserve == 0,
             Step::Release(lease, _) => lease.claim == Claim::Plain,
-            Step::Evict { .. } | Step::Resize { .. } | Step::Inspect(_) | Step::Living(_) => false,
+            Step::Evict { .. }
+            | Step::Revoke { .. }
+            | Step::Resize { .. }
+            | Step::Inspect(_)
+            | Step::Living(_) => false,
         };
         Self { is_bare, ..Self::default() }
     }

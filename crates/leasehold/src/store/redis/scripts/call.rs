@@ -2,7 +2,7 @@
 
 use super::{
     ACQUIRE, ACQUIRE_PLAIN, ACQUIRE_PLAIN_STRICTLY, ACQUIRE_STRICTLY, EVICT, INSPECT, LIVING,
-    RELEASE, RELEASE_PLAIN, RENEW, RESIZE, Script,
+    RELEASE, RELEASE_PLAIN, RENEW, RESIZE, REVOKE, Script,
 };
 use crate::core::key::Key;
 use crate::core::line::Stance;
@@ -38,6 +38,11 @@ pub(super) enum Call<'a> {
         seen: &'a [u8],
         wakes: bool,
     },
+    Revoke {
+        key: &'a Key,
+        seen: &'a [u8],
+        request: &'a str,
+    },
     Resize {
         key: &'a Key,
         of: u32,
@@ -68,6 +73,7 @@ impl<'a> Call<'a> {
             Self::Renew { renewal, .. } => &renewal.lease.key,
             Self::Release { lease, .. } => &lease.key,
             Self::Evict { key, .. }
+            | Self::Revoke { key, .. }
             | Self::Resize { key, .. }
             | Self::Inspect { key }
             | Self::Living { key } => key,
@@ -85,6 +91,7 @@ impl<'a> Call<'a> {
             Self::Release { .. } if self.is_plain() => &RELEASE_PLAIN,
             Self::Release { .. } => &RELEASE,
             Self::Evict { .. } => &EVICT,
+            Self::Revoke { .. } => &REVOKE,
             Self::Resize { .. } => &RESIZE,
             Self::Inspect { .. } => &INSPECT,
             Self::Living { .. } => &LIVING,
@@ -146,6 +153,7 @@ impl<'a> Call<'a> {
                 let command = command.arg(seen);
                 if wakes { command.arg("wake") } else { command }
             }
+            Self::Revoke { seen, request, .. } => command.arg(seen).arg(request),
             Self::Resize { of, .. } => command.number(of.into()),
             Self::Inspect { .. } => command.number(Snapshot::WAITERS_SHOWN_MAX as u64),
             Self::Living { .. } => command,
@@ -339,6 +347,8 @@ mod tests {
         let owner = OwnerToken::new("anna-2").expect("a token");
         let downgrade = OnRelease::Downgrade { owner, ttl: ttl(20) };
         assert_args(release(&downgrade), &["anna", "share", "20", "anna-2"]);
+        let revoke = Call::Revoke { key: &key, seen: b"anna", request: "ben@web|noon" };
+        assert_args(revoke, &["anna", "ben@web|noon"]);
         assert_args(Call::Resize { key: &key, of: 5 }, &["5"]);
         assert_args(Call::Inspect { key: &key }, &["100"]);
         assert_args(Call::Living { key: &key }, &[]);

@@ -9,6 +9,7 @@
 //! | release, without companion keys or a wake-up | `RELEASE_PLAIN`, or a command, see [`bare`] | the same |
 //! | resize | `RESIZE` | refused |
 //! | evict | `EVICT` | the same |
+//! | revoke | `REVOKE` | the same |
 //! | inspect | `INSPECT` | the same |
 //! | list: whether a key is in use | `LIVING` | the same |
 
@@ -83,6 +84,9 @@ pub(super) static ACQUIRE_PLAIN_STRICTLY: Script =
 
 pub(super) static RESIZE: Script =
     script!(11: "prelude.lua", "counter.lua", "grant.lua", "shares.lua", "line.lua", "resize.lua");
+
+pub(super) static REVOKE: Script =
+    script!(12: "prelude.lua", "counter.lua", "grant.lua", "shares.lua", "revoke.lua");
 
 /// Not a step of a lock: switches strict mode.
 pub(super) static SWITCH: Script = script!(10: "switch.lua");

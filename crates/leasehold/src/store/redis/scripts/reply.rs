@@ -3,6 +3,7 @@
 //! The server may not be a real one, so every reply is checked. A reply of another shape is an
 //! error.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::reasons::{misled, no_epoch, no_tokens};
@@ -13,7 +14,7 @@ use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken, clien
 use crate::store::redis::codec::command::Value;
 use crate::store::{
     Acquired, Claim, Evicted, Holder, PermitsTaken, Quarantine, Refusal, Released, Renewed,
-    Snapshot, Usage, Waiter, line_is_full, other_usage,
+    Revocation, Revoked, Snapshot, Usage, Waiter, line_is_full, other_usage,
 };
 
 /// The reply of acquire.lua for a holder that is not one of our clients.
@@ -154,6 +155,11 @@ pub(in crate::store::redis) fn renewed(key: &Key, reply: &Value) -> Result<Renew
         [Value::Int(0)] => Ok(Renewed::Lost),
         [Value::Int(1), Value::Int(first), Value::Int(count), Value::Int(wanted), before @ ..] => {
             let fencing = block(*first, *count).ok_or_else(|| strange(key))?;
+            // Somebody may have written the request by hand, and that must not cost the lease.
+            let (revoked, before) = match before {
+                [before @ .., request @ Value::Bytes(_)] => (revocation(request), before),
+                before => (None, before),
+            };
             let raised_from = match before {
                 [] => None,
                 [Value::Int(first), Value::Int(count)] => {
@@ -161,7 +167,7 @@ pub(in crate::store::redis) fn renewed(key: &Key, reply: &Value) -> Result<Renew
                 }
                 _ => return Err(strange(key)),
             };
-            Ok(Renewed::Renewed { fencing, raised_from, wanted: *wanted != 0 })
+            Ok(Renewed::Renewed { fencing, raised_from, wanted: *wanted != 0, revoked })
         }
         _ => Err(strange(key)),
     }
@@ -196,6 +202,20 @@ pub(in crate::store::redis) fn evicted(key: &Key, reply: &Value) -> Parsed<Evict
     }
 }
 
+/// Reads the reply of revoke.lua.
+pub(in crate::store::redis) fn revoked(key: &Key, reply: &Value) -> Result<Revoked, Error> {
+    match items(reply) {
+        [Value::Int(0)] => Ok(Revoked::Changed),
+        [Value::Int(1)] => Ok(Revoked::Asked),
+        _ => Err(strange(key)),
+    }
+}
+
+/// A request to let go.
+fn revocation(text: &Value) -> Option<Arc<Revocation>> {
+    self::text(text).and_then(|text| Revocation::read(&text)).map(Arc::new)
+}
+
 /// Reads the reply of inspect.lua. The records of the clients are read separately.
 pub(in crate::store::redis) fn inspected(key: &Key, reply: &Value) -> Result<Snapshot, Error> {
     let [
@@ -216,7 +236,7 @@ pub(in crate::store::redis) fn inspected(key: &Key, reply: &Value) -> Result<Sna
     let of = u32::try_from(*of).ok().filter(|of| *of > 0);
     let holders = match token {
         Value::Nil => {
-            let sharing = sharing.chunks_exact(7).take(Snapshot::HOLDERS_SHOWN_MAX);
+            let sharing = sharing.chunks_exact(8).take(Snapshot::HOLDERS_SHOWN_MAX);
             sharing.filter_map(|words| one_of_several(words, of)).collect()
         }
         Value::Bytes(token) => vec![holder(token, *ttl_left, counter, grant)],
@@ -249,7 +269,7 @@ pub(in crate::store::redis) fn has_fencing(reply: &Value) -> bool {
 }
 
 fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Value) -> Holder {
-    let [first, count, since, why, idle] = items(grant) else {
+    let [first, count, since, why, idle, request] = items(grant) else {
         // There is no note: one of our clients has the last token, and others have none.
         let first = counter.filter(|_| client_of(token).is_some());
         return Holder {
@@ -270,12 +290,14 @@ fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Va
         fencing: fencing.flatten(),
         idle: *idle != Value::Nil,
         claim: Claim::Exclusive,
+        revoked: revocation(request),
     }
 }
 
 /// A holder that shares the key, which has so many permits, if it is a semaphore.
 fn one_of_several(words: &[Value], of: Option<u32>) -> Option<Holder> {
-    let [token, Value::Int(left), first, Value::Int(count), since, why, Value::Int(want)] = words
+    let [token, Value::Int(left), first, Value::Int(count), since, why, Value::Int(want), request] =
+        words
     else {
         return None;
     };
@@ -288,6 +310,7 @@ fn one_of_several(words: &[Value], of: Option<u32>) -> Option<Holder> {
         ttl_left: millis(*left),
         fencing: first.and_then(|first| block(first, *count)).flatten(),
         claim: of.map_or(Claim::Shared, |of| Claim::Permits { want, of }),
+        revoked: revocation(request),
         ..Holder::new(&token[..])
     })
 }

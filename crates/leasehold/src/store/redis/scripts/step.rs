@@ -12,6 +12,7 @@ pub(in crate::store::redis) enum Step {
     Renew(Renewal),
     Release(LeaseId, OnRelease),
     Evict { key: Key, seen: Vec<u8> },
+    Revoke { key: Key, seen: Vec<u8>, request: String },
     Resize { key: Key, of: u32 },
     Inspect(Key),
     Living(Key),
@@ -30,6 +31,7 @@ impl Step {
             Self::Renew(renewal) => Call::Renew { renewal, cold },
             Self::Release(lease, on_release) => Call::Release { lease, on_release, cold, wakes },
             Self::Evict { key, seen } => Call::Evict { key, seen, wakes },
+            Self::Revoke { key, seen, request } => Call::Revoke { key, seen, request },
             Self::Resize { key, of } => Call::Resize { key, of: *of },
             Self::Inspect(key) => Call::Inspect { key },
             Self::Living(key) => Call::Living { key },
@@ -51,6 +53,7 @@ impl Step {
             ) => Some(*ttl),
             Self::Release(_, OnRelease::Free | OnRelease::FreeAndWake)
             | Self::Evict { .. }
+            | Self::Revoke { .. }
             | Self::Resize { .. }
             | Self::Inspect(_)
             | Self::Living(_) => None,
@@ -71,6 +74,7 @@ impl Step {
                 OnRelease::Free | OnRelease::FreeAndWake | OnRelease::Downgrade { .. },
             )
             | Self::Evict { .. }
+            | Self::Revoke { .. }
             | Self::Resize { .. }
             | Self::Inspect(_)
             | Self::Living(_) => None,

@@ -186,6 +186,7 @@ impl Acquire {
             since: turn.wall,
             fencing,
             why: ask.note.as_ref().and_then(|note| note.why.clone()),
+            revoked: None,
         };
         line_rows::grant(turn, row, &ask.key, granted)?;
         self.store_grant(turn, row, fencing)

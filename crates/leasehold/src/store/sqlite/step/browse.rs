@@ -14,7 +14,7 @@ use crate::store::sqlite::line_rows;
 use crate::store::sqlite::lock_row::LockRow;
 use crate::store::sqlite::shares;
 use crate::store::sqlite::turn::{Effect, Turn};
-use crate::store::{Evicted, OnRelease, PAGE_KEYS_MAX, Page, matches_pattern};
+use crate::store::{Evicted, OnRelease, PAGE_KEYS_MAX, Page, Revocation, Revoked, matches_pattern};
 
 /// How many rows one page looks at, matching or not. So a page never delays renewals for long.
 const ROWS_MAX: usize = 10 * PAGE_KEYS_MAX;
@@ -107,6 +107,45 @@ impl Step for Evict {
         let reason = self.reason.clone();
         turn.effects.push(Effect::Evicted(self.key.clone(), OwnerToken::new(owner).ok(), reason));
         Ok(Evicted::Evicted)
+    }
+}
+
+/// The step of [`Browse::revoke`](crate::store::Browse::revoke).
+pub(in crate::store::sqlite) struct Revoke {
+    pub(in crate::store::sqlite) key: Key,
+    pub(in crate::store::sqlite) seen: Vec<u8>,
+    pub(in crate::store::sqlite) by: String,
+    pub(in crate::store::sqlite) reason: String,
+}
+
+impl Step for Revoke {
+    type Answer = Revoked;
+
+    fn busy_limit(&self) -> Duration {
+        BUSY_LIMIT_MAX
+    }
+
+    fn quick(&self, _: &mut Turn<'_>) -> rusqlite::Result<Option<Revoked>> {
+        Ok(None)
+    }
+
+    fn full(&self, turn: &mut Turn<'_>) -> Result<Revoked, Failure> {
+        const ONE: &str = "UPDATE locks SET revoked_owner = ?2, revoked = ?3
+            WHERE key = ?1 AND owner = ?2 AND revoked_owner IS NOT ?2";
+        let Ok(owner) = str::from_utf8(&self.seen) else { return Ok(Revoked::Changed) };
+        let mut row = LockRow::find(turn.conn, &self.key)?;
+        let request = Revocation::new(&*self.by, &*self.reason, turn.wall);
+        let text = format!("{}|{}", turn.wall_sql(), request.words());
+        if row.living(turn.now).is_some_and(|held| held.owner == owner) {
+            turn.conn.prepare_cached(ONE)?.execute(params![self.key.as_str(), owner, text])?;
+            return Ok(Revoked::Asked);
+        }
+        let share = shares::find(turn.conn, &row, &self.key, owner, turn.now)?;
+        let Some(mut share) = share else { return Ok(Revoked::Changed) };
+        share.revoked.get_or_insert(text);
+        shares::write(turn, &mut row, &self.key, &share)?;
+        row.settle(turn, &self.key)?;
+        Ok(Revoked::Asked)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Inspect: the state of a key, for people and tools.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, params};
@@ -13,7 +14,7 @@ use crate::store::sqlite::lock_row::{Held, LockRow, number};
 use crate::store::sqlite::numbers::sql_count;
 use crate::store::sqlite::shares::{self, Share};
 use crate::store::sqlite::turn::Turn;
-use crate::store::{Claim, ClientRecord, Holder, PermitsTaken, Snapshot, Waiter};
+use crate::store::{Claim, ClientRecord, Holder, PermitsTaken, Revocation, Snapshot, Waiter};
 
 /// The step of [`Store::inspect`](crate::store::Store::inspect).
 pub(in crate::store::sqlite) struct Inspect(pub(in crate::store::sqlite) Key);
@@ -97,8 +98,8 @@ impl Inspect {
 
 /// What both kinds of holders have.
 fn held(share: &Share) -> Held {
-    let Share { owner, claim: _, expires, ttl, since, fencing, why } = share.clone();
-    Held { owner, expires, ttl, since, fencing, why, idle: false }
+    let Share { owner, claim: _, expires, ttl, since, fencing, why, revoked } = share.clone();
+    Held { owner, expires, ttl, since, fencing, why, idle: false, revoked }
 }
 
 fn holder(turn: &Turn<'_>, held: &Held, claim: Claim) -> rusqlite::Result<Holder> {
@@ -113,7 +114,13 @@ fn holder(turn: &Turn<'_>, held: &Held, claim: Claim) -> rusqlite::Result<Holder
         fencing: held.fencing,
         idle: held.idle,
         claim,
+        revoked: revocation(held.revoked.as_deref()),
     })
+}
+
+/// A request to let go that is stored beside a lease.
+pub(super) fn revocation(text: Option<&str>) -> Option<Arc<Revocation>> {
+    text.and_then(Revocation::read).map(Arc::new)
 }
 
 /// The record of a client.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 pub(super) use acquire::Acquire;
-pub(super) use browse::{Evict, List, Resize};
+pub(super) use browse::{Evict, List, Resize, Revoke};
 pub(super) use inspect::Inspect;
 pub(super) use release::Release;
 pub(super) use renew::Renew;

@@ -145,6 +145,7 @@ fn share(
         since: held.since,
         fencing: None,
         why: held.why,
+        revoked: None,
     };
     shares::add(turn, row, key, &heir)?;
     line_rows::hand_over_run(turn, row, key)?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 
+use super::inspect::revocation;
 use super::{Step, busy_limit};
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::store::sqlite::error::Failure;
@@ -31,7 +32,8 @@ impl Step for Renew {
                 ttl = ?5, idle = ?6, touched = ?3
             WHERE key = ?1 AND owner = ?2 AND expires > ?3
             RETURNING fence_first, fence_count, EXISTS (
-                SELECT 1 FROM places WHERE places.key = locks.key AND places.expires > ?3)";
+                SELECT 1 FROM places WHERE places.key = locks.key AND places.expires > ?3),
+                CASE WHEN revoked_owner = owner THEN revoked END";
         let Renewal { lease, ttl, idle, .. } = &self.0;
         let mut statement = turn.conn.prepare_cached(SQL)?;
         let mut rows = statement.query(params![
@@ -47,7 +49,9 @@ impl Step for Renew {
         let first =
             row.get::<_, Option<i64>>(0)?.and_then(|first| FencingToken::new(number(first)));
         let fencing = first.zip(row.get(1)?).map(|(first, count)| FencingBlock { first, count });
-        let renewed = Renewed::Renewed { fencing, raised_from: None, wanted: row.get(2)? };
+        let revoked = revocation(row.get_ref(3)?.as_str_or_null()?);
+        let (raised_from, wanted) = (None, row.get(2)?);
+        let renewed = Renewed::Renewed { fencing, raised_from, wanted, revoked };
         // The statement commits, or fails to commit, when it is stepped to its end.
         while rows.next()?.is_some() {}
         Ok(Some(renewed))
@@ -76,9 +80,10 @@ impl Step for Renew {
         held.idle = *idle;
         let raised_from = held.fencing.filter(|_| raised.is_some());
         held.fencing = reserved.or(raised).or(held.fencing);
-        let fencing = held.fencing;
+        let (fencing, revoked) = (held.fencing, revocation(held.revoked.as_deref()));
         row.store(turn, &lease.key)?;
-        Ok(Renewed::Renewed { fencing, raised_from, wanted: self.is_wanted(turn, &row)? })
+        let wanted = self.is_wanted(turn, &row)?;
+        Ok(Renewed::Renewed { fencing, raised_from, wanted, revoked })
     }
 }
 
@@ -98,7 +103,8 @@ impl Renew {
         shares::write(turn, row, &lease.key, &share)?;
         row.store(turn, &lease.key)?;
         let wanted = self.is_wanted(turn, row)?;
-        Ok(Renewed::Renewed { fencing: share.fencing, raised_from: None, wanted })
+        let (fencing, revoked) = (share.fencing, revocation(share.revoked.as_deref()));
+        Ok(Renewed::Renewed { fencing, raised_from: None, wanted, revoked })
     }
 
     fn is_wanted(&self, turn: &Turn<'_>, row: &LockRow) -> rusqlite::Result<bool> {

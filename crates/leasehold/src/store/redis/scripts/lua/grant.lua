@@ -49,23 +49,25 @@ local function note_idle(owner, first, count, idle)
   call('HSET', GRANT, 'o', owner, 'f', whole(first), 'n', count, 'i', '1')
 end
 
--- The fencing tokens of the holder, none if the counter was forgotten; and whether it is idle.
+-- The fencing tokens of the holder, none if the counter was forgotten; whether it is idle; and the
+-- request to let go that was made to it, or false.
 local function block_of(owner)
   local counter = counted()
-  local noted = call('HMGET', GRANT, 'o', 'f', 'n', 'i')
+  local noted = call('HMGET', GRANT, 'o', 'f', 'n', 'i', 'r', 'q')
   local is_ours = noted[1] == owner
   local is_idle = is_ours and noted[4] == '1'
+  local request = noted[5] == owner and noted[6]
   if counter == 0 or counter > FENCING_MAX then
-    return 0, 0, is_idle
+    return 0, 0, is_idle, request
   end
   if is_ours then
     local first, count = tonumber(noted[2]) or 0, tonumber(noted[3]) or 0
     -- The note of an earlier lease of the same owner ends below the counter.
     if count == 0 or first + count - 1 == counter then
-      return first, count, is_idle
+      return first, count, is_idle, request
     end
   end
-  return counter, 1, is_idle
+  return counter, 1, is_idle, request
 end
 
 -- Restarts the time to live, and never shortens it. The lock comes first: at the server's memory

@@ -3,9 +3,10 @@
 -- ARGV  how many waiters, and how many holders that share the key, to list at most
 -- replies  {token, ttl_left_ms, counter, grant, waiting, waiters, holders, of, taken}
 --   token: of the holder, or nil; ttl_left_ms: -1 if its lease has no end; counter: text, or nil
---   grant: {first, count, since_us, why, idle} as texts or nils, if there is a note, or nil
---   holders: owner token, ttl_left_ms, first, count, since_us, why and number of permits (0: a
---   share of the lock) of each that shares the key
+--   grant: {first, count, since_us, why, idle, request} as texts or nils, if there is a note, or
+--   nil; request: to let go, if the holder was asked: at_us|by|reason
+--   holders: owner token, ttl_left_ms, first, count, since_us, why, number of permits (0: a share
+--   of the lock) and request ('' for none) of each that shares the key
 --   of, taken: how many permits there are, or 0 if the key is no semaphore, and how many are taken
 --   waiting: the number of all waiters
 --   waiters: owner token, since_us (text) and stance of each, in order
@@ -13,8 +14,12 @@ local SHOWN_MAX = tonumber(ARGV[1])
 local PAGE = 100
 
 local token = call('GET', LOCK)
-local grant = call('HMGET', GRANT, 'o', 'f', 'n', 's', 'w', 'i')
+local grant = call('HMGET', GRANT, 'o', 'f', 'n', 's', 'w', 'i', 'r', 'q')
 local noted_owner = table.remove(grant, 1)
+local asked_owner = table.remove(grant, 6)
+if asked_owner ~= token then
+  grant[6] = false
+end
 if not token or noted_owner ~= token then
   grant = false
 end

@@ -6,10 +6,12 @@
 --   fence   STRING  the fencing counter: the highest number given so far
 --   grant   HASH    details about the holder, if there are any:
 --                   o owner token, f and n first and count of its fencing tokens, s start (µs of
---                   the server's clock), w reason as in ARGV, i set while idle.
+--                   the server's clock), w reason as in ARGV, i set while idle; r owner token of
+--                   the last holder that was asked to let go, q that request: at_us|by|reason.
 --                   For a free key: a, set while the head that was woken has time to ask
 --                   For each holder that shares the key: `+` and its owner token ->
---                   want|first|count|since_us|why, if there is more to say than `0|0|0||`
+--                   want|first|count|since_us|why, if there is more to say than `0|0|0||`;
+--                   and `?` and its owner token -> the request to let go, if it was asked
 --   line    ZSET    the places: owner tokens by arrival (µs of the server's clock)
 --   ends    ZSET    owner tokens by the end of their place (ms of the server's clock)
 --   places  HASH    owner token -> stance|ends_ms|handed_ttl_ms|ask_no|reserve|since_us|

@@ -2,7 +2,8 @@
 -- KEYS  lock, fence, grant, line, ends, places, shares
 -- ARGV  owner token, ttl_ms, reserve, at_least (0 for none), cold, idle (1 or 0 each)
 -- replies  {1, first, count, wanted} renewed; wanted: 1 if another client waits. If the counter was
---            raised to at_least, the first and count that the lease had before come after it
+--            raised to at_least, the first and count that the lease had before come after it. If
+--            the owner was asked to let go, the request comes last: at_us|by|reason
 --          {0} lost
 local owner, ttl, reserve = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local at_least, cold, idle = tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6] == '1'
@@ -24,7 +25,7 @@ end
 
 -- Nothing here is raised to `at_least`: a quorum shares no keys.
 if is_shared then
-  local first, count = shares.lift(owner, ttl)
+  local first, count, request = shares.lift(owner, ttl)
   local reserved_first, reserved = take(reserve, cold)
   if reserved > 0 then
     first, count = reserved_first, reserved
@@ -33,10 +34,10 @@ if is_shared then
   if count > 0 then
     keep_counter(ttl)
   end
-  return { 1, first, count, wanted() }
+  return { 1, first, count, wanted(), request or nil }
 end
 
-local first, count, was_idle = block_of(owner)
+local first, count, was_idle, request = block_of(owner)
 local lease_ms, lease = lift(ttl)
 local reply = { 1 }
 if at_least > 0 and at_least > counted() then
@@ -59,4 +60,7 @@ if count > 0 then
 end
 
 reply[2], reply[3], reply[4] = first, count, wanted()
+if request then
+  reply[#reply + 1] = request
+end
 return reply

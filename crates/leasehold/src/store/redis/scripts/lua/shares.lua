@@ -69,7 +69,7 @@ local function open_shares(holder)
       local details = details_of(owner)
       if details.is_noted then
         want = want + details.want
-        call('HDEL', GRANT, '+' .. owner)
+        call('HDEL', GRANT, '+' .. owner, '?' .. owner)
       end
     end
     call('ZREM', SHARES, unpack(owners))
@@ -186,13 +186,30 @@ local function open_shares(holder)
     holder = is_semaphore and PERMITS or SHARED
   end
 
-  -- Restarts the time to live of a holder, and never shortens it. Returns its fencing tokens.
+  -- The request to let go that was made to a holder, or false.
+  function shares.request(owner)
+    return call('HGET', GRANT, '?' .. owner)
+  end
+
+  -- Keeps a request to let go beside a holder, until its lease ends.
+  function shares.ask(owner, request)
+    local details = details_of(owner)
+    if not details.is_noted then
+      -- `forget` looks for more to forget only behind such a note.
+      call('HSET', GRANT, '+' .. owner, '0|0|0||')
+    end
+    call('HSET', GRANT, '?' .. owner, request)
+    expire(GRANT, whole(math.max(call('PTTL', GRANT), call('PTTL', LOCK), 1)))
+  end
+
+  -- Restarts the time to live of a holder, and never shortens it. Returns its fencing tokens, and
+  -- the request to let go that was made to it, or false.
   function shares.lift(owner, ttl_ms)
     local ends = math.max(tonumber(call('ZSCORE', SHARES, owner)), now_ms + ttl_ms)
     call('ZADD', SHARES, whole(ends), owner)
     seal(holder == PERMITS)
     local details = details_of(owner)
-    return details.first, details.count
+    return details.first, details.count, details.is_noted and shares.request(owner)
   end
 
   -- Notes the new fencing tokens of a holder.
@@ -246,6 +263,7 @@ local function open_shares(holder)
       all[#all + 1] = details.since
       all[#all + 1] = details.why
       all[#all + 1] = details.want
+      all[#all + 1] = details.is_noted and shares.request(owner) or ''
     end
     return all
   end

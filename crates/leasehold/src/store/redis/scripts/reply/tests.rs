@@ -19,6 +19,10 @@ fn tokens(first: u64, count: u32) -> Option<FencingBlock> {
     Some(FencingBlock { first: FencingToken::new(first).expect("not zero"), count })
 }
 
+const fn micros(micros: u64) -> WallTime {
+    WallTime::from_unix_micros(micros)
+}
+
 fn taken(retry_in: i64, ahead: i64, holder: &str, denied: i64) -> Value {
     let numbers = [0, retry_in, ahead].map(Value::Int);
     Value::Array(numbers.into_iter().chain([bytes(holder), Value::Int(denied)]).collect())
@@ -83,7 +87,21 @@ fn the_other_answers_are_read() {
     for (reply, raised_from) in
         [(ints([1, 7, 1, 1]), None), (ints([1, 7, 1, 1, 2, 3]), tokens(2, 3))]
     {
-        assert_eq!(lease(reply), Renewed::Renewed { fencing, raised_from, wanted: true });
+        let (wanted, revoked) = (true, None);
+        assert_eq!(
+            lease(reply.clone()),
+            Renewed::Renewed { fencing, raised_from, wanted, revoked }
+        );
+        for (request, revoked) in [
+            ("9|ada@web|noon", Some(Revocation::new("ada@web", "noon", micros(9)))),
+            ("by hand", None),
+        ] {
+            let Value::Array(mut words) = reply.clone() else { panic!("a list") };
+            words.push(bytes(request));
+            let revoked = revoked.map(Arc::new);
+            let expected = Renewed::Renewed { fencing, raised_from, wanted, revoked };
+            assert_eq!(lease(Value::Array(words)), expected, "it costs no lease");
+        }
     }
     let end = |reply: Value| released(&key(), &reply).expect("an answer");
     assert_eq!(end(ints([0])), Answered::alone(Released::NotHeld));
@@ -95,6 +113,9 @@ fn the_other_answers_are_read() {
     let gone = |reply: Value| evicted(&key(), &reply).expect("an answer");
     assert_eq!(gone(ints([0])), Answered::alone(Evicted::Changed));
     assert_eq!(gone(ints([1, 0])), Answered::alone(Evicted::Evicted));
+    assert_eq!(revoked(&key(), &ints([0])).ok(), Some(Revoked::Changed));
+    assert_eq!(revoked(&key(), &ints([1])).ok(), Some(Revoked::Asked));
+    assert!(revoked(&key(), &ints([2])).is_err() && revoked(&key(), &Value::Int(1)).is_err());
     assert_eq!(living(&key(), &Value::Int(1)).ok(), Some(true));
     assert_eq!(living(&key(), &Value::Int(0)).ok(), Some(false));
 }
@@ -179,7 +200,7 @@ fn inspection(token: Value, ttl_left: i64, grant: Value, waiters: Vec<Value>) ->
 #[test]
 fn a_snapshot_shows_what_is_noted() {
     const OURS: &str = "AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBB";
-    let grant = ["41", "4", "1000000", "=why | not", "1"].map(bytes).to_vec();
+    let grant = ["41", "4", "1000000", "=why | not", "1", "9|ada@web|a | b"].map(bytes).to_vec();
     let waiters = ["5", "j", "\u{1}", "x", "s"].map(bytes);
     let waiters = [vec![bytes(OURS)], waiters.to_vec()].concat();
     let snapshot = inspection(bytes(OURS), 500, Value::Array(grant), waiters);
@@ -190,6 +211,8 @@ fn a_snapshot_shows_what_is_noted() {
     assert_eq!(holder.since, Some(WallTime::from_unix_micros(1_000_000)));
     assert_eq!(holder.ttl_left, Some(Duration::from_millis(500)));
     assert_eq!((holder.fencing, holder.idle), (tokens(41, 4), true));
+    let revoked = Revocation::new("ada@web", "a | b", micros(9));
+    assert_eq!(holder.revoked.as_deref(), Some(&revoked));
     assert_eq!(snapshot.waiters[0].id, ClientId::new("BBBBBBBBBBBB"));
     assert_eq!(snapshot.waiters[0].since, Some(WallTime::from_unix_micros(5)));
     assert_eq!((&snapshot.waiters[1].id, snapshot.waiters[1].since), (&None, None));
@@ -212,12 +235,13 @@ fn a_holder_of_whom_nothing_is_noted_has_the_last_token_unless_it_is_a_foreigner
 
 #[test]
 fn holders_that_share_a_key_are_shown_one_by_one() {
-    let one = |words: [&str; 4]| {
-        let [owner, first, since, why] = words.map(bytes);
-        [owner, Value::Int(500), first, Value::Int(1), since, why, Value::Int(2)]
+    let one = |words: [&str; 5]| {
+        let [owner, first, since, why, request] = words.map(bytes);
+        [owner, Value::Int(500), first, Value::Int(1), since, why, Value::Int(2), request]
     };
     let sharing =
-        [one(["anna", "41", "1000000", "=a report"]), one(["bert", "x", "", ""])].concat();
+        [one(["anna", "41", "1000000", "=a report", ""]), one(["bert", "x", "", "", "9|a|b"])]
+            .concat();
     let reply = [Value::Nil, Value::Int(500), bytes("44"), Value::Nil, Value::Int(0)];
     let waiters = vec![bytes("carl"), bytes("7"), bytes("p3")];
     let lists = [waiters, sharing].map(Value::Array);
@@ -232,6 +256,8 @@ fn holders_that_share_a_key_are_shown_one_by_one() {
     assert_eq!((&holders[0].token[..], holders[0].fencing), (&b"anna"[..], tokens(41, 1)));
     assert_eq!(holders[0].why.as_deref(), Some("a report"));
     assert_eq!(holders[0].since, Some(WallTime::from_unix_micros(1_000_000)));
+    assert_eq!(holders[0].revoked, None);
+    assert!(holders[1].revoked.is_some());
     assert_eq!(holders[1].ttl_left, Some(Duration::from_millis(500)));
     assert_eq!((holders[1].fencing, &holders[1].why, holders[1].since), (None, &None, None));
 }
@@ -253,9 +279,11 @@ fn a_resize_tells_what_was_before_or_what_the_name_is_used_as() {
 
 #[test]
 fn a_hostile_note_is_shown_as_far_as_it_can_be_read() {
-    let grant = vec![bytes("-1"), bytes("x"), bytes("\u{7}"), Value::Bytes(vec![0xff]), Value::Nil];
+    let mut grant = ["-1", "x", "\u{7}"].map(bytes).to_vec();
+    grant.extend([Value::Bytes(vec![0xff]), Value::Nil, bytes("x|y|z")]);
     let snapshot = inspection(Value::Bytes(vec![0xff]), 5, Value::Array(grant), vec![bytes("x")]);
     let holder = &snapshot.holders[0];
     assert_eq!((holder.fencing, &holder.why, holder.since), (None, &None, None));
+    assert_eq!(holder.revoked, None);
     assert!(snapshot.waiters.is_empty());
 }

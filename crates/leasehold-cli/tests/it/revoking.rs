@@ -1,0 +1,110 @@
+//! `unlock --ask`: an operator asks a holder to let go, and it does so in its own time.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{World, finish, start, until};
+
+on_every_store! {
+    a_command_whose_lock_is_asked_for_is_told_to_stop_and_ends_as_it_likes,
+    a_command_that_does_not_stop_keeps_its_lock_and_is_not_killed,
+    a_lease_of_a_script_is_told_by_renew,
+    who_is_asked_is_chosen_and_shown,
+    an_instance_that_leads_resigns_when_asked_and_stands_again,
+}
+
+/// Asks the holders of `x` to let go.
+fn ask(world: &World, extra: &[&str]) -> std::process::Command {
+    let mut command = world.leasehold(["unlock", "x", "--ask", "--why", "deploy at noon"]);
+    command.args(extra);
+    command
+}
+
+/// What a command prints with `--json`.
+fn json(world: &World, args: &[&str]) -> Value {
+    let done = finish(world.leasehold(args.iter().copied().chain(["--json"])));
+    done.code(0);
+    serde_json::from_str(&done.stdout).expect("JSON")
+}
+
+fn a_command_whose_lock_is_asked_for_is_told_to_stop_and_ends_as_it_likes(world: &World) {
+    let script = "trap 'echo stopping; exit 7' TERM; echo up; while :; do sleep 0.02; done";
+    let mut run = start(world.run("x", &["--ttl", "1s"], script));
+    run.expect("up");
+    let asked = finish(ask(world, &["--wait", "1m"]));
+    asked.code(0).says("was asked to let go (why: deploy at noon)").says("has let go");
+    run.expect("stopping");
+    run.end().code(7).says("asked to let go by").says("(why: deploy at noon)");
+    assert_eq!(world.state("x"), "free");
+    finish(ask(world, &[])).code(0).says("nobody holds it");
+    world.assert_nothing_left();
+}
+
+fn a_command_that_does_not_stop_keeps_its_lock_and_is_not_killed(world: &World) {
+    let script = "trap 'echo no' TERM; trap 'exit 3' USR1; echo up; while :; do sleep 0.02; done";
+    let mut run = start(world.run("x", &["--ttl", "500ms"], script));
+    run.expect("up");
+    let waited = finish(ask(world, &["--wait", "2s"]));
+    waited.code(75).says("`x` is still held by").says("the request stands");
+    finish(ask(world, &["--wait", "1s"])).code(75);
+    run.expect("no");
+    assert_eq!(world.state("x"), "held", "longer than its ttl and its grace");
+    run.kill(Signal::USR1);
+    assert_eq!(run.rest_of_stdout(), [""; 0], "a second request changes nothing");
+    run.end().code(3);
+    assert_eq!(world.state("x"), "free");
+    world.assert_nothing_left();
+}
+
+fn a_lease_of_a_script_is_told_by_renew(world: &World) {
+    let grant = json(world, &["acquire", "x", "--ttl", "1m"]);
+    let token = grant["token"].as_str().expect("a token");
+    finish(ask(world, &[])).code(0);
+    let renew = ["renew", "x", "--ttl", "1m", "--token", token];
+    let renewed = finish(world.leasehold(renew));
+    renewed.code(0).says("asked to let go by").says("the lock is still held");
+    let renewed = json(world, &renew);
+    assert_eq!(renewed["asked"]["why"], "deploy at noon");
+    finish(world.leasehold(["release", "x", "--token", token])).code(0);
+    world.assert_nothing_left();
+}
+
+fn who_is_asked_is_chosen_and_shown(world: &World) {
+    let take = || json(world, &["acquire", "x", "--shared", "--ttl", "1m"]);
+    let (one, other) = (take(), take());
+    let token = |grant: &Value| grant["token"].as_str().expect("a token").to_owned();
+    for none in ["nope", ""] {
+        finish(ask(world, &["--token", none])).code(75).says("nothing was done");
+    }
+    finish(ask(world, &["--token", &token(&one)])).code(0);
+    let asked = |world: &World| {
+        let holders = world.inspect("x")["holders"].as_array().expect("a list").clone();
+        holders.iter().filter(|holder| holder["asked"]["why"] == "deploy at noon").count()
+    };
+    assert_eq!(asked(world), 1);
+    let shown = finish(world.leasehold(["inspect", "x"])).code(0).stdout.clone();
+    assert_eq!(shown.matches("  revoke   asked to let go by ").count(), 1, "{shown}");
+    let all = json(world, &["unlock", "x", "--ask", "--why", "deploy at noon"]);
+    assert_eq!((&all["asked"], &all["ended"]), (&2.into(), &0.into()), "{all}");
+    assert_eq!(asked(world), 2);
+    finish(ask(world, &["--why", " "])).code(64);
+    finish(world.leasehold(["unlock", "x", "--ask", "--why", " "])).code(78);
+    for grant in [&one, &other] {
+        finish(world.leasehold(["release", "x", "--token", &token(grant)])).code(0);
+    }
+    world.assert_nothing_left();
+}
+
+fn an_instance_that_leads_resigns_when_asked_and_stands_again(world: &World) {
+    let script = "trap 'echo down; exit 0' TERM; echo up; while :; do sleep 0.02; done";
+    let mut elect = start(world.elect("x", &["--ttl", "1s"], script));
+    elect.expect("up");
+    finish(ask(world, &["--wait", "1m"])).code(0);
+    elect.expect("down");
+    elect.expect_message("asked to let go: resigned");
+    elect.expect("up");
+    elect.kill(Signal::TERM);
+    elect.end().code(0);
+    until("it is free", || world.state("x") == "free");
+    world.assert_nothing_left();
+}

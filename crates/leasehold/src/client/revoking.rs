@@ -1,0 +1,68 @@
+//! Asks a holder to let go of its lease.
+
+use super::Client;
+use crate::core::error::{Error, ErrorKind};
+use crate::store::{ClientRecord, Revoked, Store as _, unsupported_revoke};
+
+impl Client {
+    /// Asks a holder to let go of its lease, if its token is still `seen`, see [`inspect`]. Nothing
+    /// else changes: the holder keeps the lock until it releases it.
+    ///
+    /// The holder learns who asks and why at its next renewal, so within a third of its ttl:
+    /// [`Guard::revoked`] resolves, and `leasehold run` stops its command. Holders of older
+    /// versions and of other libraries learn nothing. The request is kept beside the lease and ends
+    /// with it. While it lasts, a second one changes nothing. The next holder never sees it.
+    ///
+    /// `reason` is truncated to 1 KiB. To end the lease of a holder that is dead, see
+    /// [`evict`](Self::evict).
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this.
+    /// [`Config`](ErrorKind::Config) for a bad name or an empty reason. Otherwise the error of the
+    /// store if it gives no answer: asking again is safe.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses the answer. The request may still take effect.
+    ///
+    /// [`inspect`]: Self::inspect
+    /// [`Guard::revoked`]: crate::Guard::revoked
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// use leasehold::store::Revoked;
+    ///
+    /// let client = leasehold::Client::connect("memory:").await?;
+    /// let guard = client.mutex("import").lock().await?;
+    /// for holder in client.inspect("import").await?.holders {
+    ///     let answer = client.revoke("import", &holder.token, "deploy at noon").await?;
+    ///     assert_eq!(answer, Revoked::Asked);
+    /// }
+    /// guard.renew().await?;
+    /// assert_eq!(guard.revoked().await.reason, "deploy at noon");
+    /// # Ok(()) }
+    /// ```
+    pub async fn revoke(&self, name: &str, seen: &[u8], reason: &str) -> Result<Revoked, Error> {
+        let key = self.key(name)?;
+        self.check_here().map_err(|error| error.about(name))?;
+        if reason.trim().is_empty() {
+            let message = "the reason is empty; nobody was asked; say why the holder is to let go";
+            return Err(Error::new(ErrorKind::Config, message).with_name(name));
+        }
+        let session = self.user.session();
+        let browse = session.store.browse().filter(|_| session.store.capabilities().revoke);
+        let Some(browse) = browse else { return Err(unsupported_revoke().about(name)) };
+        let answer =
+            browse.revoke(key, seen.to_vec(), signature(session.record()), reason.to_owned());
+        answer.await.map_err(|error| error.about(name))
+    }
+}
+
+/// Who asks, as `user@host`.
+fn signature(record: Option<&ClientRecord>) -> String {
+    record.map_or_else(|| "anonymous".to_owned(), |it| format!("{}@{}", it.user, it.host))
+}
