@@ -34,6 +34,7 @@ pub struct Revocation {
 }
 
 /// The longest text that is read as a request, in bytes. Clients write shorter ones.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 const TEXT_BYTES_MAX: usize = 4_096;
 
 /// The longest name of who asks, in bytes.
