@@ -130,8 +130,8 @@ pub(crate) enum Command {
     Ls(Ls),
     /// Show who holds the lock NAME and who waits for it
     Inspect(Inspect),
-    /// Ask the holder to let go, by --ask. Or end its lease, by --token HINT or --force: it may act
-    /// until it notices, so make sure that the holder is dead
+    /// Ask the holder to let go (--ask), or end its lease (--force, or --token HINT). A holder may
+    /// act until it notices the end, so make sure that it is dead
     Unlock(Unlock),
     /// Check that the store keeps locks safely, and say what to change
     #[command(after_help = notes(DOCTOR_NOTES))]

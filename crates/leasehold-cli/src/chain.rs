@@ -25,7 +25,7 @@ pub(crate) struct Outer {
     /// Its fencing token.
     pub(crate) fence: Option<String>,
     /// Which lock it is.
-    lock: Option<LockId>,
+    pub(crate) lock: Option<LockId>,
     /// The keeper that kills its commands when it is lost.
     pub(crate) keeper: Option<KeeperId>,
 }
@@ -73,9 +73,11 @@ impl Chain {
         }))
     }
 
-    fn with_words(mut self, words: impl IntoIterator<Item = String>) -> Self {
-        self.0.extend(words);
-        Self(self.0.split_off(self.0.len().saturating_sub(LOCKS_MAX)))
+    fn with_words(self, words: impl IntoIterator<Item = String>) -> Self {
+        // An inherited word without a keeper was cut: our keeper must not vouch for it.
+        let Self(mut all) = self.kept_by(None);
+        all.extend(words);
+        Self(all.split_off(all.len().saturating_sub(LOCKS_MAX)))
     }
 
     /// The chain for the command itself, which `keeper` watches.
@@ -168,6 +170,14 @@ mod tests {
         assert_eq!(both.holder(b"c"), None);
         let unknown = chain("a/1/ff").kept_by(None).holder(b"a").expect("its token");
         assert_eq!(unknown.keeper, None);
+    }
+
+    #[test]
+    fn no_keeper_vouches_for_a_lock_of_another_run() {
+        let keeper = KeeperId::parse("7.e");
+        let cut = chain("a/1/ff").with_words(["b/2/fe".to_owned()]).kept_by(keeper);
+        assert_eq!(cut.holder(b"a").expect("its token").keeper, None);
+        assert_eq!(cut.holder(b"b").expect("its token").keeper, keeper);
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! One conditional `UPDATE` needs no helper:
 //!
 //! ```sql
+//! ALTER TABLE account ADD COLUMN fence BIGINT NOT NULL DEFAULT 0; -- once
 //! UPDATE account SET balance = :balance, fence = :fence
 //!  WHERE id = :id AND fence <= :fence
 //! ```
@@ -96,6 +97,9 @@ pub mod sql {
 /// Checks a token in Redis. It compares digits, since a number of Lua has 53 bits only.
 const CHECK: &str = "\
 local seen, token = redis.call('GET', KEYS[1]), ARGV[1]
+if not string.match(token, '^[1-9]%d*$') then
+  return redis.error_reply('FENCE a fencing token is a number, not this text')
+end
 if seen and (#seen > #token or (#seen == #token and seen > token)) then
   return redis.error_reply('FENCED a later holder has written')
 end
@@ -109,8 +113,9 @@ redis.call('SET', KEYS[1], token)
 /// decimal, as `token.to_string()` gives it. All further keys and arguments are those of `body`. In
 /// a cluster, all keys need the same hash tag.
 ///
-/// If a later holder has written, the script fails with the error `FENCED`, and `body` does not
-/// run: stop, and do not trust what was read before. If `body` fails, the token stays recorded.
+/// A text that is no number is refused with the error `FENCE`. If a later holder has written, the
+/// script fails with the error `FENCED`. In both cases `body` does not run: stop, and do not trust
+/// what was read before. If `body` fails, the token stays recorded.
 ///
 /// # Examples
 ///

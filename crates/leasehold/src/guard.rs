@@ -166,8 +166,9 @@ impl Guard {
     /// lock is released, detached or lost first.
     ///
     /// It is a request: the lock stays held and is renewed until this guard ends. Finish the work,
-    /// or bring it to a safe point, and release. The lock then leaves this client, even where it
-    /// would be kept idle or passed to another task. Tasks that wait here ask the store again. With
+    /// or bring it to a safe point, and release. The lease then ends, even where it would be kept
+    /// idle or passed to another task. Tasks that wait here ask the store again: they come after
+    /// others that stand in its line, and get the lock at once if nobody does. With
     /// [`min_hold`](crate::Mutex::min_hold), the lock stays taken until that time is over.
     ///
     /// The request arrives with a renewal, so within a third of the ttl, or with

@@ -79,6 +79,7 @@ impl<T> Guarded<T> {
     /// As [`Mutex::lock`]: dropping the future leaves the line, and releases a grant that is under
     /// way.
     pub async fn lock(&self) -> Result<GuardedRef<'_, T>, Error> {
+        self.mutex.locking().check()?;
         let value = self.value.lock().await;
         let guard = self.mutex.lock().await?;
         Ok(GuardedRef { guard, value })
@@ -95,6 +96,7 @@ impl<T> Guarded<T> {
     ///
     /// Dropping the future releases a grant that is under way.
     pub async fn try_lock(&self) -> Result<Option<GuardedRef<'_, T>>, Error> {
+        self.mutex.locking().check()?;
         let Ok(value) = self.value.try_lock() else { return Ok(None) };
         let guard = self.mutex.try_lock().await?;
         Ok(guard.map(|guard| GuardedRef { guard, value }))
@@ -111,6 +113,7 @@ impl<T> Guarded<T> {
     /// As [`lock`](Self::lock).
     pub async fn lock_timeout(&self, wait: Duration) -> Result<GuardedRef<'_, T>, Error> {
         let locking = self.mutex.locking();
+        locking.check()?;
         let session = locking.session();
         let wait = Wait::Until(session.now() + wait);
         let value = tokio::select! {

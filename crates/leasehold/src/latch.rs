@@ -22,7 +22,7 @@ const LOOKS: Backoff =
 /// The latch is open once `count` calls of [`count_down`](Self::count_down) have succeeded. Each
 /// count lasts for [`keep`](Self::keep), by default 24 h, even if its process has ended. Then the
 /// store forgets it, and the latch begins anew. So use a name of its own for each round, such as
-/// `migrated:2.4`. Nobody closes a latch.
+/// `migrated:2.4`. No call closes a latch.
 ///
 /// If all parties call [`arrive_and_wait`](Self::arrive_and_wait), the latch is a barrier: each
 /// goes on when all have arrived. A party that dies after it arrived still counts.
@@ -30,8 +30,9 @@ const LOOKS: Backoff =
 /// # Waiting
 ///
 /// A task that waits asks the store again and again, so no lost message can make it hang. The
-/// pauses grow from 10 ms to 1 s. So each task costs about one request a second, and it notices up
-/// to a second late that the latch is open.
+/// pauses grow from 10 ms to 1 s. So each task looks about once a second, and it notices up to a
+/// second late that the latch is open. A look is one request, or a few on Redis, where it also
+/// shows who counted: up to 100 of them.
 ///
 /// # Guarantees
 ///
@@ -122,9 +123,12 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::try_acquire`](crate::Semaphore::try_acquire). Also
-    /// [`Config`](crate::ErrorKind::Config) for a count of zero or above
-    /// [`PERMITS_MAX`](crate::store::PERMITS_MAX). After any error, this call does not count.
+    /// As [`Semaphore::try_acquire`](crate::Semaphore::try_acquire). After any error, this call
+    /// does not count. Also:
+    ///
+    /// - [`Config`](crate::ErrorKind::Config) for a count of zero or above
+    ///   [`PERMITS_MAX`](crate::store::PERMITS_MAX);
+    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if others wait for permits of this name.
     ///
     /// # Cancel safety
     ///
@@ -132,7 +136,7 @@ impl Latch {
     pub async fn count_down(&self) -> Result<CountDown, Error> {
         self.check()?;
         let Some(guard) = self.locking.try_lock().await? else {
-            return Ok(CountDown::AlreadyOpen);
+            return self.locking.named(self.not_counted().await);
         };
         // The lease lasts as long as the count. From the grant on, nothing can take it back.
         drop(guard.detach());
@@ -226,6 +230,18 @@ impl Latch {
             return self.locking.named(Err(Error::new(ErrorKind::Unsupported, message)));
         }
         Ok(())
+    }
+
+    /// What it means that there was no permit: the latch is open, or others wait for permits.
+    async fn not_counted(&self) -> Result<CountDown, Error> {
+        if self.look().await? == 0 {
+            return Ok(CountDown::AlreadyOpen);
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "others wait for this name, or count at the same time; nothing was counted; call \
+             again, and use the name for this latch alone",
+        ))
     }
 
     /// How many counts are missing, as the store says.

@@ -117,6 +117,13 @@ impl Locking {
         }
     }
 
+    /// Checks whatever can be checked without a request.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.named(self.session().check_here())?;
+        self.checked()?;
+        self.named(self.session().check_open())
+    }
+
     /// The settings, and that nothing is wrong with them.
     fn checked(&self) -> Result<&Arc<Spec>, Error> {
         let spec = self.spec()?;

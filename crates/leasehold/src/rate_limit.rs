@@ -22,8 +22,8 @@ use crate::store::PERMITS_MAX;
 ///
 /// The period of a start is counted from its grant. [`start`](Self::start) returns about one round
 /// trip later, after the store has confirmed that the permit stays taken. The period runs on the
-/// clocks of this process and of the store, and no step of a wall clock changes it. It lasts from
-/// 10 ms to 24 h.
+/// clocks of this process and of the store. No step of a client's wall clock changes it, but one of
+/// a Redis server's does, as for every lease there. It lasts from 10 ms to 24 h.
 ///
 /// # What it costs
 ///

@@ -9,8 +9,8 @@ CMD is stopped.
 CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment, and
 LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
 locks. Of several locks, _NAME, _TOKEN and _FENCE have one line for each.
-Below a `run` that holds NAME, `run NAME` joins that lock: it takes, renews and releases nothing,
-and CMD is stopped when the outer CMD is. Of its other flags only --shared, --permits and --weight
+Below a `run` that holds NAME, `run NAME` joins that lock: it changes nothing at the store, and CMD
+is stopped together with the outer CMD. Of its other flags only --shared, --permits and --weight
 count, which must fit what the outer run holds. --once-per and --max-hold are refused.";
 
 /// The end of `elect --help`.

@@ -81,6 +81,9 @@ pub(super) async fn refuse(chain: &Chain, client: &Client, name: &str) -> Result
 const NO_SHARE: &str = "a second share would wait behind whoever waits for the lock alone, and a \
                         share cannot become the whole lock";
 
+const ELSEWHERE: &str = "its store or namespace was named differently there: this may be a copy of \
+                         that store, whose lock nobody renews";
+
 fn refused(name: &str, how: &str, why: &str) -> Failure {
     let message = format!(
         "`{}` is already {how} by an outer leasehold command or by this shell, and {why}; nothing \
@@ -108,13 +111,17 @@ pub(super) async fn join(
         }
         let Some(seen) = look(client, name).await? else { continue };
         let shows_all = seen.holders.len() < Snapshot::HOLDERS_SHOWN_MAX;
+        let lock = LockId::new(&store, namespace.as_deref(), name);
         if let Some((outer, holder)) = find(chain, seen) {
+            if outer.lock.is_some_and(|theirs| theirs != lock) {
+                return Err(refused(name, "held", ELSEWHERE));
+            }
             if let Some((how, why)) = why_not(args, &outer, &holder) {
                 return Err(refused(name, how, why));
             }
             let Outer { token, fence, .. } = outer;
             joined.push(Joined { name: name.clone(), token, fence, holder: Some(holder) });
-        } else if shows_all && chain.was_given(LockId::new(&store, namespace.as_deref(), name)) {
+        } else if shows_all && chain.was_given(lock) {
             return Err(lost(name));
         }
     }
@@ -149,8 +156,11 @@ fn why_not(args: &Run, outer: &Outer, holder: &Holder) -> Option<(&'static str, 
             }
             "the inner command wants more permits than the outer one has"
         }
+        (Claim::Permits { .. }, Claim::Permits { .. }) => {
+            "the inner command wants permits of another number"
+        }
         (Claim::Permits { .. }, _) | (_, Claim::Permits { .. }) => {
-            "the inner command wants other permits, or a semaphore instead of a lock"
+            "one of the two commands uses the name as a semaphore, and the other as a lock"
         }
         _ => return why_not_below(args, outer).map(|why| (how, why)),
     };

@@ -41,6 +41,11 @@ pub(super) async fn revoke(
             context.talk.notice(Level::Info, "asked", Some(&args.name), &text);
         }
     }
+    if chosen.len() >= Snapshot::HOLDERS_SHOWN_MAX {
+        let text = "there may be more holders than were asked: a look shows no more; ask again \
+                    when these have let go";
+        context.talk.notice(Level::Warning, "holders-left-out", Some(&args.name), text);
+    }
     if asked.is_empty() {
         return Err(changed(args, "the holder that was seen has let go already; nobody was asked"));
     }
@@ -82,9 +87,21 @@ async fn all_let_go(
     }
 }
 
+/// A holder that was asked and may still have the lock.
 fn first_left<'a>(asked: &[&'a Holder], seen: &Snapshot) -> Option<&'a Holder> {
-    let holds = |token: &[u8]| seen.holders.iter().any(|holder| holder.token == token);
-    asked.iter().copied().find(|holder| holds(&holder.token))
+    asked.iter().copied().find(|holder| may_hold(&holder.token, seen))
+}
+
+/// Whether the holder with this token is shown, or may be one that is not shown.
+fn may_hold(token: &[u8], seen: &Snapshot) -> bool {
+    let shows_all = seen.holders.len() < Snapshot::HOLDERS_SHOWN_MAX;
+    // A majority may have it as long as no majority says that it has not.
+    let without = seen.votes.iter().filter(|vote| match &vote.holder {
+        Ok(holder) => holder.as_deref() != Some(token),
+        Err(_) => false,
+    });
+    let is_voted_out = seen.votes.is_empty() || without.count() > seen.votes.len() / 2;
+    !shows_all || !is_voted_out || seen.holders.iter().any(|holder| holder.token == token)
 }
 
 fn still_held(args: &Unlock, holder: &Holder, wait: Duration) -> Failure {
@@ -96,4 +113,40 @@ fn still_held(args: &Unlock, holder: &Holder, wait: Duration) -> Failure {
         human(wait)
     );
     Failure::new(Exit::TAKEN, "wait-elapsed", message).about(&args.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::store::Vote;
+
+    use super::*;
+
+    #[test]
+    fn a_holder_has_let_go_when_all_are_shown_without_it_and_a_majority_agrees() {
+        let ours = || Holder::new(b"ours".to_vec());
+        let vote = |holder: Result<Option<&str>, &str>| {
+            let holder = holder.map(|token| token.map(|token| token.as_bytes().to_vec()));
+            Vote::new("a", holder.map_err(str::to_owned))
+        };
+        let (has, gone, down) = (vote(Ok(Some("ours"))), vote(Ok(None)), vote(Err("down")));
+        // how many holders are shown, whether ours is one of them, votes, whether it may hold
+        for (shown, is_shown, votes, expected) in [
+            (0, false, vec![], false),
+            (1, true, vec![], true),
+            (99, false, vec![], false),
+            (100, false, vec![], true),
+            (0, false, vec![gone.clone(), gone.clone(), down.clone()], false),
+            (0, false, vec![has.clone(), gone.clone(), down.clone()], true),
+            (0, false, vec![has.clone(), gone.clone(), gone.clone()], false),
+            (0, false, vec![gone, down.clone(), down], true),
+        ] {
+            let mut seen = Snapshot::default();
+            seen.holders = (0..shown).map(|at| Holder::new(vec![at])).collect();
+            if is_shown {
+                seen.holders[0] = ours();
+            }
+            seen.votes = votes;
+            assert_eq!(may_hold(b"ours", &seen), expected, "{seen:?}");
+        }
+    }
 }

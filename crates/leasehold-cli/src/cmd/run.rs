@@ -18,7 +18,7 @@ use crate::output::escape;
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
-use crate::supervise::machine::{Lease, Policy, Verdict};
+use crate::supervise::machine::{Cause, Lease, Policy, Verdict};
 use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, only, take};
 
 /// How far a run came.
@@ -78,8 +78,9 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     };
     let course = match take_and_hold(args, asked, &wanted, &holding, &mut signals).await {
         Ok(Course::Ran(guard, since, verdict)) => {
-            // Only a success counts as done.
-            let is_done = verdict.exit == Exit::OK && verdict.lease == Lease::Release;
+            // Only a success counts as done. Work that was asked to stop may look like one.
+            let is_success = verdict.exit == Exit::OK && verdict.lease == Lease::Release;
+            let is_done = is_success && verdict.cause != Cause::Revoked;
             let ended = match period.filter(|_| is_done) {
                 Some(period) => once::keep(guard, period, verdict.exit, talk).await,
                 None => end(guard, since, verdict, talk).await,

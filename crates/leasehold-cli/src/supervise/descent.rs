@@ -15,6 +15,9 @@ use super::tree::{Process, is_shown_in_proc, read};
 /// The most ancestors to look at.
 const DEPTH_MAX: usize = 10_000;
 
+/// How often to begin again at ourselves.
+const WALKS_MAX: usize = 5;
+
 /// A keeper. Its mark tells it from other processes with its pid: later ones, and those of other
 /// containers and machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,11 @@ impl KeeperId {
 
     /// Our ancestor with the pid of the keeper.
     fn find(self) -> Option<Process> {
+        // A parent that ends during a walk ends the walk: we have another parent by then.
+        (0..WALKS_MAX).find_map(|_| self.walk())
+    }
+
+    fn walk(self) -> Option<Process> {
         let mut process = read(our_pid()?)?;
         for _ in 0..DEPTH_MAX {
             let parent = read(process.parent)?;

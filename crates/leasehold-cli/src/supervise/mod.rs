@@ -3,8 +3,7 @@
 //!
 //! [`machine`] decides, and [`drive`](mod@drive) carries the decisions out. [`keeper`] is a process
 //! of its own between us and the command: it counts and kills with [`tree`]. [`child`] talks to it
-//! over a [`link`]. [`descent`] proves
-//! to an inner `leasehold run` that a keeper would kill it.
+//! over a [`link`]. [`descent`] proves to an inner `leasehold run` that a keeper would kill it.
 
 mod by_wait;
 pub(crate) mod child;

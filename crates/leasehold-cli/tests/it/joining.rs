@@ -78,15 +78,15 @@ fn what_a_run_holds_decides_which_inner_runs_join(world: &World) {
     for (outer, inner, refused) in [
         ("", "", None),
         ("", "--shared", None),
-        ("", "--permits 3", Some("a semaphore instead of a lock")),
+        ("", "--permits 3", Some("uses the name as a semaphore")),
         ("--shared", "--shared", None),
         ("--shared", "", Some("a share cannot become the whole lock")),
         ("--shared", "-n", Some("already shared by an outer")),
         (permits, permits, None),
         (permits, "--permits 3", None),
         (permits, "--permits 3 --weight 3", Some("wants more permits than the outer one has")),
-        (permits, "--permits 4", Some("wants other permits")),
-        (permits, "", Some("a semaphore instead of a lock")),
+        (permits, "--permits 4", Some("wants permits of another number")),
+        (permits, "", Some("uses the name as a semaphore")),
         ("", "--once-per 1h", Some("need a lock of their own")),
         ("", "--max-hold 1h", Some("need a lock of their own")),
     ] {

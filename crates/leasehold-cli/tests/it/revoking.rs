@@ -8,6 +8,7 @@ use crate::harness::{World, finish, start, until};
 on_every_store! {
     a_command_whose_lock_is_asked_for_is_told_to_stop_and_ends_as_it_likes,
     a_command_that_does_not_stop_keeps_its_lock_and_is_not_killed,
+    work_that_was_asked_to_stop_does_not_count_as_done,
     a_lease_of_a_script_is_told_by_renew,
     who_is_asked_is_chosen_and_shown,
     an_instance_that_leads_resigns_when_asked_and_stands_again,
@@ -53,6 +54,16 @@ fn a_command_that_does_not_stop_keeps_its_lock_and_is_not_killed(world: &World) 
     assert_eq!(run.rest_of_stdout(), [""; 0], "a second request changes nothing");
     run.end().code(3);
     assert_eq!(world.state("x"), "free");
+    world.assert_nothing_left();
+}
+
+fn work_that_was_asked_to_stop_does_not_count_as_done(world: &World) {
+    let script = "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done";
+    let mut run = start(world.run("x", &["--ttl", "1s", "--once-per", "1h"], script));
+    run.expect("up");
+    finish(ask(world, &["--wait", "1m"])).code(0).says("has let go");
+    run.end().code(0);
+    assert_eq!(world.state("x"), "free", "another process may do the work");
     world.assert_nothing_left();
 }
 

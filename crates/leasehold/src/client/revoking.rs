@@ -11,7 +11,9 @@ impl Client {
     /// The holder learns who asks and why at its next renewal, so within a third of its ttl:
     /// [`Guard::revoked`] resolves, and `leasehold run` stops its command. Holders of older
     /// versions and of other libraries learn nothing. The request is kept beside the lease and ends
-    /// with it. While it lasts, a second one changes nothing. The next holder never sees it.
+    /// with it. While it lasts, a second one changes nothing. No later lease sees it. If the client
+    /// passes this very lease on before it learns of the request, the task that has it then is
+    /// asked.
     ///
     /// `reason` is truncated to 1 KiB. To end the lease of a holder that is dead, see
     /// [`evict`](Self::evict).

@@ -40,3 +40,18 @@ fn a_token_below_that_of_a_later_holder_writes_nothing() {
     assert_eq!(server.command(&["GET", "{a}:fence"]).text(), "9223372036854775807");
     assert_eq!(server.command(&["PTTL", "{a}:fence"]).int(), -1, "it has no end");
 }
+
+#[test]
+fn a_text_that_is_no_number_is_no_token_and_shuts_nobody_out() {
+    let server = pool::lend();
+    let script = redis_script("return redis.call('SET', KEYS[2], ARGV[2])");
+    let write = |token: &str| {
+        server.try_command(&["EVAL", &script, "2", "{a}:fence", "{a}", token, "value"])
+    };
+    for token in ["", " 9", "9 ", "-1", "0", "09", "1e9", "99999999999999999999x", "nine"] {
+        let refused = write(token).expect_err("no number");
+        assert!(refused.starts_with("FENCE "), "{token}: {refused}");
+    }
+    assert_eq!(server.command(&["EXISTS", "{a}:fence", "{a}"]).int(), 0);
+    write("9").expect("a number");
+}

@@ -77,3 +77,24 @@ fn the_next_task_waits_until_a_lost_reference_is_dropped() {
         assert_eq!(*stock.lock().await.expect("free").get().expect("held"), 2);
     });
 }
+
+#[test]
+fn what_needs_no_request_is_refused_before_the_data_is_waited_for() {
+    play(0..1, async |scene| {
+        let client = scene.client().await;
+        let bad = Guarded::new(client.mutex("stock").ttl(ms(1)), 3);
+        let refused = bad.lock_timeout(ms(10)).await.expect_err("too short");
+        assert_eq!(refused.kind(), ErrorKind::Config);
+        let stock = Guarded::new(client.mutex("stock"), 3);
+        let held = stock.lock().await.expect("free");
+        let _report = client.shutdown(ms(10)).await;
+        for refused in [
+            stock.lock().await.expect_err("shut down"),
+            stock.try_lock().await.expect_err("shut down"),
+            stock.lock_timeout(ms(10)).await.expect_err("shut down"),
+        ] {
+            assert_eq!((refused.kind(), refused.name()), (ErrorKind::Closed, Some("stock")));
+        }
+        drop(held);
+    });
+}

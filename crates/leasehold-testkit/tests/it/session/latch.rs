@@ -233,3 +233,17 @@ fn a_store_without_permits_has_no_latch() {
         }
     });
 }
+
+#[test]
+fn a_count_that_comes_behind_somebody_who_waits_for_permits_does_not_say_open() {
+    play(0..2, async |scene| {
+        let (client, other) = (scene.calm_client().await, scene.calm_client().await);
+        counts(&client).await;
+        let semaphore = other.semaphore("ready", 2).weight(2);
+        let _waits = scene.host.task(async move { semaphore.acquire().await });
+        scene.pass(ms(10)).await;
+        let error = ready(&client).count_down().await.expect_err("another one is first");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, Some("ready")));
+        assert_eq!(remaining(&client).await, 1);
+    });
+}

@@ -14,7 +14,7 @@ if shares and shares.has(seen) then
   end
   return { 1 }
 end
-if holder ~= seen then
+if shares or holder ~= seen then
   return { 0 }
 end
 
