@@ -232,7 +232,7 @@ impl Latch {
         Ok(())
     }
 
-    /// What it means that there was no permit: the latch is open, or others wait for permits.
+    /// The outcome if there was no permit: the latch is open, or others wait for permits.
     async fn not_counted(&self) -> Result<CountDown, Error> {
         if self.look().await? == 0 {
             return Ok(CountDown::AlreadyOpen);

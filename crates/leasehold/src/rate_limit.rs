@@ -177,14 +177,14 @@ impl RateLimit {
     /// Lets a grant count as a start. A start that is not confirmed must not happen: its permit may
     /// be free before the period is over.
     async fn count(&self, guard: Guard) -> Result<(), Error> {
-        guard.keep_for(self.per).await.map_err(|error| {
+        let kept = guard.keep_for(self.per).await.map_err(|error| {
             let message = format!(
                 "the store did not confirm the start; it may count for {:?}; do not start, and \
                  try again later",
                 self.per
             );
-            let kept = Error::new(error.kind(), message).with_source(error);
-            self.locking.named::<()>(Err(kept)).expect_err("it is an error")
-        })
+            Error::new(error.kind(), message).with_source(error)
+        });
+        self.locking.named(kept)
     }
 }

@@ -1,6 +1,5 @@
-//! What happens to a command that asks for a lock which an enclosing run holds: a `run` joins it,
-//! if that run will surely stop it at a loss. Everything else is refused, since it would wait for
-//! itself.
+//! A command may ask for a lock that an enclosing run holds. A `run` joins it, if the enclosing run
+//! will surely stop it at a loss. Everything else is refused, since it would wait for itself.
 //!
 //! | The enclosing run has NAME | `run NAME` | `run NAME --shared` | `run NAME --permits N --weight W` |
 //! |---|---|---|---|
@@ -36,7 +35,7 @@ pub(crate) struct Joined {
     pub(crate) token: String,
     /// Its fencing token.
     pub(crate) fence: Option<String>,
-    /// What the store says of its lease. Not asked for a lock of our own.
+    /// Its lease, as the store shows it. `None` for a lock of our own.
     holder: Option<Holder>,
 }
 

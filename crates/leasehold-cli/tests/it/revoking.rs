@@ -21,7 +21,7 @@ fn ask(world: &World, extra: &[&str]) -> std::process::Command {
     command
 }
 
-/// What a command prints with `--json`.
+/// The output of a command with `--json`.
 fn json(world: &World, args: &[&str]) -> Value {
     let done = finish(world.leasehold(args.iter().copied().chain(["--json"])));
     done.code(0);

@@ -169,7 +169,7 @@ pub(super) async fn holders_that_share_a_key_are_asked_one_by_one(world: &World)
         for reader in [&anna, &bert] {
             released(reader.release_as(&key("a"), claim).await, Released::Freed);
         }
-        // What is left of the permits.
+        // The rest of the permits.
         world.pass(ms(601_000)).await;
     }
 }

@@ -45,7 +45,7 @@ use self::story::Story;
 #[must_use]
 pub fn check(events: &[Event], bounds: &Bounds) -> Vec<Violation> {
     let story = Story::new(events, bounds);
-    let mut violations: Vec<_> = check::of(&story).iter().flat_map(|check| check(&story)).collect();
+    let mut violations: Vec<_> = check::of(&story).flat_map(|check| check(&story)).collect();
     violations.sort_by_key(|violation| (violation.at, violation.invariant));
     violations
 }

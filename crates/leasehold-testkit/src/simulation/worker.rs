@@ -145,7 +145,7 @@ impl Worker {
     }
 
     /// A random time up to `most`.
-    pub(super) fn below_ms(&mut self, most: Duration) -> Duration {
+    pub(super) fn span_up_to(&mut self, most: Duration) -> Duration {
         self.ms(u64::try_from(most.as_millis()).unwrap_or(u64::MAX))
     }
 
@@ -409,7 +409,7 @@ impl Worker {
 
     /// Pauses for a random time up to `most`, but not beyond `end`.
     pub(super) async fn pause_until(&mut self, end: Moment, most: Duration) {
-        let span = self.below_ms(most);
+        let span = self.span_up_to(most);
         self.watch_until((self.process.now() + span).min(end)).await;
     }
 

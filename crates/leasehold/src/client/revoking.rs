@@ -64,7 +64,7 @@ impl Client {
     }
 }
 
-/// Who asks, as `user@host`.
+/// The name of the user who asks, as `user@host`.
 fn signature(record: Option<&ClientRecord>) -> String {
     record.map_or_else(|| "anonymous".to_owned(), |it| format!("{}@{}", it.user, it.host))
 }

@@ -33,7 +33,7 @@ pub(in crate::simulation) async fn leave_taken(
     (granted, ttl): (Moment, Duration),
 ) {
     // If the time were over, this would be a release.
-    let more = ttl + worker.below_ms(ttl * (KEPT_TTLS - 1));
+    let more = ttl + worker.span_up_to(ttl * (KEPT_TTLS - 1));
     let span = worker.now().since(granted) + more;
     // A failed request shortens nothing.
     let held_until = worker.now() + guard.remaining();

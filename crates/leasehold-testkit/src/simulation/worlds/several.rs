@@ -53,7 +53,7 @@ pub(in crate::simulation) async fn take_several(worker: &mut Worker, terms: &Ter
         }
     };
     let taking = worker.world().log.during(calls.clone(), taking);
-    // What is not granted says of no single lock whether it was taken.
+    // A refusal of all does not tell which of the locks was taken.
     let ended = match cut_after(polls, taking).await {
         Some(Ok(Some(guard))) => return hold(worker, &calls, guard).await,
         Some(Err(error)) if outcome_of(&error) == Outcome::Failed => Outcome::Failed,
@@ -73,7 +73,7 @@ async fn hold(worker: &mut Worker, calls: &[(Name, CallId)], guard: MultiGuard) 
         held.push((window, guard));
     }
     worker.world().did("taken together");
-    let until = worker.now() + worker.below_ms(HOLDS_MAX);
+    let until = worker.now() + worker.span_up_to(HOLDS_MAX);
     let mut losses = FuturesUnordered::new();
     for (window, guard) in &held {
         let window = *window;

@@ -22,7 +22,7 @@ fn every_handle_has_the_same_lease_and_fencing_token_and_costs_no_request() {
     });
 }
 
-/// Whoever locks again with a shorter ttl shortens the lease of the outer holder elsewhere.
+/// In other libraries, a second lock with a shorter ttl shortens the lease of the outer holder.
 #[test]
 fn an_inner_handle_never_shortens_the_lease_not_even_by_a_renewal() {
     play(0..3, async |scene| {
