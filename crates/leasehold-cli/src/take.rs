@@ -239,6 +239,7 @@ async fn busy(client: &Client, names: &[String], wait: Wait, said: Option<&str>)
     let (name, seen) = in_the_way(client, names, said).await;
     let holder = seen.as_ref().and_then(view::first_holder);
     let is_endless = seen.as_ref().is_some_and(view::is_endless);
+    let kept = seen.as_ref().and_then(view::kept);
     let quarantine = seen.as_ref().and_then(view::in_the_way).copied();
     let card = name.zip(seen);
     let card = card.and_then(|(name, seen)| view::card(name, &seen, SystemHost.wall(), None));
@@ -265,6 +266,11 @@ async fn busy(client: &Client, names: &[String], wait: Wait, said: Option<&str>)
                  lock; nothing was acquired; check what the key holds before you wait"
             } else if let Some(quarantine) = &quarantine {
                 after_quarantine(quarantine)
+            } else if let Some(kept) = kept {
+                &format!(
+                    "{kept}; nothing was acquired; `leasehold unlock {word} --force --why TEXT` \
+                     frees it now"
+                )
             } else {
                 "nothing was acquired; use -w 1m to wait"
             };

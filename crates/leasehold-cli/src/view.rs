@@ -1,5 +1,7 @@
 //! A lock as people and programs see it.
 
+pub(crate) mod table;
+
 use std::time::Duration;
 
 use leasehold::Snapshot;
@@ -10,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::duration::human;
-use crate::output::{clock, cut, escape, rfc3339};
+use crate::output::{clock, escape, rfc3339};
 
 /// The JSON object of kind `lock`.
 #[derive(Debug, Serialize)]
@@ -193,9 +195,14 @@ pub(crate) fn state(seen: &Snapshot) -> &'static str {
     match &seen.holders[..] {
         [] if in_the_way(seen).is_some() => "quarantined",
         [] => "free",
-        holders if holders.iter().all(|holder| holder.idle) => "idle",
+        _ if is_idle(seen) => "idle",
         _ => "held",
     }
+}
+
+/// Whether the lock is only kept taken: the work of its holders has ended.
+pub(crate) fn is_idle(seen: &Snapshot) -> bool {
+    !seen.holders.is_empty() && seen.holders.iter().all(|holder| holder.idle)
 }
 
 /// The quarantine that keeps the lock from being granted although no holder is known.
@@ -271,7 +278,8 @@ pub(crate) fn card(
         let quarantine = seen.quarantine.as_ref()?;
         return Some(format!("`{}` is not granted: {}", escape(name), reason(quarantine)));
     };
-    let mut text = format!("`{}` is held by {}", escape(name), who(holder.client.as_ref()));
+    let how = if is_idle(seen) { "kept taken" } else { "held" };
+    let mut text = format!("`{}` is {how} by {}", escape(name), who(holder.client.as_ref()));
     if let others @ 1.. = seen.holders.len() - 1 {
         text.push_str(&format!(" and {others} more"));
     }
@@ -323,11 +331,19 @@ fn wish(claim: Claim) -> String {
     }
 }
 
+/// When a lock that is only kept taken becomes free. `None` if work holds it.
+pub(crate) fn kept(seen: &Snapshot) -> Option<String> {
+    is_idle(seen).then(|| seen.holders.first().map(lease)).flatten()
+}
+
 fn lease(holder: &Holder) -> String {
     let Some(left) = holder.ttl_left else {
         // A key of another application looks like this, too.
         return "lease without an end: from another client library, or not a lock".to_owned();
     };
+    if holder.idle {
+        return format!("free in {} at the latest; no work holds it", human(left));
+    }
     let mut text = format!("free in {} unless its holder renews it", human(left));
     if let (Some(ttl), Some(ago)) = (holder.ttl, holder.renewed_ago()) {
         text.push_str(&format!("   ttl {}, renewed {} ago", span(ttl), tenths(ago)));
@@ -380,8 +396,12 @@ pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
         }
         out.push_str(&format!("  token    {}…\n", escape(&holder.token_hint())));
     }
-    if let (true, Some(fence)) = (seen.holders.is_empty(), seen.fencing) {
-        out.push_str(&format!("  fence    {fence} (of the latest grant)\n"));
+    match (&seen.holders[..], seen.fencing) {
+        ([], Some(fence)) => out.push_str(&format!("  fence    {fence} (of the latest grant)\n")),
+        ([], None) if seen.quarantine.is_none() => {
+            out.push_str("  fence    none: no fenced grant in the last 10 minutes\n")
+        }
+        _ => {}
     }
     if seen.waiting > 0 {
         out.push_str(&format!("  waiting  {}\n", seen.waiting));
@@ -408,77 +428,6 @@ fn votes(votes: &[Vote]) -> String {
         format!("{head}{:width$}  {shown}\n", escape(&vote.node), width = width.unwrap_or_default())
     };
     heads.zip(votes).map(line).collect()
-}
-
-/// A line of a table.
-pub(crate) type Row = [String; 9];
-
-/// The heads of [`row`].
-pub(crate) const COLUMNS: [&str; 9] =
-    ["NAME", "STATE", "HOLDER", "COMMAND", "HELD FOR", "TTL", "LEFT", "WAITING", "WHY"];
-
-/// A lock as a line of a table.
-pub(crate) fn row(name: &str, seen: &Snapshot, now: WallTime) -> Row {
-    let holder = seen.holders.first();
-    let client = holder.and_then(|holder| holder.client.as_ref());
-    let held_for = holder.and_then(|holder| holder.since).map(|since| {
-        human(Duration::from_micros(now.as_unix_micros().saturating_sub(since.as_unix_micros())))
-    });
-    let of_holder = |text: Option<String>| {
-        text.unwrap_or_else(|| if holder.is_some() { "?".to_owned() } else { String::new() })
-    };
-    let name_of = |client: &ClientRecord| {
-        format!("{}:{} {}", escape(&client.host), client.pid, escape(&client.user))
-    };
-    [
-        escape(name),
-        cell(seen),
-        of_holder(client.map(name_of)),
-        of_holder(client.map(|client| cut(&escape(&client.command), COMMAND_CHARS))),
-        held_for.unwrap_or_default(),
-        holder.and_then(|holder| holder.ttl).map(span).unwrap_or_default(),
-        holder.and_then(|holder| holder.ttl_left).map(human).unwrap_or_default(),
-        if seen.waiting == 0 { String::new() } else { seen.waiting.to_string() },
-        holder.and_then(why).map(escape).unwrap_or_default(),
-    ]
-}
-
-/// The state for a table: how many holders there are too, if there are several.
-fn cell(seen: &Snapshot) -> String {
-    match (seen.permits, seen.holders.len()) {
-        (Some(permits), 1..) => format!("{} {}/{}", state(seen), permits.taken, permits.of),
-        (None, holders @ 2..) => format!("{} by {holders}", state(seen)),
-        _ => state(seen).to_owned(),
-    }
-}
-
-/// The longest command that a table shows.
-const COMMAND_CHARS: usize = 32;
-
-/// The shortest limit for a reason in a table, and the limit if the line width is unknown.
-const WHY_CHARS: (usize, usize) = (10, 60);
-
-/// The column that is truncated.
-const LAST: usize = COLUMNS.len() - 1;
-
-/// The lines of a table. Columns are aligned by characters, and the last one is truncated so that a
-/// line fits into `columns`.
-pub(crate) fn table(rows: &[Row], columns: Option<usize>) -> String {
-    let width = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: [usize; LAST + 1] = std::array::from_fn(width);
-    let before: usize = widths[..LAST].iter().map(|width| width + 2).sum();
-    let (least, most) = WHY_CHARS;
-    let most = columns.map_or(most, |columns| columns.saturating_sub(before).max(least));
-    let mut out = String::new();
-    for row in rows {
-        let cells = row[..LAST].iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        let cells: Vec<String> = cells.chain([cut(&row[LAST], most)]).collect();
-        out.push_str(cells.join("  ").trim_end());
-        out.push('\n');
-    }
-    out
 }
 
 #[cfg(test)]

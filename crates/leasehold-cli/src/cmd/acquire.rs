@@ -10,7 +10,6 @@ use serde_json::json;
 use super::Context;
 use super::join::refuse;
 use crate::args::Acquire;
-use crate::chain::Chain;
 use crate::exit::{Exit, Failure};
 use crate::output::{object, rfc3339, shell_word, why_unread, write_out};
 use crate::patience::Patience;
@@ -36,9 +35,9 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     context.settings.reach_all(&client, &args.name).await?;
     let wait = args.take.wait();
     if wait != Wait::Never {
-        // Leases of `acquire` end by themselves. Only waiting for a lease of an enclosing run is
-        // vain.
-        refuse(&Chain::inherited(), &client, &args.name).await?;
+        let word = shell_word(&args.name);
+        let advice = format!("extend it by `leasehold renew {word}`, or release it first");
+        refuse(&client, &args.name, &advice).await?;
     }
     let wanted = args.take.of(&client, &args.name, ttl);
     let names = [String::from(&args.name)];

@@ -9,10 +9,9 @@ use rustix::process::Signal;
 
 use super::Context;
 use super::holding::{End, Holding, as_shown, end, policy};
-use super::join::refuse;
+use super::join::{WITHOUT, refuse};
 use crate::args::Elect;
 use crate::board::Board;
-use crate::chain::Chain;
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
 use crate::patience::Patience;
@@ -87,7 +86,7 @@ impl Candidate<'_> {
     /// stop.
     async fn stand(&self, first: Patience, signals: &mut Signals) -> Result<Exit, Failure> {
         let (name, talk) = (&*self.args.name, &self.context.talk);
-        refuse(&Chain::inherited().and_token(), self.client, name).await?;
+        refuse(self.client, name, WITHOUT).await?;
         let election = self.client.election(name).ttl(self.policy.ttl).why(&self.args.why);
         let wanted = Wanted::Term(election);
         let names = [name.to_owned()];

@@ -65,17 +65,23 @@ fn find(chain: &Chain, seen: Snapshot) -> Option<(Outer, Holder)> {
     holders.find_map(|holder| Some((chain.holder(&holder.token)?, holder)))
 }
 
-/// Refuses a lock that an enclosing run holds: waiting for it would never end.
-pub(super) async fn refuse(chain: &Chain, client: &Client, name: &str) -> Result<(), Failure> {
+/// Refuses a lock that an enclosing run or shell holds: it would wait for itself. `advice` says
+/// what to do instead.
+pub(super) async fn refuse(client: &Client, name: &str, advice: &str) -> Result<(), Failure> {
+    let chain = Chain::inherited().and_token();
     if chain.is_empty() {
         return Ok(());
     }
-    match look(client, name).await?.and_then(|seen| find(chain, seen)) {
-        Some((_, Holder { claim: Claim::Shared, .. })) => Err(refused(name, "shared", NO_SHARE)),
-        Some(_) => Err(refused(name, "held", "waiting would never end")),
-        None => Ok(()),
-    }
+    let (how, why) = match look(client, name).await?.and_then(|seen| find(&chain, seen)) {
+        Some((_, Holder { claim: Claim::Shared, .. })) => ("shared", NO_SHARE),
+        Some(_) => ("held", "this command would wait for itself"),
+        None => return Ok(()),
+    };
+    Err(refused_but(name, how, why, advice))
 }
+
+/// What to do instead of a command below a lock.
+pub(super) const WITHOUT: &str = "run the inner command without leasehold, or use another name";
 
 const NO_SHARE: &str = "a second share would wait behind whoever waits for the lock alone, and a \
                         share cannot become the whole lock";
@@ -84,9 +90,13 @@ const ELSEWHERE: &str = "its store or namespace was named differently there: thi
                          that store, whose lock nobody renews";
 
 fn refused(name: &str, how: &str, why: &str) -> Failure {
+    refused_but(name, how, why, WITHOUT)
+}
+
+fn refused_but(name: &str, how: &str, why: &str, advice: &str) -> Failure {
     let message = format!(
         "`{}` is already {how} by an outer leasehold command or by this shell, and {why}; nothing \
-         was changed; run the inner command without leasehold, or use another name",
+         was changed; {advice}",
         escape(name)
     );
     Failure::config(message).about(name)

@@ -16,6 +16,7 @@ use crate::escape::escape;
 use crate::exit::{Exit, Failure, unnamed};
 use crate::output::{clock, columns, json_line, object, print, rfc3339};
 use crate::talk::Level;
+use crate::view::table::{COLUMNS, Row, row, table};
 use crate::view::{self, LockObject};
 
 /// The pause between two listings if none is given, as the help of `--watch` says too.
@@ -91,7 +92,7 @@ fn may_pass(failure: &Failure) -> bool {
 /// The locks that one listing found.
 #[derive(Debug, Default)]
 struct List {
-    rows: Vec<view::Row>,
+    rows: Vec<Row>,
     objects: String,
     /// The name, the state and the owners of each lock.
     who: Vec<(String, &'static str, Vec<Vec<u8>>)>,
@@ -126,7 +127,7 @@ impl List {
             if json {
                 self.objects.push_str(&json_line(&LockObject::new(name, &seen))?);
             } else {
-                self.rows.push(view::row(name, &seen, SystemHost.wall()));
+                self.rows.push(row(name, &seen, SystemHost.wall()));
             }
         }
         Ok(())
@@ -156,8 +157,8 @@ impl List {
         if json || self.is_empty() {
             return self.objects.clone();
         }
-        let heads = [view::COLUMNS.map(str::to_owned)];
-        view::table(&[&heads[..], &self.rows].concat(), columns(rustix::stdio::stdout()))
+        let heads = [COLUMNS.map(str::to_owned)];
+        table(&[&heads[..], &self.rows].concat(), columns(rustix::stdio::stdout()))
     }
 
     /// A listing that replaces the one on the terminal.

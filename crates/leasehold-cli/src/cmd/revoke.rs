@@ -32,9 +32,13 @@ pub(super) async fn revoke(
     for holder in chosen {
         if client.revoke(&args.name, &holder.token, &args.why).await? == Revoked::Asked {
             asked.push(holder);
+            let told = if holder.idle {
+                "its work has ended; if its process has too, only --force frees the lock early"
+            } else {
+                "it learns of it at its next renewal, and keeps the lock until it lets go"
+            };
             let text = format!(
-                "{} was asked to let go (why: {}); it learns of it at its next renewal, and keeps \
-                 the lock until it lets go",
+                "{} was asked to let go (why: {}); {told}",
                 view::who(holder.client.as_ref()),
                 escape(&args.why)
             );

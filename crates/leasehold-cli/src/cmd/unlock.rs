@@ -53,9 +53,13 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
     let mut ended = 0;
     for holder in chosen {
         ended += end(&client, args, holder).await?;
+        let told = if holder.idle {
+            "no work held it"
+        } else {
+            "its former holder learns of it at its next renewal"
+        };
         let text = format!(
-            "the lease of {} was ended (why: {}); its former holder learns of it at its next \
-             renewal",
+            "the lease of {} was ended (why: {}); {told}",
             view::who(holder.client.as_ref()),
             args.why
         );
@@ -122,6 +126,9 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
         if view::is_endless(seen) {
             "its lease has no end, so the key may hold data that is not a lock; type the name to \
              delete the key:"
+        } else if view::is_idle(seen) {
+            "its work has ended, and others may start once the lock is free; type the name to \
+             free it:"
         } else {
             "its holder may still act until it notices; type the name to end its lease:"
         },

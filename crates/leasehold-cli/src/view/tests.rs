@@ -6,6 +6,7 @@ use leasehold::core::token::ClientId;
 use leasehold::store::PermitsTaken;
 use serde_json::json;
 
+use super::table::{COLUMNS, LAST, row, table};
 use super::*;
 
 const NOW: WallTime = WallTime::from_unix_micros(1_700_000_192_000_000);
@@ -228,6 +229,28 @@ fn a_lease_says_when_it_was_renewed_where_that_is_known() {
         holder.ttl = Some(ttl);
         assert!(lease(&holder).ends_with(says), "{}", lease(&holder));
     }
+}
+
+#[test]
+fn a_lock_that_is_only_kept_taken_is_not_said_to_be_renewed() {
+    let mut seen = seen();
+    seen.holders[0].idle = true;
+    seen.holders[0].ttl_left = Some(Duration::from_mins(54));
+    let lease = "free in 54m 0s at the latest; no work holds it";
+    let card = card("x", &seen, NOW, None).expect("kept");
+    assert!(card.starts_with("`x` is kept taken by ci-7 pid 4121 ("), "{card}");
+    assert!(card.contains(lease) && !card.contains("renew"), "{card}");
+    assert!(text("x", &seen, NOW).contains(&format!("  lease    {lease}\n")));
+    assert_eq!(kept(&seen).as_deref(), Some(lease));
+    seen.holders.push(Holder::new(b"zyxwvutsrqponmlk"));
+    assert_eq!((state(&seen), kept(&seen)), ("held", None), "one of two works");
+    assert_eq!((state(&Snapshot::default()), kept(&Snapshot::default())), ("free", None));
+}
+
+#[test]
+fn of_a_name_without_a_fenced_grant_it_says_so() {
+    let unknown = "x: free\n  fence    none: no fenced grant in the last 10 minutes\n";
+    assert_eq!(text("x", &Snapshot::default(), NOW), unknown);
 }
 
 #[test]

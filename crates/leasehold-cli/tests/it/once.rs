@@ -33,12 +33,22 @@ fn a_command_that_succeeded_is_not_run_again_in_its_period(world: &World) {
     let skipped = finish(once(world, WORK));
     skipped.code(75).says("`report` was done by").says("nothing was run; it may run again in 59m");
     assert_eq!(world.state("report"), "idle");
+    // As a lock, the name is kept taken, and nobody can be asked to let go.
+    let lock = finish(world.run("report", &["-n"], WORK));
+    lock.code(75)
+        .says("`report` is kept taken by")
+        .says("at the latest; no work holds it; nothing");
+    assert!(lock.stderr.contains("`leasehold unlock report --force --why TEXT` frees it now"));
+    let shown = finish(world.leasehold(["inspect", "report"])).code(0).stdout.clone();
+    assert!(shown.contains("free in 59m") && shown.contains("no work holds it"), "{shown}");
+    let asked = finish(world.leasehold(["unlock", "report", "--ask", "--why", "a test"]));
+    asked.code(0).says("only --force frees the lock early");
     let quiet = finish(world.run("report", &["-q", "-E", "0", "--once-per", "1h"], WORK));
     assert_eq!((quiet.code(0).stderr.as_str(), &*world.read("log")), ("", "done\n"));
 
     // An operator may have it done once more.
     let words = ["unlock", "report", "--force", "--yes", "--why", "a test"];
-    finish(world.leasehold(words)).code(0);
+    finish(world.leasehold(words)).code(0).says("no work held it");
     finish(once(world, WORK)).code(0);
     assert_eq!(world.read("log"), "done\ndone\n");
 }

@@ -8,6 +8,7 @@ on_every_store! {
     a_script_takes_renews_and_releases_through_its_environment,
     renew_does_not_guess_a_ttl,
     a_lease_that_is_not_ours_cannot_be_renewed_or_released,
+    a_shell_that_has_a_lock_does_not_wait_for_itself,
     a_token_of_another_lock_is_named_as_such_and_changes_nothing,
     a_token_by_flag_goes_before_the_one_in_the_environment,
     without_a_token_the_ways_to_give_one_are_named,
@@ -76,6 +77,21 @@ fn a_lease_that_is_not_ours_cannot_be_renewed_or_released(world: &World) {
     let lost = finish(with_ttl(world, ["renew", "x", "--token", token]));
     lost.code(79).says("stop the protected work, and acquire the lock again");
     world.assert_nothing_left();
+}
+
+/// It would wait for its own lease, and nobody would renew or release that meanwhile.
+fn a_shell_that_has_a_lock_does_not_wait_for_itself(world: &World) {
+    let script = "set -e; eval \"$($1 acquire x --ttl 1m)\"; set +e; \
+                  $1 acquire x --ttl 1m; echo $?; $1 acquire -n x --ttl 1m; echo $?; \
+                  $1 acquire y --ttl 1m >/dev/null; echo $?; $1 release x; \
+                  eval \"$($1 acquire x --ttl 1m)\"; echo $?";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_leasehold")]);
+    command.env("LEASEHOLD_URL", world.url());
+    let done = finish(command);
+    assert_eq!(done.code(0).stdout, "78\n75\n0\n0\n", "{done:?}");
+    done.says("`x` is already held by an outer leasehold command or by this shell");
+    done.says("extend it by `leasehold renew x`, or release it first");
 }
 
 /// The second `acquire` in a shell overwrites the variables of the first.

@@ -165,6 +165,7 @@ macro_rules! for_each_case {
             inspecting {
                 a_key_that_nobody_used_shows_nothing,
                 a_holder_is_shown_with_all_that_is_known_of_it,
+                a_holder_is_known_until_its_lease_ends,
                 without_a_note_nothing_but_the_lock_and_its_counter_is_kept,
                 a_reason_ends_with_its_grant,
                 a_reason_is_handed_over_with_the_key,

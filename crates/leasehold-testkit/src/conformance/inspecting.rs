@@ -4,7 +4,8 @@ use leasehold::Key;
 use leasehold::host::Host;
 use leasehold::store::{Capabilities, Released, Snapshot};
 
-use super::check::{between, granted, released, taken, whole};
+use super::actor::Actor;
+use super::check::{between, granted, released, renewed, taken, whole};
 use super::world::{SLACK, World, key, ms};
 
 pub(super) const PROMISE: &str = "what people are shown is what there is";
@@ -37,6 +38,26 @@ pub(super) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World
     assert!(since.abs_diff(wall.as_unix_millis()) <= 100, "{since} is not about {wall:?}");
     assert_eq!((snapshot.waiting, snapshot.waiters.len()), (0, 0));
     assert_eq!(snapshot.fencing, block.map(|block| block.first));
+}
+
+/// Who has a key matters most when the lease is long and its client is gone.
+pub(super) async fn a_holder_is_known_until_its_lease_ends(world: &World) {
+    const HOUR_MS: u64 = 3_600_000;
+    if world.capabilities().strict == Some(true) {
+        return;
+    }
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).ttl(HOUR_MS).named().send().await);
+    granted(bert.ask(&key("b")).named().send().await);
+    renewed(bert.renew_idle(&key("b"), 2 * HOUR_MS).await);
+    let seen = async |name, span, actor: &Actor| {
+        world.pass(span).await;
+        let snapshot = world.inspect(&key(name)).await;
+        let client = snapshot.holders.first().expect("its lease lives").client.clone();
+        assert_eq!(client, Some(actor.record()), "{name} after {span:?} more");
+    };
+    seen("a", ms(HOUR_MS - 60_000), &anna).await;
+    seen("b", ms(HOUR_MS - 60_000), &bert).await;
 }
 
 /// The store keeps the name of a client only if the client gave it.

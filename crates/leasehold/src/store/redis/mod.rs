@@ -182,7 +182,7 @@ impl RedisStore {
         let shared = Arc::clone(&self.shared);
         let limit = command_limit(ask.ttl);
         if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
-            shared.records.write_if_due(client, shared.servers.asks());
+            shared.records.write_if_due(client, ask.ttl, shared.servers.asks());
         }
         let ask = Ask { note: None, line: Line::None, ..ask };
         let request = Scripted::new(Step::Acquire(ask.clone())).on(&terms);
@@ -257,7 +257,7 @@ impl Store for RedisStore {
         }
         let shared = Arc::clone(&self.shared);
         if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
-            shared.records.write_if_due(client, shared.servers.asks());
+            shared.records.write_if_due(client, ask.ttl, shared.servers.asks());
         }
         let key = ask.key.clone();
         let inbox = ask.line.place().map(|place| place.inbox.clone());
@@ -303,7 +303,7 @@ impl Store for RedisStore {
         {
             return Either::Left(ready(Ok(Renewed::Lost)));
         }
-        shared.records.refresh_if_due(&renewal.lease.owner, shared.servers.renewals());
+        shared.records.refresh_if_due(&renewal.lease.owner, renewal.ttl, shared.servers.renewals());
         let key = renewal.lease.key.clone();
         let is_plain = renewal.lease.claim == Claim::Plain;
         let limit = command_limit(renewal.ttl);

@@ -19,11 +19,15 @@ use super::wire::{Plain, Request};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken, client_of};
+use crate::core::ttl::Ttl;
 use crate::host::Host;
 use crate::store::{ClientRecord, FENCE_IDLE, Snapshot};
 
 /// How often an active client writes its record again. One lost write does no harm.
 const REFRESH_EVERY: Duration = FENCE_IDLE.checked_div(3).expect("three is not zero");
+
+/// Each record outlives a lease of at most this ttl, whenever that was renewed.
+const SHORT: Duration = FENCE_IDLE.checked_sub(REFRESH_EVERY).expect("it is two thirds");
 
 /// How many clients one store writes records for. A process usually has one.
 const CLIENTS_MAX: usize = 1_024;
@@ -42,6 +46,22 @@ pub(super) struct Records {
 struct Client {
     record: Arc<ClientRecord>,
     written: Option<Moment>,
+    /// The longest ttl of its leases so far.
+    longest: Duration,
+}
+
+impl Client {
+    const fn new(record: Arc<ClientRecord>) -> Self {
+        Self { record, written: None, longest: Duration::ZERO }
+    }
+
+    /// Takes note of a lease. Its record has to be written if it might end before that lease.
+    fn outlive(&mut self, ttl: Duration) {
+        if ttl > self.longest.max(SHORT) {
+            self.longest = ttl;
+            self.written = None;
+        }
+    }
 }
 
 impl Records {
@@ -49,32 +69,36 @@ impl Records {
         Self { host, clients: Arc::default(), denied: Arc::default(), due: Arc::default() }
     }
 
-    /// Writes a record if it is new or was written long ago. It is sent before any later request.
-    pub(super) fn write_if_due(&self, record: &Arc<ClientRecord>, lane: Lane<'_>) {
+    /// Writes the record of a client that asks for a lease of this ttl, if it is new or was written
+    /// long ago. It is sent before any later request.
+    pub(super) fn write_if_due(&self, record: &Arc<ClientRecord>, ttl: Ttl, lane: Lane<'_>) {
         let mut clients = lock(&self.clients);
         if !clients.contains_key(&record.id) {
             if clients.len() == CLIENTS_MAX {
                 clients.clear();
             }
-            let client = Client { record: Arc::clone(record), written: None };
-            clients.insert(record.id.clone(), client);
+            clients.insert(record.id.clone(), Client::new(Arc::clone(record)));
             self.due.store(0, Ordering::Release);
         }
         let client = clients.get_mut(&record.id).expect("it was just looked after");
         if client.record != *record {
-            *client = Client { record: Arc::clone(record), written: None };
+            client.record = Arc::clone(record);
+            client.written = None;
         }
+        client.outlive(ttl.get());
         self.write(client, lane);
     }
 
-    /// Writes the record of a holder again if it was written long ago.
-    pub(super) fn refresh_if_due(&self, owner: &OwnerToken, lane: Lane<'_>) {
-        if self.host.now() < Moment::from_nanos(self.due.load(Ordering::Acquire)) {
+    /// Writes the record of a holder that renews a lease for this ttl, if it was written long ago.
+    pub(super) fn refresh_if_due(&self, owner: &OwnerToken, ttl: Ttl, lane: Lane<'_>) {
+        let now = self.host.now();
+        if ttl.get() <= SHORT && now < Moment::from_nanos(self.due.load(Ordering::Acquire)) {
             return;
         }
         let Some(id) = owner.client() else { return };
         let mut clients = lock(&self.clients);
         if let Some(client) = clients.get_mut(&id) {
+            client.outlive(ttl.get());
             self.write(client, lane);
         }
         let due = clients
@@ -90,8 +114,8 @@ impl Records {
             return;
         }
         client.written = Some(now);
-        let written =
-            lane.submit(LIMIT, Recorded::request(&client.record.id, set_record(&client.record)));
+        let set = set_record(&client.record, FENCE_IDLE + client.longest);
+        let written = lane.submit(LIMIT, Recorded::request(&client.record.id, set));
         let id = client.record.id.clone();
         let (clients, denied) = (Arc::clone(&self.clients), Arc::clone(&self.denied));
         let due = Arc::clone(&self.due);
@@ -169,17 +193,17 @@ fn lock(clients: &Mutex<HashMap<ClientId, Client>>) -> MutexGuard<'_, HashMap<Cl
     clients.lock().expect("nothing panics while it holds the records")
 }
 
-/// The command that writes a record or extends its life.
-fn set_record(record: &ClientRecord) -> Command {
+/// The command that writes a record, so that it lives that long from now.
+fn set_record(record: &ClientRecord, life: Duration) -> Command {
     let ClientRecord { id, host, pid, user, command, ttl } = record;
     let ttl = ttl.map(|ttl| format!(" {}", ttl.as_millis())).unwrap_or_default();
     // Only the last field may contain line breaks.
     let line = |text: &str| text.replace('\n', " ");
-    let idle_ms = u64::try_from(FENCE_IDLE.as_millis()).expect("some minutes");
+    let life_ms = u64::try_from(life.as_millis()).expect("at most a day and some minutes");
     add_record(Command::new("SET"), id)
         .arg(format!("{}\n{pid}{ttl}\n{}\n{command}", line(host), line(user)))
         .arg("PX")
-        .number(idle_ms)
+        .number(life_ms)
 }
 
 /// The clients in a snapshot, each once.
@@ -255,12 +279,12 @@ mod tests {
     }
 
     fn text_of(record: &ClientRecord) -> Vec<u8> {
-        set_record(record).args().nth(2).expect("the text").to_vec()
+        set_record(record, FENCE_IDLE).args().nth(2).expect("the text").to_vec()
     }
 
     #[test]
     fn a_record_is_kept_for_ten_minutes_and_reads_back() {
-        let command = set_record(&client(0));
+        let command = set_record(&client(0), FENCE_IDLE);
         let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         let text = "web-1\n42\nanna\nreport\n--all";
         assert_eq!(args, ["SET", ":lh:client:AAAAAAAAAAAA", text, "PX", "600000"]);
