@@ -4,7 +4,6 @@
 //! parts, and the keeper adds itself before it starts the command.
 
 use std::ffi::OsString;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use leasehold::Guard;
 
@@ -30,6 +29,13 @@ pub(crate) struct Outer {
     pub(crate) keeper: Option<KeeperId>,
 }
 
+impl Outer {
+    /// A lock of which only the token is known.
+    const fn unknown(token: String) -> Self {
+        Self { token, fence: None, lock: None, keeper: None }
+    }
+}
+
 /// Tells a lock from those of other names, namespaces and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockId(u64);
@@ -37,15 +43,29 @@ pub(crate) struct LockId(u64);
 impl LockId {
     /// The lock called `name`. The store is named without its password.
     pub(crate) fn new(store: &str, namespace: Option<&str>, name: &str) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (store, namespace.unwrap_or_default(), name).hash(&mut hasher);
-        Self(hasher.finish())
+        // None of the three contains a control character.
+        let text = [store, namespace.unwrap_or_default(), name].join("\0");
+        Self(fnv_1a(text.as_bytes()))
     }
+}
+
+/// The hash FNV-1a of 64 bits. The hashes of the standard library may differ from one build of
+/// `leasehold` to the next, and two of them may run below each other.
+///
+/// See <https://datatracker.ietf.org/doc/draft-eastlake-fnv/>.
+fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// The locks of the enclosing runs, the innermost last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Chain(Vec<String>);
+pub(crate) struct Chain {
+    words: Vec<String>,
+    /// The tokens of a shell, of which nothing else is known.
+    tokens: Vec<String>,
+}
 
 impl Chain {
     /// The chain in the environment.
@@ -56,12 +76,18 @@ impl Chain {
     fn read(text: Option<OsString>) -> Self {
         let text = text.and_then(|text| text.into_string().ok()).unwrap_or_default();
         let all: Vec<_> = text.split_ascii_whitespace().map(str::to_owned).collect();
-        Self(all[all.len().saturating_sub(LOCKS_MAX)..].to_vec())
+        Self::of(all)
+    }
+
+    /// The last of these words.
+    fn of(mut words: Vec<String>) -> Self {
+        let words = words.split_off(words.len().saturating_sub(LOCKS_MAX));
+        Self { words, tokens: Vec::new() }
     }
 
     /// Whether no enclosing run and no shell is known.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.words.is_empty() && self.tokens.is_empty()
     }
 
     /// The chain for the keeper of a command that runs under more locks.
@@ -75,9 +101,9 @@ impl Chain {
 
     fn with_words(self, words: impl IntoIterator<Item = String>) -> Self {
         // An inherited word without a keeper was cut: our keeper must not vouch for it.
-        let Self(mut all) = self.kept_by(None);
+        let mut all = self.kept_by(None).words;
         all.extend(words);
-        Self(all.split_off(all.len().saturating_sub(LOCKS_MAX)))
+        Self::of(all)
     }
 
     /// The chain for the command itself, which `keeper` watches.
@@ -87,28 +113,30 @@ impl Chain {
             2 => format!("{word}/{keeper}"),
             _ => word,
         };
-        Self(self.0.into_iter().map(complete).collect())
+        Self::of(self.words.into_iter().map(complete).collect())
     }
 
     /// The text for the environment.
     pub(crate) fn text(&self) -> String {
-        self.0.join(" ")
+        self.words.join(" ")
     }
 
     /// Adds the tokens that a script may have set for its commands.
     pub(crate) fn and_token(mut self) -> Self {
         let text = std::env::var(TOKEN).unwrap_or_default();
-        self.0.extend(text.split_ascii_whitespace().map(str::to_owned));
+        self.tokens.extend(text.split_ascii_whitespace().map(str::to_owned));
         self
     }
 
     fn locks(&self) -> impl Iterator<Item = Outer> {
-        self.0.iter().map(|word| outer(word))
+        self.words.iter().map(|word| outer(word))
     }
 
     /// The enclosing holder with this owner token.
     pub(crate) fn holder(&self, token: &[u8]) -> Option<Outer> {
-        self.locks().find(|outer| outer.token.as_bytes() == token)
+        let of_shell = || self.tokens.iter().find(|shell| shell.as_bytes() == token);
+        let known = self.locks().find(|outer| outer.token.as_bytes() == token);
+        known.or_else(|| of_shell().cloned().map(Outer::unknown))
     }
 
     /// Whether a run above us, which would stop us at a loss, was given this lock.
@@ -122,7 +150,7 @@ fn outer(word: &str) -> Outer {
     // From the end: a token of another library may contain a slash.
     let parts: Vec<_> = word.rsplitn(4, '/').collect();
     let [keeper, lock, fence, token] = parts[..] else {
-        return Outer { token: word.to_owned(), fence: None, lock: None, keeper: None };
+        return Outer::unknown(word.to_owned());
     };
     Outer {
         token: token.to_owned(),
@@ -182,9 +210,11 @@ mod tests {
 
     #[test]
     fn a_token_of_another_origin_has_no_keeper() {
-        for token in ["a", "a/b", "a/b/c"] {
-            let outer = chain(token).holder(token.as_bytes()).expect("its token");
-            assert_eq!(outer.keeper, None, "{token}");
+        for token in ["a", "a/b", "a/b/c", "a/1/ff/7.e"] {
+            let shell = Chain { words: Vec::new(), tokens: vec![token.to_owned()] };
+            let outer = shell.holder(token.as_bytes()).expect("its token");
+            assert_eq!(outer, Outer::unknown(token.to_owned()));
+            assert!(!shell.is_empty() && shell.text().is_empty(), "{token}");
         }
         let slashes = chain("x/y/1/ff/7.e").holder(b"x/y").expect("its token");
         assert_eq!(slashes.fence.as_deref(), Some("1"));
@@ -201,5 +231,19 @@ mod tests {
         ] {
             assert_ne!(lock, other);
         }
+        assert_ne!(LockId::new("a", Some("b"), "c"), LockId::new("a", Some("bc"), ""));
+    }
+
+    /// Values of that draft. Another build of `leasehold` must find the same lock.
+    #[test]
+    fn a_lock_has_the_same_mark_in_every_build() {
+        for (text, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            ("foobar", 0x8594_4171_f739_67e8),
+        ] {
+            assert_eq!(fnv_1a(text.as_bytes()), hash, "{text}");
+        }
+        assert_eq!(LockId::new("a", None, "b"), LockId(fnv_1a(b"a\0\0b")));
     }
 }
