@@ -1,4 +1,4 @@
-//! The tools that test Leasehold. You can test your own store with them too.
+//! The tools that test Leasehold itself.
 //!
 //! | module | contents |
 //! |---|---|
@@ -13,7 +13,6 @@
 //! | [`chaos`] | processes on real servers, and faults |
 
 pub mod chaos;
-pub mod conformance;
 mod cut;
 pub mod faults;
 pub mod fuzz;
@@ -21,7 +20,7 @@ pub mod history;
 pub mod protocol;
 pub mod servers;
 pub mod simulation;
-pub mod virtual_host;
 
 pub use cut::{cut_after, cut_when_woken};
-pub use virtual_host::VirtualHost;
+pub use leasehold_conformance as conformance;
+pub use leasehold_conformance::virtual_host::{self, VirtualHost};

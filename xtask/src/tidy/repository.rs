@@ -41,6 +41,7 @@ impl File {
     pub(crate) fn lines(&self) -> Vec<Line> {
         let is_test = self.path.contains("/tests/")
             || self.path.ends_with("tests.rs")
+            || self.path.starts_with("crates/leasehold-conformance/")
             || self.path.starts_with("crates/leasehold-testkit/");
         // The indentation of an item that is compiled only for tests. The item ends there, too.
         let mut item = None;

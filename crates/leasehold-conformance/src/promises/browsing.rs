@@ -5,12 +5,12 @@ use leasehold::store::{
     Browse, Capabilities, Evicted, LISTING_KEYS_MAX, PAGE_KEYS_MAX, Released, Store,
 };
 
-use super::check::{granted, lost, released, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::check::{granted, lost, released, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "tools find what is in use, and end only what they saw";
+pub(crate) const PROMISE: &str = "tools find what is in use, and end only what they saw";
 
-pub(super) fn needs(capabilities: &Capabilities) -> bool {
+pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.browse
 }
 
@@ -33,7 +33,7 @@ async fn list(tools: &dyn Browse, pattern: &str) -> Vec<String> {
 }
 
 /// `*` is any run of characters, and `?` any single one. All other characters are literal.
-pub(super) async fn a_pattern_finds_what_it_matches_in_order(world: &World) {
+pub(crate) async fn a_pattern_finds_what_it_matches_in_order(world: &World) {
     let anna = world.actor();
     for name in ["order:42", "order:1", "stock", "orde", "order:7", "ü", "ordinal:1", "köy"] {
         granted(anna.ask(&key(name)).send().await);
@@ -56,7 +56,7 @@ pub(super) async fn a_pattern_finds_what_it_matches_in_order(world: &World) {
 }
 
 /// The special characters of engines have no meaning here.
-pub(super) async fn a_pattern_takes_the_signs_of_engines_literally(world: &World) {
+pub(crate) async fn a_pattern_takes_the_signs_of_engines_literally(world: &World) {
     let anna = world.actor();
     for name in ["a%", "a_", "ab", "a[b]", "a\\", "a'b", "a\"b", "a{1}", "a^"] {
         granted(anna.ask(&key(name)).send().await);
@@ -70,7 +70,7 @@ pub(super) async fn a_pattern_takes_the_signs_of_engines_literally(world: &World
 }
 
 /// Each key comes once, and none is left out.
-pub(super) async fn a_long_list_comes_in_pages(world: &World) {
+pub(crate) async fn a_long_list_comes_in_pages(world: &World) {
     let anna = world.actor();
     let many = 2 * PAGE_KEYS_MAX + 1;
     let names: Vec<String> = (0..many).map(|number| format!("key {number:05}")).collect();
@@ -90,7 +90,7 @@ pub(super) async fn a_long_list_comes_in_pages(world: &World) {
 }
 
 /// A page that is exactly full may be the last one.
-pub(super) async fn a_full_page_says_whether_another_follows(world: &World) {
+pub(crate) async fn a_full_page_says_whether_another_follows(world: &World) {
     let anna = world.actor();
     for number in 0..PAGE_KEYS_MAX {
         drop(anna.ask(&key(&format!("key {number:05}"))).ttl(600_000).send());
@@ -99,7 +99,7 @@ pub(super) async fn a_full_page_says_whether_another_follows(world: &World) {
 }
 
 /// Ended leases and dead places are not in use.
-pub(super) async fn only_keys_in_use_are_listed(world: &World) {
+pub(crate) async fn only_keys_in_use_are_listed(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("held")).send().await);
     granted(anna.ask(&key("released")).send().await);
@@ -123,7 +123,7 @@ async fn evict(world: &World, name: &str, seen: &[u8]) -> Evicted {
 }
 
 /// The holder learns of the eviction at its next renewal.
-pub(super) async fn an_eviction_ends_the_lease_that_was_seen(world: &World) {
+pub(crate) async fn an_eviction_ends_the_lease_that_was_seen(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     let seen = world.inspect(&key("a")).await.holders[0].token.clone();
@@ -134,7 +134,7 @@ pub(super) async fn an_eviction_ends_the_lease_that_was_seen(world: &World) {
 }
 
 /// The lease that an operator saw may have ended before the operator decides.
-pub(super) async fn an_eviction_spares_whoever_was_not_seen(world: &World) {
+pub(crate) async fn an_eviction_spares_whoever_was_not_seen(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     let seen = anna.owner().as_str().as_bytes();
@@ -144,7 +144,7 @@ pub(super) async fn an_eviction_spares_whoever_was_not_seen(world: &World) {
     for other in [seen, b"", b"%", b"*", b"\xff\xfe", &bert.owner().as_str().as_bytes()[..10]] {
         assert_eq!(evict(world, "a", other).await, Evicted::Changed);
     }
-    super::check::renewed(bert.renew(&key("a"), 1_000).await);
+    crate::check::renewed(bert.renew(&key("a"), 1_000).await);
     assert_eq!(evict(world, "never used", seen).await, Evicted::Changed);
     world.pass(ms(1_000) + SLACK).await;
     let ended = bert.owner().as_str().as_bytes();
@@ -152,7 +152,7 @@ pub(super) async fn an_eviction_spares_whoever_was_not_seen(world: &World) {
 }
 
 /// An eviction is a release that the holder did not request.
-pub(super) async fn an_eviction_hands_over_to_the_head_of_the_line(world: &World) {
+pub(crate) async fn an_eviction_hands_over_to_the_head_of_the_line(world: &World) {
     if !world.capabilities().line {
         return;
     }
@@ -169,7 +169,7 @@ pub(super) async fn an_eviction_hands_over_to_the_head_of_the_line(world: &World
 }
 
 /// Tools and capabilities agree, through every handle.
-pub(super) async fn the_tools_are_there_through_every_handle(world: &World) {
+pub(crate) async fn the_tools_are_there_through_every_handle(world: &World) {
     assert!(world.store().browse().is_some());
     assert!(world.other_store().browse().is_some());
 }

@@ -6,7 +6,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use leasehold::store::{AnyStore, MemoryStore};
-//! use leasehold_testkit::{VirtualHost, conformance::Opener};
+//! use leasehold_conformance::{Opener, VirtualHost};
 //!
 //! fn setup(host: &Arc<VirtualHost>) -> Opener {
 //!     let store = MemoryStore::new(host.clone());
@@ -14,7 +14,7 @@
 //!     Box::new(move || Box::pin(std::future::ready(AnyStore::new(store.clone()))))
 //! }
 //!
-//! leasehold_testkit::conformance_tests!(my_store, setup);
+//! leasehold_conformance::conformance_tests!(my_store, setup);
 //! # fn main() {}
 //! ```
 //!
@@ -24,27 +24,9 @@
 mod actor;
 mod cases;
 pub mod check;
+mod promises;
+pub mod virtual_host;
 mod world;
-
-mod browsing;
-mod capabilities;
-mod coexisting;
-mod expiry;
-mod fencing;
-mod granting;
-mod handover;
-mod hints;
-mod inspecting;
-mod keys;
-mod line;
-mod order;
-mod ownership;
-mod permits;
-mod plain;
-mod renewal;
-mod revoking;
-mod sharing;
-mod watching;
 
 use std::fmt;
 use std::pin::Pin;
@@ -54,9 +36,8 @@ use leasehold::store::Capabilities;
 
 pub use self::actor::{Actor, Asking};
 pub use self::cases::cases;
+pub use self::virtual_host::VirtualHost;
 pub use self::world::{Opener, Opening, SLACK, Setup, World, key, ms, ttl};
-
-use crate::VirtualHost;
 
 /// Each case runs with each of these seeds.
 pub const SEEDS: std::ops::Range<u64> = 0..3;

@@ -3,13 +3,13 @@
 use leasehold::store::{Acquired, Capabilities, Claim, Released};
 use leasehold::{Error, Key};
 
-use super::actor::Actor;
-use super::check::{granted, lost, released, renewed, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::actor::Actor;
+use crate::check::{granted, lost, released, renewed, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "a plain lock is as exclusive as any";
+pub(crate) const PROMISE: &str = "a plain lock is as exclusive as any";
 
-pub(super) fn needs(_: &Capabilities) -> bool {
+pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
@@ -32,7 +32,7 @@ async fn acquainted(world: &World) -> Actor {
 }
 
 /// Only the owner can free it.
-pub(super) async fn a_plain_lock_has_one_owner(world: &World) {
+pub(crate) async fn a_plain_lock_has_one_owner(world: &World) {
     let (anna, bert) = (acquainted(world).await, world.actor());
     for _ in 0..3 {
         let anna = anna.another();
@@ -46,7 +46,7 @@ pub(super) async fn a_plain_lock_has_one_owner(world: &World) {
 }
 
 /// A client repeats its request if the reply was lost.
-pub(super) async fn a_repeated_plain_ask_lengthens_a_lease_and_never_shortens_it(world: &World) {
+pub(crate) async fn a_repeated_plain_ask_lengthens_a_lease_and_never_shortens_it(world: &World) {
     let (anna, bert) = (acquainted(world).await, world.actor());
     granted(ask(&anna, &key("a"), 1_000).await);
     world.pass(ms(500)).await;
@@ -59,7 +59,7 @@ pub(super) async fn a_repeated_plain_ask_lengthens_a_lease_and_never_shortens_it
 }
 
 /// The ttl starts over. After its end, nothing brings the lease back.
-pub(super) async fn a_plain_lease_is_renewed_as_any(world: &World) {
+pub(crate) async fn a_plain_lease_is_renewed_as_any(world: &World) {
     let (anna, bert) = (acquainted(world).await, world.actor());
     granted(ask(&anna, &key("a"), 1_000).await);
     world.pass(ms(900)).await;
@@ -74,7 +74,7 @@ pub(super) async fn a_plain_lease_is_renewed_as_any(world: &World) {
 }
 
 /// Each kind of lock finds the other.
-pub(super) async fn a_plain_lock_and_a_usual_one_exclude_each_other(world: &World) {
+pub(crate) async fn a_plain_lock_and_a_usual_one_exclude_each_other(world: &World) {
     let (anna, bert) = (acquainted(world).await, world.actor());
     granted(ask(&anna, &key("a"), 10_000).await);
     taken(bert.ask(&key("a")).send().await);
@@ -86,7 +86,7 @@ pub(super) async fn a_plain_lock_and_a_usual_one_exclude_each_other(world: &Worl
 }
 
 /// Even if a lock with fencing left a counter on the same key.
-pub(super) async fn a_plain_lease_never_has_fencing_tokens(world: &World) {
+pub(crate) async fn a_plain_lease_never_has_fencing_tokens(world: &World) {
     let client = acquainted(world).await;
     for _ in 0..3 {
         let (fenced, anna) = (client.another(), client.another());

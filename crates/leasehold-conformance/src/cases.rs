@@ -1,6 +1,6 @@
 //! The list of all cases. The table of cases and the tests are made from it.
 
-use super::Case;
+use crate::Case;
 
 /// Passes the list of all cases to the macro `$then`, after the tokens that follow its name.
 #[doc(hidden)]
@@ -223,9 +223,9 @@ macro_rules! table {
     (() $($promise:ident { $($case:ident,)* })*) => {
         vec![$($(Case {
             name: stringify!($case),
-            promise: super::$promise::PROMISE,
-            needs: super::$promise::needs,
-            run: |world| Box::pin(super::$promise::$case(world)),
+            promise: crate::promises::$promise::PROMISE,
+            needs: crate::promises::$promise::needs,
+            run: |world| Box::pin(crate::promises::$promise::$case(world)),
         },)*)*]
     };
 }
@@ -237,7 +237,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Makes a module of that name with a `#[test]` for each case. The tests use the store that the
-/// [`Setup`](crate::conformance::Setup) makes.
+/// [`Setup`](crate::Setup) makes.
 #[macro_export]
 macro_rules! conformance_tests {
     ($store:ident, $setup:tt) => {
@@ -255,7 +255,7 @@ macro_rules! conformance_test_fns {
         $($(
             #[test]
             fn $case() {
-                $crate::conformance::run_named(stringify!($case), $setup);
+                $crate::run_named(stringify!($case), $setup);
             }
         )*)*
     };

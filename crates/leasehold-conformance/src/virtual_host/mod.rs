@@ -24,12 +24,12 @@ use leasehold::Error;
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, Task};
 
+pub use self::clock::{UP_AT_START, unstepped_wall};
 pub use self::io::Outside;
 pub use self::joined::Joined;
 pub use self::random::SeededRandom;
 
 use self::clock::Clock;
-pub(crate) use self::clock::{UP_AT_START, unstepped_wall};
 use self::io::IoThread;
 use self::settle::{Settle, Settling};
 use self::tasks::{ROOT, Ready, TaskId, Tasks};
@@ -55,7 +55,7 @@ const ARRIVALS_AT_ONE_MOMENT_MAX: u64 = 1_000_000;
 /// ```
 /// use std::time::Duration;
 /// use leasehold::host::Host;
-/// use leasehold_testkit::VirtualHost;
+/// use leasehold_conformance::VirtualHost;
 ///
 /// let host = VirtualHost::new(7);
 /// let before = host.now();

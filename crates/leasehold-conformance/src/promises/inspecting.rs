@@ -4,23 +4,23 @@ use leasehold::Key;
 use leasehold::host::Host;
 use leasehold::store::{Capabilities, Released, Snapshot};
 
-use super::actor::Actor;
-use super::check::{between, granted, released, renewed, taken, whole};
-use super::world::{SLACK, World, key, ms};
+use crate::actor::Actor;
+use crate::check::{between, granted, released, renewed, taken, whole};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "what people are shown is what there is";
+pub(crate) const PROMISE: &str = "what people are shown is what there is";
 
-pub(super) fn needs(_: &Capabilities) -> bool {
+pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
 /// The store invents nothing.
-pub(super) async fn a_key_that_nobody_used_shows_nothing(world: &World) {
+pub(crate) async fn a_key_that_nobody_used_shows_nothing(world: &World) {
     assert_eq!(whole(world.inspect(&key("a")).await), Snapshot::default());
 }
 
 /// The client, the reason, the beginning, and the time left.
-pub(super) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World) {
+pub(crate) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World) {
     let anna = world.actor();
     let wall = world.host().wall();
     let block = granted(anna.ask(&key("a")).named().why("nightly report").send().await);
@@ -41,7 +41,7 @@ pub(super) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World
 }
 
 /// Who has a key matters most when the lease is long and its client is gone.
-pub(super) async fn a_holder_is_known_until_its_lease_ends(world: &World) {
+pub(crate) async fn a_holder_is_known_until_its_lease_ends(world: &World) {
     const HOUR_MS: u64 = 3_600_000;
     if world.capabilities().strict == Some(true) {
         return;
@@ -61,7 +61,7 @@ pub(super) async fn a_holder_is_known_until_its_lease_ends(world: &World) {
 }
 
 /// The store keeps the name of a client only if the client gave it.
-pub(super) async fn without_a_note_nothing_but_the_lock_and_its_counter_is_kept(world: &World) {
+pub(crate) async fn without_a_note_nothing_but_the_lock_and_its_counter_is_kept(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     let snapshot = world.inspect(&key("a")).await;
@@ -74,7 +74,7 @@ pub(super) async fn without_a_note_nothing_but_the_lock_and_its_counter_is_kept(
 }
 
 /// A reason belongs to one grant and ends with it.
-pub(super) async fn a_reason_ends_with_its_grant(world: &World) {
+pub(crate) async fn a_reason_ends_with_its_grant(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).why("migration").send().await);
     released(anna.release(&key("a")).await, Released::Freed);
@@ -83,7 +83,7 @@ pub(super) async fn a_reason_ends_with_its_grant(world: &World) {
 }
 
 /// The waiter's reason becomes the holder's reason.
-pub(super) async fn a_reason_is_handed_over_with_the_key(world: &World) {
+pub(crate) async fn a_reason_is_handed_over_with_the_key(world: &World) {
     if !world.capabilities().line {
         return;
     }
@@ -97,7 +97,7 @@ pub(super) async fn a_reason_is_handed_over_with_the_key(world: &World) {
 }
 
 /// An ended lease has no holder.
-pub(super) async fn a_lease_that_ended_is_not_shown(world: &World) {
+pub(crate) async fn a_lease_that_ended_is_not_shown(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).ttl(1_000).named().send().await);
     world.pass(ms(1_000) + SLACK).await;
@@ -107,7 +107,7 @@ pub(super) async fn a_lease_that_ended_is_not_shown(world: &World) {
 }
 
 /// The first hundred, in order, each with its client.
-pub(super) async fn waiters_are_shown_in_order_and_all_are_counted(world: &World) {
+pub(crate) async fn waiters_are_shown_in_order_and_all_are_counted(world: &World) {
     if !world.capabilities().line {
         return;
     }
@@ -130,7 +130,7 @@ pub(super) async fn waiters_are_shown_in_order_and_all_are_counted(world: &World
 }
 
 /// A waiter has waited since it came, not since it last asked.
-pub(super) async fn a_refresh_does_not_change_since_when_somebody_waits(world: &World) {
+pub(crate) async fn a_refresh_does_not_change_since_when_somebody_waits(world: &World) {
     if !world.capabilities().line {
         return;
     }
@@ -145,7 +145,7 @@ pub(super) async fn a_refresh_does_not_change_since_when_somebody_waits(world: &
 }
 
 /// An inspection moves no expiry.
-pub(super) async fn looking_changes_nothing(world: &World) {
+pub(crate) async fn looking_changes_nothing(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let block = granted(anna.ask(&key("a")).ttl(1_000).send().await);
     for _ in 0..10 {

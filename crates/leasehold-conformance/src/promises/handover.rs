@@ -2,20 +2,20 @@
 
 use leasehold::store::{Acquired, Capabilities, Hint, Reach, Released, Renewed};
 
-use super::actor::Actor;
-use super::check::{
+use crate::actor::Actor;
+use crate::check::{
     between, contended, fence, first, free_after, granted, kept, lost, released, renewed, taken,
 };
-use super::world::{SLACK, World, key, ms};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "a release gives the key to the head of the line, in one step";
+pub(crate) const PROMISE: &str = "a release gives the key to the head of the line, in one step";
 
-pub(super) fn needs(capabilities: &Capabilities) -> bool {
+pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.line
 }
 
 /// No client can come in between.
-pub(super) async fn a_released_key_is_the_heads_before_anybody_can_ask(world: &World) {
+pub(crate) async fn a_released_key_is_the_heads_before_anybody_can_ask(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -27,7 +27,7 @@ pub(super) async fn a_released_key_is_the_heads_before_anybody_can_ask(world: &W
 }
 
 /// First come, first served, in whatever order the waiters ask again.
-pub(super) async fn waiters_are_served_in_the_order_in_which_they_came(world: &World) {
+pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came(world: &World) {
     let mut holder = world.actor();
     let waiters: Vec<Actor> = (0..5).map(|_| world.actor()).collect();
     granted(holder.ask(&key("a")).send().await);
@@ -46,7 +46,7 @@ pub(super) async fn waiters_are_served_in_the_order_in_which_they_came(world: &W
 }
 
 /// A waiter that died just before costs no more than that.
-pub(super) async fn a_handed_lease_lives_for_its_handed_ttl(world: &World) {
+pub(crate) async fn a_handed_lease_lives_for_its_handed_ttl(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).ttl(20_000).join_as(1, 3_000, 500).send().await);
@@ -62,7 +62,7 @@ pub(super) async fn a_handed_lease_lives_for_its_handed_ttl(world: &World) {
 }
 
 /// By an ask or by a renewal. The fencing tokens stay.
-pub(super) async fn who_was_handed_a_lease_lifts_it_to_its_full_ttl(world: &World) {
+pub(crate) async fn who_was_handed_a_lease_lifts_it_to_its_full_ttl(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     for by_asking in [true, false] {
         granted(anna.ask(&key("a")).send().await);
@@ -81,7 +81,7 @@ pub(super) async fn who_was_handed_a_lease_lifts_it_to_its_full_ttl(world: &Worl
 }
 
 /// A hand-over is a grant.
-pub(super) async fn tokens_rise_over_a_hand_over(world: &World) {
+pub(crate) async fn tokens_rise_over_a_hand_over(world: &World) {
     if !world.capabilities().fencing {
         return;
     }
@@ -101,7 +101,7 @@ pub(super) async fn tokens_rise_over_a_hand_over(world: &World) {
 
 /// The lease of the dead holder expires. The next ask, by any client, hands the key to the head of
 /// the line.
-pub(super) async fn after_a_crash_any_ask_hands_the_key_to_the_head(world: &World) {
+pub(crate) async fn after_a_crash_any_ask_hands_the_key_to_the_head(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -114,7 +114,7 @@ pub(super) async fn after_a_crash_any_ask_hands_the_key_to_the_head(world: &Worl
 }
 
 /// A head that died right after it was handed the key.
-pub(super) async fn a_dead_new_owner_costs_its_handed_ttl_and_no_more(world: &World) {
+pub(crate) async fn a_dead_new_owner_costs_its_handed_ttl_and_no_more(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
@@ -125,7 +125,7 @@ pub(super) async fn a_dead_new_owner_costs_its_handed_ttl_and_no_more(world: &Wo
 }
 
 /// With a waiter, `Keep` hands the key over.
-pub(super) async fn a_lease_is_handed_over_rather_than_kept(world: &World) {
+pub(crate) async fn a_lease_is_handed_over_rather_than_kept(world: &World) {
     let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -135,7 +135,7 @@ pub(super) async fn a_lease_is_handed_over_rather_than_kept(world: &World) {
 }
 
 /// The lease is renewed, with fresh fencing tokens.
-pub(super) async fn a_lease_is_kept_if_nobody_waits(world: &World) {
+pub(crate) async fn a_lease_is_kept_if_nobody_waits(world: &World) {
     let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).ttl(1_000).send().await);
     let block = kept(anna.keep_for(&heir, &key("a"), 5_000, 8).await);
@@ -151,7 +151,7 @@ pub(super) async fn a_lease_is_kept_if_nobody_waits(world: &World) {
 }
 
 /// The request may arrive twice, or so late that the lease has long been passed on.
-pub(super) async fn a_token_whose_lease_was_kept_is_spent(world: &World) {
+pub(crate) async fn a_token_whose_lease_was_kept_is_spent(world: &World) {
     let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     let block = kept(anna.keep_for(&heir, &key("a"), 10_000, 8).await);
@@ -164,7 +164,7 @@ pub(super) async fn a_token_whose_lease_was_kept_is_spent(world: &World) {
 }
 
 /// For people: the owner keeps the lease although none of its tasks uses it.
-pub(super) async fn a_lease_is_shown_as_idle_while_its_renewals_say_so(world: &World) {
+pub(crate) async fn a_lease_is_shown_as_idle_while_its_renewals_say_so(world: &World) {
     let (anna, heir) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     let is_idle = async || world.inspect(&key("a")).await.holders[0].idle;
@@ -185,7 +185,7 @@ pub(super) async fn a_lease_is_shown_as_idle_while_its_renewals_say_so(world: &W
 }
 
 /// Keeping a lease also renews it.
-pub(super) async fn keeping_never_shortens_a_lease(world: &World) {
+pub(crate) async fn keeping_never_shortens_a_lease(world: &World) {
     let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(10_000).send().await);
     kept(anna.keep_for(&heir, &key("a"), 100, 1).await);
@@ -194,7 +194,7 @@ pub(super) async fn keeping_never_shortens_a_lease(world: &World) {
 }
 
 /// A waiter that comes while the lease is idle is served like any other.
-pub(super) async fn a_kept_lease_is_handed_over_when_it_is_given_up(world: &World) {
+pub(crate) async fn a_kept_lease_is_handed_over_when_it_is_given_up(world: &World) {
     let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     let block = kept(anna.keep_for(&heir, &key("a"), 10_000, 2).await);
@@ -207,7 +207,7 @@ pub(super) async fn a_kept_lease_is_handed_over_when_it_is_given_up(world: &Worl
 }
 
 /// From `ask_no`, the waiter knows that the hand-over came after that ask.
-pub(super) async fn a_hand_over_repeats_the_number_of_the_last_ask(world: &World) {
+pub(crate) async fn a_hand_over_repeats_the_number_of_the_last_ask(world: &World) {
     if world.capabilities().hints == Reach::Nobody {
         return;
     }
@@ -224,7 +224,7 @@ pub(super) async fn a_hand_over_repeats_the_number_of_the_last_ask(world: &World
 }
 
 /// A thousand asks and releases at once.
-pub(super) async fn the_key_is_never_held_twice_and_nobody_is_forgotten(world: &World) {
+pub(crate) async fn the_key_is_never_held_twice_and_nobody_is_forgotten(world: &World) {
     let actors: Vec<Actor> = (0..8).map(|_| world.actor()).collect();
     let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
     let tasks: Vec<_> = actors

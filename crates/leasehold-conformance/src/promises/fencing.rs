@@ -2,17 +2,17 @@
 
 use leasehold::store::{Capabilities, Evicted, FENCE_IDLE, Released};
 
-use super::check::{fence, first, free_after, granted, raised, released, renewed};
-use super::world::{SLACK, World, key, ms};
+use crate::check::{fence, first, free_after, granted, raised, released, renewed};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "fencing tokens rise with every grant";
+pub(crate) const PROMISE: &str = "fencing tokens rise with every grant";
 
-pub(super) fn needs(capabilities: &Capabilities) -> bool {
+pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.fencing
 }
 
 /// For any sequence of owners.
-pub(super) async fn tokens_rise_from_release_to_grant(world: &World) {
+pub(crate) async fn tokens_rise_from_release_to_grant(world: &World) {
     let mut before = 0;
     for _ in 0..20 {
         let actor = world.actor();
@@ -24,7 +24,7 @@ pub(super) async fn tokens_rise_from_release_to_grant(world: &World) {
 }
 
 /// The purpose of fencing tokens.
-pub(super) async fn tokens_rise_over_an_expiry(world: &World) {
+pub(crate) async fn tokens_rise_over_an_expiry(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let before = fence(anna.ask(&key("a")).ttl(1_000).send().await);
     world.pass(ms(1_000) + SLACK).await;
@@ -32,7 +32,7 @@ pub(super) async fn tokens_rise_over_an_expiry(world: &World) {
 }
 
 /// Even if the evicted client gets no further grant.
-pub(super) async fn tokens_rise_over_an_eviction(world: &World) {
+pub(crate) async fn tokens_rise_over_an_eviction(world: &World) {
     if !world.capabilities().browse {
         return;
     }
@@ -47,7 +47,7 @@ pub(super) async fn tokens_rise_over_an_eviction(world: &World) {
 }
 
 /// No number is given twice, even if its block was not used up.
-pub(super) async fn a_block_is_consecutive_and_never_given_again(world: &World) {
+pub(crate) async fn a_block_is_consecutive_and_never_given_again(world: &World) {
     let mut next_free = 0;
     for reserve in [1, 8, 3, 64, 1] {
         let actor = world.actor();
@@ -61,7 +61,7 @@ pub(super) async fn a_block_is_consecutive_and_never_given_again(world: &World) 
 }
 
 /// It gives no tokens either.
-pub(super) async fn a_grant_without_fencing_leaves_the_counter_alone(world: &World) {
+pub(crate) async fn a_grant_without_fencing_leaves_the_counter_alone(world: &World) {
     let actor = world.actor();
     let before = fence(actor.ask(&key("a")).send().await);
     released(actor.release(&key("a")).await, Released::Freed);
@@ -80,7 +80,7 @@ pub(super) async fn a_grant_without_fencing_leaves_the_counter_alone(world: &Wor
 /// A quorum raises counters in this way. The lease has the new token, and the next grant is above
 /// it. The answer contains the lease's earlier token, from which a quorum sees whether it knows
 /// that grant.
-pub(super) async fn a_renewal_raises_a_counter_that_is_behind(world: &World) {
+pub(crate) async fn a_renewal_raises_a_counter_that_is_behind(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let mut before = granted(anna.ask(&key("a")).reserve(4).send().await);
     let mut ahead = 0;
@@ -97,7 +97,7 @@ pub(super) async fn a_renewal_raises_a_counter_that_is_behind(world: &World) {
 }
 
 /// A counter never goes back.
-pub(super) async fn a_renewal_never_lowers_a_counter(world: &World) {
+pub(crate) async fn a_renewal_never_lowers_a_counter(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let block = granted(anna.ask(&key("a")).reserve(10).send().await);
     let next_free = free_after(block, 10);
@@ -110,7 +110,7 @@ pub(super) async fn a_renewal_never_lowers_a_counter(world: &World) {
 }
 
 /// However the store forgets unused keys.
-pub(super) async fn tokens_rise_after_a_long_time_without_use(world: &World) {
+pub(crate) async fn tokens_rise_after_a_long_time_without_use(world: &World) {
     let mut before = 0;
     for rounds in 0..4_u32 {
         let actor = world.actor();

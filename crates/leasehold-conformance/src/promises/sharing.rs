@@ -3,18 +3,18 @@
 use leasehold::core::line::RUN_MAX;
 use leasehold::store::{Capabilities, Claim, Evicted, Hint, Released};
 
-use super::actor::Actor;
-use super::check::{first, granted, lost, released, renewed, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::actor::Actor;
+use crate::check::{first, granted, lost, released, renewed, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "readers share a key, and nobody passes one that waits longer";
+pub(crate) const PROMISE: &str = "readers share a key, and nobody passes one that waits longer";
 
-pub(super) fn needs(capabilities: &Capabilities) -> bool {
+pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.shared
 }
 
 /// Of any kind.
-pub(super) async fn readers_share_a_key_and_keep_everybody_else_out(world: &World) {
+pub(crate) async fn readers_share_a_key_and_keep_everybody_else_out(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     assert_eq!(granted(anna.ask(&key("a")).shared().send().await), None, "it asked for no token");
     granted(bert.ask(&key("a")).shared().send().await);
@@ -27,7 +27,7 @@ pub(super) async fn readers_share_a_key_and_keep_everybody_else_out(world: &Worl
 }
 
 /// The other way round.
-pub(super) async fn a_writer_keeps_readers_out(world: &World) {
+pub(crate) async fn a_writer_keeps_readers_out(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     let (retry_in, ahead) = taken(bert.ask(&key("a")).shared().send().await);
@@ -38,7 +38,7 @@ pub(super) async fn a_writer_keeps_readers_out(world: &World) {
 }
 
 /// Whether it waits or only tries: readers without end must not starve a writer.
-pub(super) async fn a_reader_does_not_pass_a_waiting_writer(world: &World) {
+pub(crate) async fn a_reader_does_not_pass_a_waiting_writer(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -49,7 +49,7 @@ pub(super) async fn a_reader_does_not_pass_a_waiting_writer(world: &World) {
 }
 
 /// From the front of the line up to the next writer.
-pub(super) async fn a_run_of_readers_is_granted_together(world: &World) {
+pub(crate) async fn a_run_of_readers_is_granted_together(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     let erik = world.actor();
     granted(anna.ask(&key("a")).send().await);
@@ -69,7 +69,7 @@ pub(super) async fn a_run_of_readers_is_granted_together(world: &World) {
 }
 
 /// In one step, as any release.
-pub(super) async fn the_last_reader_hands_over_to_the_writer(world: &World) {
+pub(crate) async fn the_last_reader_hands_over_to_the_writer(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().send().await);
     granted(bert.ask(&key("a")).shared().send().await);
@@ -81,7 +81,7 @@ pub(super) async fn the_last_reader_hands_over_to_the_writer(world: &World) {
 }
 
 /// A writer waits for the readers that came before it, and for no others.
-pub(super) async fn a_writer_is_handed_the_key_between_generations_of_readers(world: &World) {
+pub(crate) async fn a_writer_is_handed_the_key_between_generations_of_readers(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -99,7 +99,7 @@ pub(super) async fn a_writer_is_handed_the_key_between_generations_of_readers(wo
 }
 
 /// A lost reply is repaired by asking again. One release must then be enough.
-pub(super) async fn a_repeated_shared_ask_counts_once(world: &World) {
+pub(crate) async fn a_repeated_shared_ask_counts_once(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).shared().ttl(1_000).send().await);
     granted(anna.ask(&key("a")).shared().ttl(5_000).send().await);
@@ -112,7 +112,7 @@ pub(super) async fn a_repeated_shared_ask_counts_once(world: &World) {
 }
 
 /// It is renewed, ends and is lost alone.
-pub(super) async fn each_reader_has_a_lease_of_its_own(world: &World) {
+pub(crate) async fn each_reader_has_a_lease_of_its_own(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).shared().ttl(1_000).send().await);
     granted(bert.ask(&key("a")).shared().ttl(1_000).send().await);
@@ -130,7 +130,7 @@ pub(super) async fn each_reader_has_a_lease_of_its_own(world: &World) {
 }
 
 /// The other readers keep theirs.
-pub(super) async fn the_crash_of_a_reader_frees_only_what_it_had(world: &World) {
+pub(crate) async fn the_crash_of_a_reader_frees_only_what_it_had(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).shared().ttl(1_000).send().await);
     granted(bert.ask(&key("a")).shared().ttl(10_000).send().await);
@@ -144,7 +144,7 @@ pub(super) async fn the_crash_of_a_reader_frees_only_what_it_had(world: &World) 
 
 /// The key is free since the lease of a holder ended. The first reader that asks lets the others in
 /// too.
-pub(super) async fn an_ask_that_is_granted_lets_those_behind_it_in(world: &World) {
+pub(crate) async fn an_ask_that_is_granted_lets_those_behind_it_in(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     for reader in [&bert, &carl, &dora] {
@@ -160,7 +160,7 @@ pub(super) async fn an_ask_that_is_granted_lets_those_behind_it_in(world: &World
 }
 
 /// At once, since nothing keeps them out any more.
-pub(super) async fn readers_behind_a_writer_that_goes_away_are_let_in(world: &World) {
+pub(crate) async fn readers_behind_a_writer_that_goes_away_are_let_in(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -175,7 +175,7 @@ pub(super) async fn readers_behind_a_writer_that_goes_away_are_let_in(world: &Wo
 }
 
 /// As after any death in the line.
-pub(super) async fn readers_behind_a_writer_that_died_are_let_in_by_any_ask(world: &World) {
+pub(crate) async fn readers_behind_a_writer_that_died_are_let_in_by_any_ask(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().ttl(20_000).send().await);
     taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
@@ -187,7 +187,7 @@ pub(super) async fn readers_behind_a_writer_that_died_are_let_in_by_any_ask(worl
 }
 
 /// No other writer can come in between.
-pub(super) async fn a_writer_that_shares_from_now_on_leaves_no_gap(world: &World) {
+pub(crate) async fn a_writer_that_shares_from_now_on_leaves_no_gap(world: &World) {
     let [anna, heir, bert, carl] = actors(world);
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -203,7 +203,7 @@ pub(super) async fn a_writer_that_shares_from_now_on_leaves_no_gap(world: &World
 }
 
 /// Up to the next writer.
-pub(super) async fn a_downgrade_lets_in_those_that_wait_to_share(world: &World) {
+pub(crate) async fn a_downgrade_lets_in_those_that_wait_to_share(world: &World) {
     let [anna, heir, bert, carl] = actors(world);
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).shared().join().send().await);
@@ -215,7 +215,7 @@ pub(super) async fn a_downgrade_lets_in_those_that_wait_to_share(world: &World) 
 }
 
 /// The lease ended on the way, so it is a release like any other.
-pub(super) async fn a_downgrade_that_comes_too_late_lets_in_those_that_wait(world: &World) {
+pub(crate) async fn a_downgrade_that_comes_too_late_lets_in_those_that_wait(world: &World) {
     let (anna, heir, bert) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).shared().join_as(1, 5_000, 3_000).send().await);
@@ -227,7 +227,7 @@ pub(super) async fn a_downgrade_that_comes_too_late_lets_in_those_that_wait(worl
 }
 
 /// Readers without tokens change nothing about that.
-pub(super) async fn tokens_of_writers_rise_over_readers(world: &World) {
+pub(crate) async fn tokens_of_writers_rise_over_readers(world: &World) {
     if !world.capabilities().fencing {
         return;
     }
@@ -241,7 +241,7 @@ pub(super) async fn tokens_of_writers_rise_over_readers(world: &World) {
 }
 
 /// For people: each with what is known of it.
-pub(super) async fn readers_are_shown_and_evicted_one_by_one(world: &World) {
+pub(crate) async fn readers_are_shown_and_evicted_one_by_one(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).shared().named().why("a report").send().await);
     granted(bert.ask(&key("a")).shared().named().send().await);
@@ -268,7 +268,7 @@ pub(super) async fn readers_are_shown_and_evicted_one_by_one(world: &World) {
 }
 
 /// The step that reaches its limit tells the next one to ask.
-pub(super) async fn more_readers_than_one_step_grants_all_get_in(world: &World) {
+pub(crate) async fn more_readers_than_one_step_grants_all_get_in(world: &World) {
     let holder = world.actor();
     let readers: Vec<Actor> = (0..RUN_MAX + 3).map(|_| world.actor()).collect();
     granted(holder.ask(&key("a")).send().await);

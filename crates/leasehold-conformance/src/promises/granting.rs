@@ -2,22 +2,22 @@
 
 use leasehold::store::{Afterwards, Capabilities, Released};
 
-use super::check::{between, contended, fence, granted, refusal, released, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::check::{between, contended, fence, granted, refusal, released, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "one owner at a time, and the same owner gets the same answer";
+pub(crate) const PROMISE: &str = "one owner at a time, and the same owner gets the same answer";
 
-pub(super) fn needs(_: &Capabilities) -> bool {
+pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
 /// A client that asks for a free key gets it.
-pub(super) async fn a_free_key_is_granted(world: &World) {
+pub(crate) async fn a_free_key_is_granted(world: &World) {
     granted(world.actor().ask(&key("a")).send().await);
 }
 
 /// Through any handle.
-pub(super) async fn a_key_held_by_another_is_taken(world: &World) {
+pub(crate) async fn a_key_held_by_another_is_taken(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).send().await);
@@ -26,7 +26,7 @@ pub(super) async fn a_key_held_by_another_is_taken(world: &World) {
 }
 
 /// If the refusal says so: no earlier ask ends the new lease.
-pub(super) async fn who_was_told_taken_may_ask_again_by_the_same_token(world: &World) {
+pub(crate) async fn who_was_told_taken_may_ask_again_by_the_same_token(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     for _ in 0..3 {
@@ -45,7 +45,7 @@ pub(super) async fn who_was_told_taken_may_ask_again_by_the_same_token(world: &W
 }
 
 /// `retry_in` is the time left of the holder's lease.
-pub(super) async fn taken_tells_when_the_lease_of_the_holder_ends(world: &World) {
+pub(crate) async fn taken_tells_when_the_lease_of_the_holder_ends(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(8_000).send().await);
     world.pass(ms(3_000)).await;
@@ -55,7 +55,7 @@ pub(super) async fn taken_tells_when_the_lease_of_the_holder_ends(world: &World)
 }
 
 /// A lost reply is repaired by repeating the request.
-pub(super) async fn a_repeated_ask_is_granted_again_with_the_same_fencing(world: &World) {
+pub(crate) async fn a_repeated_ask_is_granted_again_with_the_same_fencing(world: &World) {
     let anna = world.actor();
     let first = granted(anna.ask(&key("a")).reserve(3).send().await);
     for _ in 0..3 {
@@ -67,7 +67,7 @@ pub(super) async fn a_repeated_ask_is_granted_again_with_the_same_fencing(world:
 }
 
 /// The new time left is the larger of the time left and the ttl.
-pub(super) async fn a_repeated_ask_never_shortens_a_lease(world: &World) {
+pub(crate) async fn a_repeated_ask_never_shortens_a_lease(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(10_000).send().await);
     granted(anna.ask(&key("a")).ttl(100).send().await);
@@ -76,7 +76,7 @@ pub(super) async fn a_repeated_ask_never_shortens_a_lease(world: &World) {
 }
 
 /// The ttl starts over.
-pub(super) async fn a_repeated_ask_lengthens_a_lease(world: &World) {
+pub(crate) async fn a_repeated_ask_lengthens_a_lease(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     world.pass(ms(500)).await;
@@ -88,7 +88,7 @@ pub(super) async fn a_repeated_ask_lengthens_a_lease(world: &World) {
 }
 
 /// A lease of one key says nothing about another.
-pub(super) async fn keys_are_independent(world: &World) {
+pub(crate) async fn keys_are_independent(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     granted(bert.ask(&key("b")).send().await);
@@ -97,7 +97,7 @@ pub(super) async fn keys_are_independent(world: &World) {
 }
 
 /// In whatever order the asks meet.
-pub(super) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
+pub(crate) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
     for round in 0..20 {
         let key = key(&format!("round {round}"));
         let actors: Vec<_> = (0..10).map(|_| world.actor()).collect();
@@ -117,7 +117,7 @@ pub(super) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
 }
 
 /// The store accepts a token again after its lease ended: the new lease is another one.
-pub(super) async fn an_owner_whose_lease_has_ended_is_granted_anew(world: &World) {
+pub(crate) async fn an_owner_whose_lease_has_ended_is_granted_anew(world: &World) {
     let anna = world.actor();
     let before = granted(anna.ask(&key("a")).ttl(1_000).send().await);
     world.pass(ms(1_000) + SLACK).await;

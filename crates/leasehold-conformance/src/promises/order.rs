@@ -3,17 +3,17 @@
 
 use leasehold::store::{Capabilities, Released};
 
-use super::check::{granted, released, renewed, taken};
-use super::world::{World, key};
+use crate::check::{granted, released, renewed, taken};
+use crate::world::{World, key};
 
-pub(super) const PROMISE: &str = "what was asked first arrives first, answer or no answer";
+pub(crate) const PROMISE: &str = "what was asked first arrives first, answer or no answer";
 
-pub(super) fn needs(_: &Capabilities) -> bool {
+pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
 /// A request is on its way when the method returns.
-pub(super) async fn an_ask_whose_answer_was_dropped_has_taken_the_key(world: &World) {
+pub(crate) async fn an_ask_whose_answer_was_dropped_has_taken_the_key(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     drop(anna.ask(&key("a")).send());
     taken(bert.ask(&key("a")).send().await);
@@ -21,7 +21,7 @@ pub(super) async fn an_ask_whose_answer_was_dropped_has_taken_the_key(world: &Wo
 }
 
 /// As in `drop(guard)`.
-pub(super) async fn a_release_whose_answer_was_dropped_has_freed_the_key(world: &World) {
+pub(crate) async fn a_release_whose_answer_was_dropped_has_freed_the_key(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     for _ in 0..100 {
         granted(anna.ask(&key("a")).send().await);
@@ -32,7 +32,7 @@ pub(super) async fn a_release_whose_answer_was_dropped_has_freed_the_key(world: 
 }
 
 /// As after a cancelled ask.
-pub(super) async fn a_release_comes_after_the_ask_that_it_gives_back(world: &World) {
+pub(crate) async fn a_release_comes_after_the_ask_that_it_gives_back(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     for _ in 0..100 {
         let another = anna.another();
@@ -44,16 +44,16 @@ pub(super) async fn a_release_comes_after_the_ask_that_it_gives_back(world: &Wor
 }
 
 /// Nobody waited for the answer.
-pub(super) async fn a_renewal_whose_answer_was_dropped_has_restarted_the_ttl(world: &World) {
+pub(crate) async fn a_renewal_whose_answer_was_dropped_has_restarted_the_ttl(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     drop(anna.renew(&key("a"), 20_000));
-    world.pass(super::world::ms(19_000)).await;
+    world.pass(crate::world::ms(19_000)).await;
     taken(bert.ask(&key("a")).send().await);
 }
 
 /// Even if the answers are polled in another order, or late.
-pub(super) async fn requests_are_answered_in_the_order_in_which_they_were_made(world: &World) {
+pub(crate) async fn requests_are_answered_in_the_order_in_which_they_were_made(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     for _ in 0..20 {
         let first = anna.ask(&key("a")).send();
@@ -72,7 +72,7 @@ pub(super) async fn requests_are_answered_in_the_order_in_which_they_were_made(w
 }
 
 /// A cancelled waiter blocks nobody.
-pub(super) async fn a_join_whose_answer_was_dropped_is_left_by_a_release(world: &World) {
+pub(crate) async fn a_join_whose_answer_was_dropped_is_left_by_a_release(world: &World) {
     if !world.capabilities().line {
         return;
     }
@@ -85,7 +85,7 @@ pub(super) async fn a_join_whose_answer_was_dropped_is_left_by_a_release(world: 
 }
 
 /// A guard may be dropped after its executor has ended.
-pub(super) async fn a_store_outlives_the_handle_that_asked(world: &World) {
+pub(crate) async fn a_store_outlives_the_handle_that_asked(world: &World) {
     let short_lived = world.open_store().await;
     let anna = world.actor().through(&short_lived);
     granted(anna.ask(&key("a")).send().await);

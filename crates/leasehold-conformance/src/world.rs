@@ -11,9 +11,9 @@ use leasehold::core::Moment;
 use leasehold::host::Host;
 use leasehold::store::{AnyStore, Browse, Capabilities, Snapshot, Store};
 
-use super::actor::Actor;
-pub use super::actor::{SLACK, ttl};
 use crate::VirtualHost;
+use crate::actor::Actor;
+pub use crate::actor::{SLACK, ttl};
 
 /// A handle that is being opened.
 pub type Opening = Pin<Box<dyn Future<Output = AnyStore>>>;

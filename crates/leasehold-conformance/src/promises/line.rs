@@ -4,18 +4,18 @@ use leasehold::ErrorKind;
 use leasehold::core::line::{PLACES_MAX, REAPED_MAX};
 use leasehold::store::{Capabilities, Released};
 
-use super::actor::Actor;
-use super::check::{contended, granted, refused, released, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::actor::Actor;
+use crate::check::{contended, granted, refused, released, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "who waits stands in line, and nobody passes";
+pub(crate) const PROMISE: &str = "who waits stands in line, and nobody passes";
 
-pub(super) fn needs(capabilities: &Capabilities) -> bool {
+pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.line
 }
 
 /// `ahead` counts the places before the client's own, or all places if it has none.
-pub(super) async fn who_joins_is_told_how_many_are_ahead(world: &World) {
+pub(crate) async fn who_joins_is_told_how_many_are_ahead(world: &World) {
     let holder = world.actor();
     granted(holder.ask(&key("a")).join().send().await);
     for ahead in 0..4 {
@@ -27,7 +27,7 @@ pub(super) async fn who_joins_is_told_how_many_are_ahead(world: &World) {
 }
 
 /// An ask that joins needs no place if the key is free.
-pub(super) async fn who_joins_is_granted_a_free_key_and_takes_no_place(world: &World) {
+pub(crate) async fn who_joins_is_granted_a_free_key_and_takes_no_place(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).join().send().await);
     granted(anna.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
@@ -37,7 +37,7 @@ pub(super) async fn who_joins_is_granted_a_free_key_and_takes_no_place(world: &W
 }
 
 /// Another ask refreshes the place and keeps the turn.
-pub(super) async fn a_repeated_join_keeps_its_place(world: &World) {
+pub(crate) async fn a_repeated_join_keeps_its_place(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -51,7 +51,7 @@ pub(super) async fn a_repeated_join_keeps_its_place(world: &World) {
 }
 
 /// A client that does not wait has no turn.
-pub(super) async fn an_ask_that_only_stands_by_takes_no_place(world: &World) {
+pub(crate) async fn an_ask_that_only_stands_by_takes_no_place(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).send().await);
@@ -60,7 +60,7 @@ pub(super) async fn an_ask_that_only_stands_by_takes_no_place(world: &World) {
 }
 
 /// A client that passes the line would make it unfair.
-pub(super) async fn who_stands_by_never_passes_a_living_place(world: &World) {
+pub(crate) async fn who_stands_by_never_passes_a_living_place(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -74,7 +74,7 @@ pub(super) async fn who_stands_by_never_passes_a_living_place(world: &World) {
 }
 
 /// Without a hand-over, because the head itself asks.
-pub(super) async fn the_head_of_the_line_is_granted_a_free_key(world: &World) {
+pub(crate) async fn the_head_of_the_line_is_granted_a_free_key(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -88,7 +88,7 @@ pub(super) async fn the_head_of_the_line_is_granted_a_free_key(world: &World) {
 }
 
 /// Even if the head does not join again.
-pub(super) async fn the_head_of_the_line_is_granted_without_joining_again(world: &World) {
+pub(crate) async fn the_head_of_the_line_is_granted_without_joining_again(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -98,7 +98,7 @@ pub(super) async fn the_head_of_the_line_is_granted_without_joining_again(world:
 }
 
 /// Otherwise it would be told *taken* without a place in the line.
-pub(super) async fn an_asker_behind_the_head_takes_its_place_before_the_hand_over(world: &World) {
+pub(crate) async fn an_asker_behind_the_head_takes_its_place_before_the_hand_over(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -112,7 +112,7 @@ pub(super) async fn an_asker_behind_the_head_takes_its_place_before_the_hand_ove
 }
 
 /// A dead place costs the others no more than its own short lease.
-pub(super) async fn a_dead_place_is_passed(world: &World) {
+pub(crate) async fn a_dead_place_is_passed(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
@@ -125,7 +125,7 @@ pub(super) async fn a_dead_place_is_passed(world: &World) {
 }
 
 /// To the last millisecond.
-pub(super) async fn a_place_lives_for_all_of_its_ttl(world: &World) {
+pub(crate) async fn a_place_lives_for_all_of_its_ttl(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     let sent = world.now();
@@ -135,7 +135,7 @@ pub(super) async fn a_place_lives_for_all_of_its_ttl(world: &World) {
 }
 
 /// A refresh counts from the time of the ask, and never shortens the place.
-pub(super) async fn a_place_is_refreshed_by_asking_and_never_shortened(world: &World) {
+pub(crate) async fn a_place_is_refreshed_by_asking_and_never_shortened(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
@@ -148,7 +148,7 @@ pub(super) async fn a_place_is_refreshed_by_asking_and_never_shortened(world: &W
 }
 
 /// A waiter that gives up blocks nobody.
-pub(super) async fn a_release_leaves_the_line(world: &World) {
+pub(crate) async fn a_release_leaves_the_line(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -161,7 +161,7 @@ pub(super) async fn a_release_leaves_the_line(world: &World) {
 }
 
 /// Two acquisitions of one client have two places.
-pub(super) async fn places_belong_to_owners_and_not_to_clients(world: &World) {
+pub(crate) async fn places_belong_to_owners_and_not_to_clients(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let again = bert.another();
     granted(anna.ask(&key("a")).send().await);
@@ -173,7 +173,7 @@ pub(super) async fn places_belong_to_owners_and_not_to_clients(world: &World) {
 }
 
 /// The lines of two keys are independent.
-pub(super) async fn each_key_has_a_line_of_its_own(world: &World) {
+pub(crate) async fn each_key_has_a_line_of_its_own(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     for name in ["a", "b"] {
         granted(anna.ask(&key(name)).send().await);
@@ -200,7 +200,7 @@ async fn dead_places(world: &World, many: usize) -> (Actor, Actor) {
 }
 
 /// No step takes long, and no step grants the key past places that it did not check.
-pub(super) async fn a_step_drops_few_dead_places_and_asks_to_be_asked_again(world: &World) {
+pub(crate) async fn a_step_drops_few_dead_places_and_asks_to_be_asked_again(world: &World) {
     let (_, living) = dead_places(world, 2 * REAPED_MAX + 4).await;
     world.pass(ms(4_000) + SLACK).await;
     let anna = world.actor();
@@ -214,7 +214,7 @@ pub(super) async fn a_step_drops_few_dead_places_and_asks_to_be_asked_again(worl
 }
 
 /// The next ask goes on with the line.
-pub(super) async fn a_release_before_many_dead_places_frees_the_key(world: &World) {
+pub(crate) async fn a_release_before_many_dead_places_frees_the_key(world: &World) {
     let (holder, living) = dead_places(world, 2 * REAPED_MAX + 4).await;
     released(holder.release(&key("a")).await, Released::Freed);
     let late = world.actor();
@@ -234,8 +234,8 @@ pub(super) async fn a_release_before_many_dead_places_frees_the_key(world: &Worl
 }
 
 /// A line has a stated limit. A full line loses nobody. Only living places of this key count.
-pub(super) async fn a_full_line_refuses_the_next_and_loses_nobody(world: &World) {
-    if world.host().seed() != super::SEEDS.start {
+pub(crate) async fn a_full_line_refuses_the_next_and_loses_nobody(world: &World) {
+    if world.host().seed() != crate::SEEDS.start {
         // This case takes long. Its asks come one after the other, so other seeds change nothing.
         return;
     }

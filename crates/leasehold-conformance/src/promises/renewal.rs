@@ -2,17 +2,17 @@
 
 use leasehold::store::{Capabilities, Released};
 
-use super::check::{first, free_after, granted, lost, released, renewed, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::check::{first, free_after, granted, lost, released, renewed, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "a renewal restarts the ttl, never shortens, never brings back";
+pub(crate) const PROMISE: &str = "a renewal restarts the ttl, never shortens, never brings back";
 
-pub(super) fn needs(_: &Capabilities) -> bool {
+pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
 /// Counted from the renewal.
-pub(super) async fn a_renewal_restarts_the_ttl(world: &World) {
+pub(crate) async fn a_renewal_restarts_the_ttl(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     for _ in 0..5 {
@@ -26,7 +26,7 @@ pub(super) async fn a_renewal_restarts_the_ttl(world: &World) {
 }
 
 /// The new time left is the larger of the time left and the ttl.
-pub(super) async fn a_renewal_never_shortens_a_lease(world: &World) {
+pub(crate) async fn a_renewal_never_shortens_a_lease(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(10_000).send().await);
     renewed(anna.renew(&key("a"), 100).await);
@@ -37,7 +37,7 @@ pub(super) async fn a_renewal_never_shortens_a_lease(world: &World) {
 }
 
 /// Not even if no other client wants the key.
-pub(super) async fn a_renewal_never_brings_an_ended_lease_back(world: &World) {
+pub(crate) async fn a_renewal_never_brings_an_ended_lease_back(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("released")).send().await);
     released(anna.release(&key("released")).await, Released::Freed);
@@ -51,7 +51,7 @@ pub(super) async fn a_renewal_never_brings_an_ended_lease_back(world: &World) {
 }
 
 /// The tokens belong to the grant, not to the renewal.
-pub(super) async fn a_renewal_keeps_the_fencing_tokens(world: &World) {
+pub(crate) async fn a_renewal_keeps_the_fencing_tokens(world: &World) {
     let anna = world.actor();
     for (name, reserve) in [("one", 1), ("several", 5), ("none", 0)] {
         let block = granted(anna.ask(&key(name)).reserve(reserve).send().await);
@@ -61,7 +61,7 @@ pub(super) async fn a_renewal_keeps_the_fencing_tokens(world: &World) {
 }
 
 /// The new tokens replace those of the lease.
-pub(super) async fn a_renewal_reserves_further_tokens(world: &World) {
+pub(crate) async fn a_renewal_reserves_further_tokens(world: &World) {
     if !world.capabilities().fencing {
         return;
     }
@@ -75,7 +75,7 @@ pub(super) async fn a_renewal_reserves_further_tokens(world: &World) {
 }
 
 /// `wanted` is the safety net for the hint with that name.
-pub(super) async fn a_renewal_tells_whether_somebody_waits(world: &World) {
+pub(crate) async fn a_renewal_tells_whether_somebody_waits(world: &World) {
     if !world.capabilities().line {
         return;
     }

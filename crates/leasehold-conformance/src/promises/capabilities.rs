@@ -3,17 +3,17 @@
 use leasehold::ErrorKind;
 use leasehold::store::{Capabilities, Claim, Reach, Released, Snapshot, Store};
 
-use super::check::{granted, refused, released, whole};
-use super::world::{World, key};
+use crate::check::{granted, refused, released, whole};
+use crate::world::{World, key};
 
-pub(super) const PROMISE: &str = "what a store does not promise it refuses";
+pub(crate) const PROMISE: &str = "what a store does not promise it refuses";
 
-pub(super) fn needs(_: &Capabilities) -> bool {
+pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
 /// A store must not emulate a shared lock.
-pub(super) async fn a_claim_that_is_not_promised_is_refused(world: &World) {
+pub(crate) async fn a_claim_that_is_not_promised_is_refused(world: &World) {
     let anna = world.actor();
     let claims = [
         (Claim::Shared, world.capabilities().shared),
@@ -37,7 +37,7 @@ pub(super) async fn a_claim_that_is_not_promised_is_refused(world: &World) {
 }
 
 /// Without a line, no client may believe that it has a turn.
-pub(super) async fn a_line_that_is_not_promised_is_refused(world: &World) {
+pub(crate) async fn a_line_that_is_not_promised_is_refused(world: &World) {
     let anna = world.actor();
     if !world.capabilities().line {
         refused(anna.ask(&key("a")).join().send().await, ErrorKind::Unsupported);
@@ -48,7 +48,7 @@ pub(super) async fn a_line_that_is_not_promised_is_refused(world: &World) {
 }
 
 /// The capabilities belong to the store, not to the handle.
-pub(super) async fn every_handle_promises_the_same(world: &World) {
+pub(crate) async fn every_handle_promises_the_same(world: &World) {
     let (one, other) = (world.store().capabilities(), world.other_store().capabilities());
     assert_eq!(one, other);
     assert_eq!(one.browse, world.store().browse().is_some());
@@ -57,7 +57,7 @@ pub(super) async fn every_handle_promises_the_same(world: &World) {
 }
 
 /// People must be able to tell which store it is.
-pub(super) async fn a_store_has_a_label(world: &World) {
+pub(crate) async fn a_store_has_a_label(world: &World) {
     let label = world.store().label();
     assert!(!label.is_empty() && !label.chars().any(char::is_control), "{label:?}");
 }

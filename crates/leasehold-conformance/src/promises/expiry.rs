@@ -3,17 +3,17 @@
 use leasehold::Ttl;
 use leasehold::store::{Capabilities, Reach, Released};
 
-use super::check::{granted, lost, released, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::check::{granted, lost, released, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "a lease ends after its ttl, and not before";
+pub(crate) const PROMISE: &str = "a lease ends after its ttl, and not before";
 
-pub(super) fn needs(_: &Capabilities) -> bool {
+pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
 /// To the last millisecond.
-pub(super) async fn a_lease_lives_for_all_of_its_ttl(world: &World) {
+pub(crate) async fn a_lease_lives_for_all_of_its_ttl(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let sent = world.now();
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -22,7 +22,7 @@ pub(super) async fn a_lease_lives_for_all_of_its_ttl(world: &World) {
 }
 
 /// For all clients.
-pub(super) async fn an_expired_lease_is_free(world: &World) {
+pub(crate) async fn an_expired_lease_is_free(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     world.pass(ms(1_000) + SLACK).await;
@@ -30,7 +30,7 @@ pub(super) async fn an_expired_lease_is_free(world: &World) {
 }
 
 /// Whether or not another client has the key now.
-pub(super) async fn an_expired_lease_is_neither_renewed_nor_released(world: &World) {
+pub(crate) async fn an_expired_lease_is_neither_renewed_nor_released(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     for asked_meanwhile in [false, true] {
         granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -45,7 +45,7 @@ pub(super) async fn an_expired_lease_is_neither_renewed_nor_released(world: &Wor
 }
 
 /// 10 ms, and 24 h with a lock delay of 24 h.
-pub(super) async fn the_shortest_and_the_longest_ttl_are_kept(world: &World) {
+pub(crate) async fn the_shortest_and_the_longest_ttl_are_kept(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let longest = Ttl::MAX.with_delay(Ttl::MAX.get());
     for ttl in [Ttl::MIN, longest] {
@@ -60,7 +60,7 @@ pub(super) async fn the_shortest_and_the_longest_ttl_are_kept(world: &World) {
 }
 
 /// No lease depends on the time of day.
-pub(super) async fn a_step_of_the_time_of_day_ends_no_lease_and_keeps_none(world: &World) {
+pub(crate) async fn a_step_of_the_time_of_day_ends_no_lease_and_keeps_none(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     for (name, step_us) in [("forward", 86_400_000_000), ("back", -2 * 86_400_000_000)] {
         granted(anna.ask(&key(name)).ttl(1_000).send().await);
@@ -73,7 +73,7 @@ pub(super) async fn a_step_of_the_time_of_day_ends_no_lease_and_keeps_none(world
 }
 
 /// The clock of a store on this machine counts suspended time.
-pub(super) async fn a_lease_ends_while_the_machine_sleeps(world: &World) {
+pub(crate) async fn a_lease_ends_while_the_machine_sleeps(world: &World) {
     if world.capabilities().reach > Reach::Machine {
         return;
     }

@@ -3,17 +3,17 @@
 use leasehold::core::line::GIVES_WAY_FOR;
 use leasehold::store::{Capabilities, Hint, Reach, Released};
 
-use super::check::{granted, released, renewed, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::check::{granted, released, renewed, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "who only watches is woken, and never made the owner";
+pub(crate) const PROMISE: &str = "who only watches is woken, and never made the owner";
 
-pub(super) fn needs(capabilities: &Capabilities) -> bool {
+pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.watching
 }
 
 /// The woken client then asks for the key.
-pub(super) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it(world: &World) {
+pub(crate) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).watch(3_000).send().await);
@@ -29,7 +29,7 @@ pub(super) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it
 }
 
 /// As by a release.
-pub(super) async fn an_eviction_wakes_who_watches(world: &World) {
+pub(crate) async fn an_eviction_wakes_who_watches(world: &World) {
     let capabilities = world.capabilities();
     if !capabilities.browse || capabilities.hints == Reach::Nobody {
         return;
@@ -45,7 +45,7 @@ pub(super) async fn an_eviction_wakes_who_watches(world: &World) {
 }
 
 /// Keeping the key for that place could block the line for ever.
-pub(super) async fn a_watching_place_holds_nobody_up(world: &World) {
+pub(crate) async fn a_watching_place_holds_nobody_up(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).watch(9_000).send().await);
@@ -57,7 +57,7 @@ pub(super) async fn a_watching_place_holds_nobody_up(world: &World) {
 }
 
 /// The release has woken the head, which should ask soon. But it may be dead.
-pub(super) async fn a_newcomer_gives_way_once_to_who_watches(world: &World) {
+pub(crate) async fn a_newcomer_gives_way_once_to_who_watches(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let (carl, dora) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -75,7 +75,7 @@ pub(super) async fn a_newcomer_gives_way_once_to_who_watches(world: &World) {
 }
 
 /// Nobody was woken, or it was long ago.
-pub(super) async fn a_newcomer_gives_way_to_nobody_who_is_not_about_to_ask(world: &World) {
+pub(crate) async fn a_newcomer_gives_way_to_nobody_who_is_not_about_to_ask(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).watch(9_000).send().await);
@@ -87,7 +87,7 @@ pub(super) async fn a_newcomer_gives_way_to_nobody_who_is_not_about_to_ask(world
 }
 
 /// The grant ends its place.
-pub(super) async fn a_watching_place_is_granted_by_asking_and_leaves_the_line(world: &World) {
+pub(crate) async fn a_watching_place_is_granted_by_asking_and_leaves_the_line(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).watch(9_000).send().await);
@@ -97,7 +97,7 @@ pub(super) async fn a_watching_place_is_granted_by_asking_and_leaves_the_line(wo
 }
 
 /// `Keep` works only if nobody waits.
-pub(super) async fn a_lease_is_not_kept_while_somebody_watches(world: &World) {
+pub(crate) async fn a_lease_is_not_kept_while_somebody_watches(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).watch(3_000).send().await);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use leasehold::store::{Capabilities, Claim, Released, Renewed, Revocation, Revoked};
 use leasehold::{Error, OwnerToken};
 
-use super::actor::Actor;
-use super::check::{granted, kept, released, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::actor::Actor;
+use crate::check::{granted, kept, released, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "a request to let go reaches the holder that was seen, alone";
+pub(crate) const PROMISE: &str = "a request to let go reaches the holder that was seen, alone";
 
-pub(super) fn needs(capabilities: &Capabilities) -> bool {
+pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.browse && capabilities.revoke
 }
 
@@ -36,7 +36,7 @@ fn told(answer: Result<Renewed, Error>) -> Option<Arc<Revocation>> {
 }
 
 /// With who asked and why. The lease goes on.
-pub(super) async fn a_holder_that_is_asked_learns_it_with_each_renewal(world: &World) {
+pub(crate) async fn a_holder_that_is_asked_learns_it_with_each_renewal(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let fencing = granted(anna.ask(&key("a")).ttl(1_000).send().await);
     assert_eq!(told(anna.renew(&key("a"), 1_000).await), None);
@@ -57,7 +57,7 @@ pub(super) async fn a_holder_that_is_asked_learns_it_with_each_renewal(world: &W
 }
 
 /// Renewals also raise the counter, reserve tokens, and say whether a guard uses the lease.
-pub(super) async fn a_request_to_let_go_outlasts_every_kind_of_renewal(world: &World) {
+pub(crate) async fn a_request_to_let_go_outlasts_every_kind_of_renewal(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).why("work").send().await);
     ask(world, &anna, "x").await;
@@ -75,7 +75,7 @@ pub(super) async fn a_request_to_let_go_outlasts_every_kind_of_renewal(world: &W
 }
 
 /// Its lease may end between the look and the request, or after it.
-pub(super) async fn the_next_holder_never_sees_a_request_that_was_not_for_it(world: &World) {
+pub(crate) async fn the_next_holder_never_sees_a_request_that_was_not_for_it(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let seen = anna.owner().as_str().as_bytes();
     assert_eq!(revoke(world, seen, "x").await, Revoked::Changed, "never held");
@@ -99,7 +99,7 @@ pub(super) async fn the_next_holder_never_sees_a_request_that_was_not_for_it(wor
 }
 
 /// Whether a waiter gets the key, or its client again by another token.
-pub(super) async fn a_request_to_let_go_is_not_handed_over(world: &World) {
+pub(crate) async fn a_request_to_let_go_is_not_handed_over(world: &World) {
     if !world.capabilities().line {
         return;
     }
@@ -116,7 +116,7 @@ pub(super) async fn a_request_to_let_go_is_not_handed_over(world: &World) {
 }
 
 /// A plain lease has no note, and is asked all the same.
-pub(super) async fn the_holder_of_a_plain_lock_is_asked_too(world: &World) {
+pub(crate) async fn the_holder_of_a_plain_lock_is_asked_too(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).claim(Claim::Plain).reserve(0).send().await);
     ask(world, &anna, "x").await;
@@ -129,7 +129,7 @@ pub(super) async fn the_holder_of_a_plain_lock_is_asked_too(world: &World) {
 }
 
 /// It will not learn of it, and is shown as before.
-pub(super) async fn a_foreign_holder_stays_as_it_was(world: &World) {
+pub(crate) async fn a_foreign_holder_stays_as_it_was(world: &World) {
     let anna = world.actor();
     let foreign = anna.with_token(OwnerToken::new("somebody-else").expect("a token"));
     granted(anna.ask(&key("a")).send().await);
@@ -143,7 +143,7 @@ pub(super) async fn a_foreign_holder_stays_as_it_was(world: &World) {
 }
 
 /// Each has a lease of its own.
-pub(super) async fn holders_that_share_a_key_are_asked_one_by_one(world: &World) {
+pub(crate) async fn holders_that_share_a_key_are_asked_one_by_one(world: &World) {
     if !world.capabilities().permits {
         return;
     }

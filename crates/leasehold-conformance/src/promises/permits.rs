@@ -5,18 +5,18 @@ use leasehold::ErrorKind;
 use leasehold::core::claim::PERMITS_MAX;
 use leasehold::store::{Capabilities, Claim, Hint, Released, Store};
 
-use super::actor::Actor;
-use super::check::{fence, granted, lost, refused, released, renewed, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::actor::Actor;
+use crate::check::{fence, granted, lost, refused, released, renewed, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "never more permits are taken than there are";
+pub(crate) const PROMISE: &str = "never more permits are taken than there are";
 
-pub(super) fn needs(capabilities: &Capabilities) -> bool {
+pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.permits
 }
 
 /// The simplest semaphore.
-pub(super) async fn no_more_permits_are_taken_than_there_are(world: &World) {
+pub(crate) async fn no_more_permits_are_taken_than_there_are(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).send().await);
     granted(bert.ask(&key("a")).permits(1, 2).send().await);
@@ -29,7 +29,7 @@ pub(super) async fn no_more_permits_are_taken_than_there_are(world: &World) {
 }
 
 /// One owner may take several.
-pub(super) async fn permits_have_weights(world: &World) {
+pub(crate) async fn permits_have_weights(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).permits(3, 5).send().await);
     taken(bert.ask(&key("a")).permits(3, 5).send().await);
@@ -42,7 +42,7 @@ pub(super) async fn permits_have_weights(world: &World) {
 }
 
 /// Small ones would starve it.
-pub(super) async fn nobody_passes_a_large_wish(world: &World) {
+pub(crate) async fn nobody_passes_a_large_wish(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 4).send().await);
     taken(bert.ask(&key("a")).permits(4, 4).join().send().await);
@@ -55,7 +55,7 @@ pub(super) async fn nobody_passes_a_large_wish(world: &World) {
 }
 
 /// From the front of the line.
-pub(super) async fn a_release_hands_over_to_as_many_as_fit(world: &World) {
+pub(crate) async fn a_release_hands_over_to_as_many_as_fit(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).permits(3, 3).send().await);
     for (waiter, want) in [(&bert, 2), (&carl, 1), (&dora, 1)] {
@@ -70,7 +70,7 @@ pub(super) async fn a_release_hands_over_to_as_many_as_fit(world: &World) {
 }
 
 /// A lost reply is repaired by asking again.
-pub(super) async fn a_repeated_ask_takes_no_more_permits(world: &World) {
+pub(crate) async fn a_repeated_ask_takes_no_more_permits(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     let block = granted(anna.ask(&key("a")).permits(1, 2).send().await);
     assert_eq!(granted(anna.ask(&key("a")).permits(1, 2).send().await), block);
@@ -83,7 +83,7 @@ pub(super) async fn a_repeated_ask_takes_no_more_permits(world: &World) {
 }
 
 /// A crash leaks none.
-pub(super) async fn permits_of_the_dead_come_back(world: &World) {
+pub(crate) async fn permits_of_the_dead_come_back(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 3).ttl(1_000).send().await);
     granted(bert.ask(&key("a")).permits(1, 3).send().await);
@@ -95,7 +95,7 @@ pub(super) async fn permits_of_the_dead_come_back(world: &World) {
 }
 
 /// And loses them alone.
-pub(super) async fn each_owner_renews_its_permits_alone(world: &World) {
+pub(crate) async fn each_owner_renews_its_permits_alone(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).ttl(1_000).send().await);
     granted(bert.ask(&key("a")).permits(1, 2).ttl(1_000).send().await);
@@ -107,7 +107,7 @@ pub(super) async fn each_owner_renews_its_permits_alone(world: &World) {
 }
 
 /// They fit beside the holders.
-pub(super) async fn who_goes_away_lets_smaller_wishes_in(world: &World) {
+pub(crate) async fn who_goes_away_lets_smaller_wishes_in(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 3).send().await);
     taken(bert.ask(&key("a")).permits(3, 3).join().send().await);
@@ -117,7 +117,7 @@ pub(super) async fn who_goes_away_lets_smaller_wishes_in(world: &World) {
 }
 
 /// Nobody can tell which of them is wrong, so both must hear of it.
-pub(super) async fn a_number_of_permits_that_others_do_not_use_is_refused(world: &World) {
+pub(crate) async fn a_number_of_permits_that_others_do_not_use_is_refused(world: &World) {
     let [anna, bert, ..] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).send().await);
     let error = bert.ask(&key("a")).permits(1, 3).send().await.expect_err("another number");
@@ -129,7 +129,7 @@ pub(super) async fn a_number_of_permits_that_others_do_not_use_is_refused(world:
 }
 
 /// While somebody uses it.
-pub(super) async fn a_key_is_a_lock_or_a_semaphore_and_not_both(world: &World) {
+pub(crate) async fn a_key_is_a_lock_or_a_semaphore_and_not_both(world: &World) {
     let [anna, bert, ..] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).send().await);
     refused(bert.ask(&key("a")).send().await, ErrorKind::Config);
@@ -148,7 +148,7 @@ pub(super) async fn a_key_is_a_lock_or_a_semaphore_and_not_both(world: &World) {
 }
 
 /// None, or more than there are.
-pub(super) async fn permits_that_cannot_exist_are_refused(world: &World) {
+pub(crate) async fn permits_that_cannot_exist_are_refused(world: &World) {
     let anna = world.actor();
     for (want, of) in [(0, 2), (3, 2), (0, 0), (1, PERMITS_MAX + 1)] {
         refused(anna.ask(&key("a")).permits(want, of).send().await, ErrorKind::Config);
@@ -159,7 +159,7 @@ pub(super) async fn permits_that_cannot_exist_are_refused(world: &World) {
 }
 
 /// More permits are given to waiters at once. With fewer, nobody loses what it has.
-pub(super) async fn a_semaphore_is_resized_while_it_is_in_use(world: &World) {
+pub(crate) async fn a_semaphore_is_resized_while_it_is_in_use(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     let resize = async |of| world.other_store().resize(key("a"), of).await;
     granted(anna.ask(&key("a")).permits(1, 1).send().await);
@@ -178,7 +178,7 @@ pub(super) async fn a_semaphore_is_resized_while_it_is_in_use(world: &World) {
 }
 
 /// Their number was lowered while it waited. It hears of that when it asks.
-pub(super) async fn a_waiter_that_wants_more_than_there_are_now_is_granted_nothing(world: &World) {
+pub(crate) async fn a_waiter_that_wants_more_than_there_are_now_is_granted_nothing(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 4).send().await);
     taken(bert.ask(&key("a")).permits(4, 4).join().send().await);
@@ -193,7 +193,7 @@ pub(super) async fn a_waiter_that_wants_more_than_there_are_now_is_granted_nothi
 }
 
 /// As with any grant.
-pub(super) async fn tokens_of_permits_rise(world: &World) {
+pub(crate) async fn tokens_of_permits_rise(world: &World) {
     if !world.capabilities().fencing {
         return;
     }

@@ -3,17 +3,17 @@
 use leasehold::OwnerToken;
 use leasehold::store::{Capabilities, Released};
 
-use super::check::{granted, lost, released, renewed, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::check::{granted, lost, released, renewed, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "only the owner ends or lengthens a lease";
+pub(crate) const PROMISE: &str = "only the owner ends or lengthens a lease";
 
-pub(super) fn needs(_: &Capabilities) -> bool {
+pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
 /// At once, for all clients.
-pub(super) async fn a_release_by_the_owner_frees_the_key(world: &World) {
+pub(crate) async fn a_release_by_the_owner_frees_the_key(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     released(anna.release(&key("a")).await, Released::Freed);
@@ -21,7 +21,7 @@ pub(super) async fn a_release_by_the_owner_frees_the_key(world: &World) {
 }
 
 /// The answer says so.
-pub(super) async fn a_release_by_another_ends_nothing(world: &World) {
+pub(crate) async fn a_release_by_another_ends_nothing(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     released(bert.release(&key("a")).await, Released::NotHeld);
@@ -31,7 +31,7 @@ pub(super) async fn a_release_by_another_ends_nothing(world: &World) {
 }
 
 /// The classic bug of locks without an owner token.
-pub(super) async fn a_release_by_a_former_holder_leaves_the_new_holder_untouched(world: &World) {
+pub(crate) async fn a_release_by_a_former_holder_leaves_the_new_holder_untouched(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     world.pass(ms(1_000) + SLACK).await;
@@ -42,7 +42,7 @@ pub(super) async fn a_release_by_a_former_holder_leaves_the_new_holder_untouched
 }
 
 /// The answer if a release is repeated because its reply was lost.
-pub(super) async fn a_second_release_finds_nothing(world: &World) {
+pub(crate) async fn a_second_release_finds_nothing(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).send().await);
     released(anna.release(&key("a")).await, Released::Freed);
@@ -50,7 +50,7 @@ pub(super) async fn a_second_release_finds_nothing(world: &World) {
 }
 
 /// This is not an error.
-pub(super) async fn a_key_that_nobody_ever_held_is_not_held(world: &World) {
+pub(crate) async fn a_key_that_nobody_ever_held_is_not_held(world: &World) {
     let anna = world.actor();
     released(anna.release(&key("a")).await, Released::NotHeld);
     released(anna.keep_for(&world.actor(), &key("a"), 1_000, 1).await, Released::NotHeld);
@@ -58,7 +58,7 @@ pub(super) async fn a_key_that_nobody_ever_held_is_not_held(world: &World) {
 }
 
 /// The expiry stays as it is.
-pub(super) async fn a_renewal_by_another_is_lost_and_changes_nothing(world: &World) {
+pub(crate) async fn a_renewal_by_another_is_lost_and_changes_nothing(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     lost(bert.renew(&key("a"), 20_000).await);
@@ -68,7 +68,7 @@ pub(super) async fn a_renewal_by_another_is_lost_and_changes_nothing(world: &Wor
 }
 
 /// A lease belongs to its token, not to a process: another process may go on with it.
-pub(super) async fn a_lease_is_renewed_and_released_through_any_handle(world: &World) {
+pub(crate) async fn a_lease_is_renewed_and_released_through_any_handle(world: &World) {
     let anna = world.actor_here();
     let block = granted(anna.ask(&key("a")).send().await);
     let elsewhere = anna.through(world.other_store());
@@ -78,7 +78,7 @@ pub(super) async fn a_lease_is_renewed_and_released_through_any_handle(world: &W
 }
 
 /// No case folding, and no truncation.
-pub(super) async fn tokens_are_compared_byte_for_byte(world: &World) {
+pub(crate) async fn tokens_are_compared_byte_for_byte(world: &World) {
     let token = |text: &str| world.actor().with_token(OwnerToken::new(text).expect("printable"));
     let long = "x".repeat(OwnerToken::MAX_BYTES);
     granted(token("Token-1").ask(&key("a")).send().await);

@@ -6,13 +6,14 @@ use leasehold::core::{Moment, WallTime};
 
 /// How long the machine has been up when the test begins. Not zero, so that a moment used as a span
 /// shows up as a bug.
-pub(crate) const UP_AT_START: Duration = Duration::from_secs(1_000);
+pub const UP_AT_START: Duration = Duration::from_secs(1_000);
 
 /// The time of day when the test begins, 2030-01-01T00:00:00Z.
 const WALL_AT_START_US: u64 = 1_893_456_000_000_000;
 
 /// The time of day at a moment, if nobody stepped the clock.
-pub(crate) fn unstepped_wall(now: Moment) -> WallTime {
+#[must_use]
+pub fn unstepped_wall(now: Moment) -> WallTime {
     let since_start = now.since(Moment::from_nanos(0) + UP_AT_START);
     WallTime::from_unix_micros(WALL_AT_START_US) + since_start
 }

@@ -3,12 +3,12 @@
 use leasehold::store::{Acquired, Capabilities, Note, Released};
 use leasehold::{Error, ErrorKind, OwnerToken};
 
-use super::check::{granted, released, renewed, taken};
-use super::world::{World, key};
+use crate::check::{granted, released, renewed, taken};
+use crate::world::{World, key};
 
-pub(super) const PROMISE: &str = "every name and every text is taken as it is";
+pub(crate) const PROMISE: &str = "every name and every text is taken as it is";
 
-pub(super) fn needs(_: &Capabilities) -> bool {
+pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
@@ -35,7 +35,7 @@ fn is_scattered(name: &str, answer: &Result<Acquired, Error>) -> bool {
 }
 
 /// Each name is a lock of its own, and no name causes an error.
-pub(super) async fn no_two_names_are_one_lock(world: &World) {
+pub(crate) async fn no_two_names_are_one_lock(world: &World) {
     let mut holders = Vec::new();
     for name in hostile_names() {
         let actor = world.actor();
@@ -59,7 +59,7 @@ pub(super) async fn no_two_names_are_one_lock(world: &World) {
 }
 
 /// The tools find each key by its own name.
-pub(super) async fn every_name_is_listed_as_it_is(world: &World) {
+pub(crate) async fn every_name_is_listed_as_it_is(world: &World) {
     if !world.capabilities().browse {
         return;
     }
@@ -83,7 +83,7 @@ pub(super) async fn every_name_is_listed_as_it_is(world: &World) {
 }
 
 /// For any text.
-pub(super) async fn every_reason_is_shown_as_it_was_given(world: &World) {
+pub(crate) async fn every_reason_is_shown_as_it_was_given(world: &World) {
     let longest = "\u{1f512}".repeat(Note::WHY_BYTES_MAX / 4);
     let reasons = [
         "nightly report",
@@ -106,7 +106,7 @@ pub(super) async fn every_reason_is_shown_as_it_was_given(world: &World) {
 }
 
 /// For any token that another library may write.
-pub(super) async fn every_foreign_token_is_an_owner(world: &World) {
+pub(crate) async fn every_foreign_token_is_an_owner(world: &World) {
     let longest = "~".repeat(OwnerToken::MAX_BYTES);
     let tokens = [
         "x",

@@ -3,18 +3,18 @@
 
 use leasehold::store::{Capabilities, Hint, Reach, Released, Renewed};
 
-use super::check::{first, free_after, granted, released, taken};
-use super::world::{World, key, ms};
+use crate::check::{first, free_after, granted, released, taken};
+use crate::world::{World, key, ms};
 
-pub(super) const PROMISE: &str =
+pub(crate) const PROMISE: &str =
     "a release that wakes frees the key and tells the head of the line";
 
-pub(super) fn needs(capabilities: &Capabilities) -> bool {
+pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.line
 }
 
 /// Nobody holds the key then, so a client outside the line can take it.
-pub(super) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(world: &World) {
+pub(crate) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -32,7 +32,7 @@ pub(super) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(w
 
 /// Between our own clients, the order is that of the line: an ask that finds the key free hands it
 /// to the head.
-pub(super) async fn who_is_woken_keeps_its_place_and_its_turn(world: &World) {
+pub(crate) async fn who_is_woken_keeps_its_place_and_its_turn(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -52,7 +52,7 @@ pub(super) async fn who_is_woken_keeps_its_place_and_its_turn(world: &World) {
 }
 
 /// The release also ends the place of its owner.
-pub(super) async fn a_release_that_wakes_leaves_the_line_as_any(world: &World) {
+pub(crate) async fn a_release_that_wakes_leaves_the_line_as_any(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -62,7 +62,7 @@ pub(super) async fn a_release_that_wakes_leaves_the_line_as_any(world: &World) {
 }
 
 /// There is nobody to wake.
-pub(super) async fn a_release_that_wakes_without_a_line_is_as_any(world: &World) {
+pub(crate) async fn a_release_that_wakes_without_a_line_is_as_any(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     released(anna.free(&key("a")).await, Released::Freed);
@@ -71,7 +71,7 @@ pub(super) async fn a_release_that_wakes_without_a_line_is_as_any(world: &World)
 }
 
 /// The release wakes nobody either.
-pub(super) async fn a_release_that_wakes_by_another_ends_nothing(world: &World) {
+pub(crate) async fn a_release_that_wakes_by_another_ends_nothing(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -85,7 +85,7 @@ pub(super) async fn a_release_that_wakes_by_another_ends_nothing(world: &World) 
 }
 
 /// The release wakes the first living waiter.
-pub(super) async fn a_release_that_wakes_passes_by_the_dead(world: &World) {
+pub(crate) async fn a_release_that_wakes_passes_by_the_dead(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join_as(1, 500, 500).send().await);

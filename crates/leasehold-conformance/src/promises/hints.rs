@@ -2,12 +2,12 @@
 
 use leasehold::store::{Capabilities, Hint, Reach, Released};
 
-use super::check::{granted, released, taken};
-use super::world::{SLACK, World, key, ms};
+use crate::check::{granted, released, taken};
+use crate::world::{SLACK, World, key, ms};
 
-pub(super) const PROMISE: &str = "who waits is woken, and nobody else";
+pub(crate) const PROMISE: &str = "who waits is woken, and nobody else";
 
-pub(super) fn needs(capabilities: &Capabilities) -> bool {
+pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.hints != Reach::Nobody && capabilities.line
 }
 
@@ -19,7 +19,7 @@ fn granted_key(hint: &Hint) -> Option<leasehold::Key> {
 }
 
 /// The hint goes only to the inbox that the place names.
-pub(super) async fn a_hand_over_is_told_to_the_new_owner_alone(world: &World) {
+pub(crate) async fn a_hand_over_is_told_to_the_new_owner_alone(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -34,7 +34,7 @@ pub(super) async fn a_hand_over_is_told_to_the_new_owner_alone(world: &World) {
 }
 
 /// Whichever request caused the hand-over.
-pub(super) async fn a_hand_over_by_an_ask_is_told_too(world: &World) {
+pub(crate) async fn a_hand_over_by_an_ask_is_told_too(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -45,7 +45,7 @@ pub(super) async fn a_hand_over_by_an_ask_is_told_too(world: &World) {
 
 /// The holder can then give up a lease that it does not use. Both clients use one handle: a store
 /// may inform holders in other processes only at their next renewal, by `wanted`.
-pub(super) async fn a_holder_is_told_that_another_waits(world: &World) {
+pub(crate) async fn a_holder_is_told_that_another_waits(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -53,7 +53,7 @@ pub(super) async fn a_holder_is_told_that_another_waits(world: &World) {
 }
 
 /// Otherwise who only tries, now and then, would end idle leases for nobody's good.
-pub(super) async fn a_holder_is_not_told_of_who_only_tries(world: &World) {
+pub(crate) async fn a_holder_is_not_told_of_who_only_tries(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).send().await);
@@ -62,7 +62,7 @@ pub(super) async fn a_holder_is_not_told_of_who_only_tries(world: &World) {
 }
 
 /// Otherwise the new owner would wait until its next poll.
-pub(super) async fn an_eviction_is_told_to_the_new_owner(world: &World) {
+pub(crate) async fn an_eviction_is_told_to_the_new_owner(world: &World) {
     if !world.capabilities().browse {
         return;
     }
@@ -77,7 +77,7 @@ pub(super) async fn an_eviction_is_told_to_the_new_owner(world: &World) {
 }
 
 /// Hints go to the place where the client last connected.
-pub(super) async fn the_latest_sink_of_an_inbox_replaces_the_others(world: &World) {
+pub(crate) async fn the_latest_sink_of_an_inbox_replaces_the_others(world: &World) {
     let (anna, before) = (world.actor(), world.actor());
     let after = before.watch_anew();
     granted(anna.ask(&key("a")).send().await);
@@ -89,7 +89,7 @@ pub(super) async fn the_latest_sink_of_an_inbox_replaces_the_others(world: &Worl
 }
 
 /// The answer does not depend on hints.
-pub(super) async fn a_waiter_that_takes_no_hints_is_served_all_the_same(world: &World) {
+pub(crate) async fn a_waiter_that_takes_no_hints_is_served_all_the_same(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).send().await);
     let deaf = {
