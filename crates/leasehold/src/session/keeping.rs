@@ -20,7 +20,6 @@ use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
-use crate::host::random_u32;
 use crate::store::{BoxAnswer, Renewal, Renewed, Store, within};
 
 /// A key that stays taken, until the store has confirmed it.
@@ -96,8 +95,7 @@ impl Keeping {
                 }
                 Err(_) => {}
             }
-            let pause = pauses.next(random_u32(&*session.host));
-            session.host.sleep_until(session.now() + pause).await;
+            session.pause(&mut pauses).await;
             answer = self.submit();
         };
         // Only now: until then, nodes that lost the lease may be asked for it again.
