@@ -8,8 +8,8 @@ use crate::{step, tools};
 /// The variable that tells the test runner how many tests to run at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// Most tests with a server wait half of their time: for a ttl, a failover, another process.
-const TESTS_PER_CORE: usize = 2;
+/// Most tests with a server wait most of their time: for a ttl, a failover, another process.
+const TESTS_PER_CORE: usize = 4;
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
