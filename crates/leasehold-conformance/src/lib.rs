@@ -50,6 +50,7 @@
 //!
 //! # Where the contract says it
 //!
+//! The guide `docs/your-own-store.md` says how to write a store.
 //! [`Store`](leasehold::store::Store) and [`Browse`](leasehold::store::Browse) are the contract.
 //! [`core::line`](leasehold::core::line) has the decisions of a store as tables of pure functions.
 //! [`Capabilities`] says what each promise is about.
@@ -112,3 +113,8 @@ impl fmt::Debug for Case {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// So are those of the guide for authors of stores.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/your-own-store.md")]
+struct Guide;
