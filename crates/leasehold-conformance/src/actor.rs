@@ -4,14 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold::core::token::ClientId;
-use leasehold::host::Host;
 use leasehold::store::{
     Acquired, AnyStore, Ask, Claim, ClientRecord, Hint, HintSink, LeaseId, Line, Note, OnRelease,
     Released, Renewal, Renewed, Store,
 };
 use leasehold::{Error, FencingToken, Key, OwnerToken, Ttl};
 
-use crate::VirtualHost;
+use crate::time::Time;
 
 /// How late a hint, or the end of a lease, may be on virtual time. It is many times what the
 /// slowest store needs to notice the actions of other clients.
@@ -20,7 +19,7 @@ pub const SLACK: Duration = Duration::from_millis(100);
 /// A client with one acquisition: an id, an owner token, and an inbox.
 #[derive(Clone, Debug)]
 pub struct Actor {
-    host: Arc<VirtualHost>,
+    time: Time,
     store: AnyStore,
     id: ClientId,
     owner: OwnerToken,
@@ -29,19 +28,19 @@ pub struct Actor {
 }
 
 impl Actor {
-    pub(super) fn new(host: &Arc<VirtualHost>, store: AnyStore, number: u32) -> Self {
+    pub(super) fn new(time: &Time, store: AnyStore, number: u32) -> Self {
         let mut random = [0; ClientId::CHARS];
-        host.random(&mut random);
+        time.random(&mut random);
         let id = ClientId::from_random(random);
         let inbox = Inbox::watch(&store, &id);
-        let owner = fresh_token(host, &id);
-        Self { host: Arc::clone(host), store, id, owner, number, inbox }
+        let owner = fresh_token(time, &id);
+        Self { time: time.clone(), store, id, owner, number, inbox }
     }
 
     /// Another acquisition of the same client.
     #[must_use]
     pub fn another(&self) -> Self {
-        Self { owner: fresh_token(&self.host, &self.id), ..self.clone() }
+        Self { owner: fresh_token(&self.time, &self.id), ..self.clone() }
     }
 
     /// The same client with a given token.
@@ -201,7 +200,8 @@ impl Actor {
     ///
     /// If no such hint comes in time.
     pub async fn hint<T>(&self, wanted: impl Fn(&Hint) -> Option<T>) -> T {
-        let until = self.host.now() + SLACK;
+        let limit = self.time.hint_limit();
+        let until = self.time.now() + limit;
         loop {
             {
                 let mut hints = self.inbox.hints();
@@ -213,11 +213,11 @@ impl Actor {
                 }
             }
             assert!(
-                self.host.now() < until,
-                "the hint did not come within {SLACK:?}; there came {:?}",
+                self.time.now() < until,
+                "the hint did not come within {limit:?}; there came {:?}",
                 self.hints()
             );
-            self.host.advance(Duration::from_millis(1)).await;
+            self.time.pass(Duration::from_millis(1)).await;
         }
     }
 
@@ -228,9 +228,9 @@ impl Actor {
     }
 }
 
-fn fresh_token(host: &VirtualHost, id: &ClientId) -> OwnerToken {
+fn fresh_token(time: &Time, id: &ClientId) -> OwnerToken {
     let mut random = [0; OwnerToken::RANDOM_BYTES];
-    host.random(&mut random);
+    time.random(&mut random);
     OwnerToken::from_random(random, id)
 }
 

@@ -212,6 +212,8 @@ macro_rules! for_each_case {
             capabilities {
                 a_claim_that_is_not_promised_is_refused,
                 a_line_that_is_not_promised_is_refused,
+                fencing_tokens_that_are_not_promised_are_not_given,
+                a_request_to_let_go_that_is_not_promised_is_refused,
                 every_handle_promises_the_same,
                 a_store_has_a_label,
             }
@@ -224,6 +226,7 @@ macro_rules! table {
         vec![$($(Case {
             name: stringify!($case),
             promise: crate::promises::$promise::PROMISE,
+            contract: crate::promises::$promise::CONTRACT,
             needs: crate::promises::$promise::needs,
             run: |world| Box::pin(crate::promises::$promise::$case(world)),
         },)*)*]
@@ -237,13 +240,39 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Makes a module of that name with a `#[test]` for each case. The tests use the store that the
-/// [`Setup`](crate::Setup) makes.
+/// [`Setup`](crate::Setup) makes, on virtual time.
 #[macro_export]
 macro_rules! conformance_tests {
     ($store:ident, $setup:tt) => {
         mod $store {
             use super::*;
-            $crate::for_each_case!([$crate::conformance_test_fns], $setup);
+            $crate::for_each_case!([$crate::conformance_test_fns], run_named, $setup);
+        }
+    };
+}
+
+/// As [`conformance_tests!`], on real time: the store is that of a
+/// [`RealSetup`](crate::RealSetup).
+///
+/// ```
+/// use leasehold::host::SystemHost;
+/// use leasehold::store::{AnyStore, MemoryStore};
+/// use leasehold_conformance::Opener;
+///
+/// fn setup() -> Opener {
+///     let store = MemoryStore::new(SystemHost::shared());
+///     Box::new(move || Box::pin(std::future::ready(AnyStore::new(store.clone()))))
+/// }
+///
+/// leasehold_conformance::conformance_tests_in_real_time!(my_store, setup);
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! conformance_tests_in_real_time {
+    ($store:ident, $setup:tt) => {
+        mod $store {
+            use super::*;
+            $crate::for_each_case!([$crate::conformance_test_fns], run_named_in_real_time, $setup);
         }
     };
 }
@@ -251,11 +280,11 @@ macro_rules! conformance_tests {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_test_fns {
-    (($setup:tt) $($promise:ident { $($case:ident,)* })*) => {
+    (($run:tt $setup:tt) $($promise:ident { $($case:ident,)* })*) => {
         $($(
             #[test]
             fn $case() {
-                $crate::run_named(stringify!($case), $setup);
+                $crate::$run(stringify!($case), $setup);
             }
         )*)*
     };

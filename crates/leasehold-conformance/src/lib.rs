@@ -18,41 +18,89 @@
 //! # fn main() {}
 //! ```
 //!
-//! A case passes without running if it needs a capability that the store does not promise. So check
-//! in a test of your own that your store promises what it should.
+//! A case passes without running if it needs a capability that the store does not promise. Other
+//! cases test that the store refuses what it does not promise. So check in a test of your own that
+//! your store promises what it should:
+//!
+//! ```
+//! # use leasehold::store::{MemoryStore, Store};
+//! # use leasehold_conformance::VirtualHost;
+//! let promised = MemoryStore::new(VirtualHost::new(0)).capabilities();
+//! assert!(promised.fencing && promised.line);
+//! ```
+//!
+//! # Time
+//!
+//! | Your store takes the time from | Use | A case takes |
+//! |---|---|---|
+//! | its [`Host`](leasehold::host::Host) | [`conformance_tests!`] | no time but that of its requests, in each of three [runs](SEEDS) |
+//! | a server, or the clock of the machine | [`conformance_tests_in_real_time!`] | at most [`REAL_TIME_MAX`] besides its requests, and [`REAL_CASE_MAX`] in all |
+//!
+//! On virtual time, nothing sleeps, and a seed decides everything. A server whose clock a test can
+//! set may keep virtual time too: see [`virtual_host::Outside`]. On real time, a few cases are not
+//! run to their end, and say so: nobody can step the clock of the machine, or wait for an hour.
+//!
+//! Most of a case on real time is waiting. So run many cases at once: `cargo test -- --test-threads
+//! 50`.
+//!
+//! # What a failure says
+//!
+//! The promise, the sentence that was demanded, what was seen instead, where the contract demands
+//! it, and on which time and with which seed the case ran. [`Failure`] has the same for programs.
+//!
+//! # Where the contract says it
+//!
+//! The guide `docs/your-own-store.md` says how to write a store.
+//! [`Store`](leasehold::store::Store) and [`Browse`](leasehold::store::Browse) are the contract.
+//! [`core::line`](leasehold::core::line) has the decisions of a store as tables of pure functions.
+//! [`Capabilities`] says what each promise is about.
 
 mod actor;
 mod cases;
 pub mod check;
+mod failure;
 mod promises;
+mod run;
+mod time;
 pub mod virtual_host;
 mod world;
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use leasehold::store::Capabilities;
 
 pub use self::actor::{Actor, Asking};
 pub use self::cases::cases;
+pub use self::failure::Failure;
+pub use self::run::{
+    Outcome, REAL_CASE_MAX, SEEDS, run, run_in_real_time, run_named, run_named_in_real_time,
+};
+pub use self::time::REAL_TIME_MAX;
 pub use self::virtual_host::VirtualHost;
-pub use self::world::{Opener, Opening, SLACK, Setup, World, key, ms, ttl};
-
-/// Each case runs with each of these seeds.
-pub const SEEDS: std::ops::Range<u64> = 0..3;
+pub use self::world::{Opener, Opening, RealSetup, SLACK, Setup, World, key, ms, ttl};
 
 /// One sentence that must hold for every store.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// The sentence.
+    /// The name of the case: the sentence with underscores.
     pub name: &'static str,
     /// The promise that the sentence belongs to.
     pub promise: &'static str,
+    /// Where the contract demands it.
+    pub contract: &'static str,
     /// Whether a store with these capabilities must pass the case.
     pub needs: fn(&Capabilities) -> bool,
     /// The test. It panics if the sentence does not hold.
     pub run: for<'w> fn(&'w World) -> Pin<Box<dyn Future<Output = ()> + 'w>>,
+}
+
+impl Case {
+    /// The sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        self.name.replace('_', " ")
+    }
 }
 
 impl fmt::Debug for Case {
@@ -61,55 +109,12 @@ impl fmt::Debug for Case {
     }
 }
 
-/// The end of a case that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The sentence holds.
-    Holds,
-    /// The store does not promise it.
-    NotPromised,
-}
+/// The README's example is compiled with the doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
-/// Runs one case on a new store, on virtual time.
-///
-/// # Panics
-///
-/// If the sentence does not hold. The seed is printed then.
-pub fn run(case: &Case, seed: u64, setup: Setup) -> Outcome {
-    let host = VirtualHost::new(seed);
-    let _ended = Ended(Arc::clone(&host));
-    let opener = setup(&host);
-    host.run(async {
-        let world = World::open(host.clone(), opener).await;
-        if !(case.needs)(&world.capabilities()) {
-            return Outcome::NotPromised;
-        }
-        (case.run)(&world).await;
-        Outcome::Holds
-    })
-}
-
-/// Drops the tasks of a case at its end, even after a panic, because they may keep a server.
-struct Ended(Arc<VirtualHost>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.drop_tasks();
-    }
-}
-
-/// Runs the case with that name with each of [`SEEDS`].
-///
-/// # Panics
-///
-/// If there is no such case, and as [`run`].
-pub fn run_named(name: &str, setup: Setup) {
-    let case = cases().into_iter().find(|case| case.name == name);
-    let case = case.unwrap_or_else(|| panic!("there is no case named {name}"));
-    for seed in SEEDS {
-        if run(&case, seed, setup) == Outcome::NotPromised {
-            println!("{name}: the store does not promise that {}", case.promise);
-            return;
-        }
-    }
-}
+/// So are those of the guide for authors of stores.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/your-own-store.md")]
+struct Guide;

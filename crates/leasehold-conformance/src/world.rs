@@ -1,4 +1,4 @@
-//! The world of one case: a virtual host, and two handles on the store under test.
+//! The world of one case: its time, and two handles on the store under test.
 
 use std::cell::Cell;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::Key;
-use leasehold::core::Moment;
-use leasehold::host::Host;
+use leasehold::core::{Moment, WallTime};
 use leasehold::store::{AnyStore, Browse, Capabilities, Snapshot, Store};
 
 use crate::VirtualHost;
 use crate::actor::Actor;
 pub use crate::actor::{SLACK, ttl};
+use crate::time::{Output, Time};
 
 /// A handle that is being opened.
 pub type Opening = Pin<Box<dyn Future<Output = AnyStore>>>;
@@ -25,9 +25,14 @@ pub type Opener = Box<dyn Fn() -> Opening>;
 /// Makes a new, empty underlying store on the clock of the host.
 pub type Setup = fn(&Arc<VirtualHost>) -> Opener;
 
+/// Makes a new, empty underlying store on the clocks of this machine or of a server: a database, a
+/// schema or a prefix that no other case uses. The opener runs on a runtime of tokio with input,
+/// output and timers, which lives as long as the case.
+pub type RealSetup = fn() -> Opener;
+
 /// The tools of a case.
 pub struct World {
-    host: Arc<VirtualHost>,
+    time: Time,
     stores: [AnyStore; 2],
     opener: Opener,
     actors: Cell<u32>,
@@ -36,14 +41,26 @@ pub struct World {
 impl World {
     /// Opens a world on that host. Tests of a single store use it too.
     pub async fn open(host: Arc<VirtualHost>, opener: Opener) -> Self {
-        let stores = [opener().await, opener().await];
-        Self { host, stores, opener, actors: Cell::new(0) }
+        Self::on(Time::Virtual(host), opener).await
     }
 
-    /// The host of the world.
+    /// Opens a world on that time.
+    pub(crate) async fn on(time: Time, opener: Opener) -> Self {
+        let stores = [opener().await, opener().await];
+        Self { time, stores, opener, actors: Cell::new(0) }
+    }
+
+    /// The host of a world on virtual time. The cases do not use it, as they also run on real time.
+    ///
+    /// # Panics
+    ///
+    /// If the world is on real time.
     #[must_use]
     pub fn host(&self) -> &Arc<VirtualHost> {
-        &self.host
+        match &self.time {
+            Time::Virtual(host) => host,
+            Time::Real(_) => panic!("this world is on real time and has no virtual host"),
+        }
     }
 
     /// The first handle.
@@ -86,7 +103,7 @@ impl World {
         let number = self.actors.get();
         self.actors.set(number + 1);
         let store = self.stores[number as usize % self.stores.len()].clone();
-        Actor::new(&self.host, store, number)
+        Actor::new(&self.time, store, number)
     }
 
     /// A new client on the first handle.
@@ -94,29 +111,82 @@ impl World {
     pub fn actor_here(&self) -> Actor {
         let number = self.actors.get();
         self.actors.set(number + 1);
-        Actor::new(&self.host, self.store().clone(), number)
+        Actor::new(&self.time, self.store().clone(), number)
     }
 
     /// Lets time pass. Everything that is due happens.
     pub async fn pass(&self, span: Duration) {
-        self.host.advance(span).await;
+        self.time.pass(span).await;
     }
 
     /// Lets time pass until `at`.
     pub async fn pass_until(&self, at: Moment) {
-        self.host.advance(at.since(self.host.now())).await;
+        self.time.pass(at.since(self.time.now())).await;
     }
 
     /// Lets the store do everything that it does at this very moment once a client waits. For
     /// example, it may have to open a connection for hints. `Missed` stands for earlier hints.
     pub async fn settle(&self) {
-        self.host.settle().await;
+        self.time.settle().await;
     }
 
     /// The current moment.
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.host.now()
+        self.time.now()
+    }
+
+    /// The time of day.
+    #[must_use]
+    pub fn wall(&self) -> WallTime {
+        self.time.wall()
+    }
+
+    /// How long before the end of a lease a case still expects the lease: `span`, or more on real
+    /// time, which is never exact.
+    #[must_use]
+    pub fn early(&self, span: Duration) -> Duration {
+        self.time.early(span)
+    }
+
+    /// Steps the time of day by that many microseconds, forward or back. Ends the case on real
+    /// time.
+    pub async fn step_wall(&self, by_us: i64) {
+        self.virtual_only("nobody may step the clock of this machine").await;
+        self.host().step_wall(by_us);
+    }
+
+    /// Puts the machine to sleep for `span`. Ends the case on real time.
+    pub async fn suspend(&self, span: Duration) {
+        self.virtual_only("nobody may put this machine to sleep").await;
+        self.host().suspend(span);
+    }
+
+    /// Ends the case on real time: what it did before is all that can be tested there.
+    pub async fn virtual_only(&self, why: &'static str) {
+        self.time.virtual_only(why).await;
+    }
+
+    /// Whether this is the first run of the case. Other runs have other seeds.
+    #[must_use]
+    pub fn is_first_run(&self) -> bool {
+        match &self.time {
+            Time::Virtual(host) => host.seed() == crate::SEEDS.start,
+            Time::Real(_) => true,
+        }
+    }
+
+    /// Runs `task` beside the case. Await the returned value for its output.
+    pub(crate) fn task<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Output<T> {
+        self.time.task(task)
+    }
+
+    /// The time, for a task beside the case.
+    pub(crate) fn time(&self) -> &Time {
+        &self.time
     }
 
     /// The snapshot of `key` through the second handle.
@@ -131,7 +201,7 @@ impl World {
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "World({:?}, {:?})", self.stores[0], self.host)
+        write!(f, "World({:?}, {:?})", self.stores[0], self.time)
     }
 }
 

@@ -93,17 +93,17 @@ pub(crate) async fn give_way() {
 }
 
 /// Blocks the calling thread for about `span` of real time. For waiting on another process that has
-/// a file locked: no timer ends that wait, and no virtual clock shortens it.
-#[cfg(feature = "sqlite")]
+/// a file locked: no timer ends that wait, and no virtual clock shortens it. For a store with a
+/// thread of its own, if the host [may block](Host::may_block).
 #[allow(clippy::disallowed_methods, reason = "this is the host")]
-pub(crate) fn pause(span: Duration) {
+pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
 /// Whether the calling thread is the host's own. That thread works for many leases, so it must
 /// leave anything that may wait for a disk to another thread.
-#[cfg(feature = "sqlite")]
-pub(crate) fn is_own_thread() -> bool {
+#[must_use]
+pub fn is_own_thread() -> bool {
     OWN_RUNTIME.get()
 }
 

@@ -127,6 +127,7 @@ pub mod core;
 pub mod doctor;
 pub mod fence;
 pub mod host;
+pub mod process;
 pub mod store;
 #[cfg(feature = "redis")]
 pub mod strict;
@@ -144,7 +145,6 @@ mod multi_guard;
 mod multi_lock;
 mod mutex;
 mod once;
-mod process;
 mod rate_limit;
 mod rwlock;
 mod semaphore;

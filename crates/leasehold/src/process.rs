@@ -1,4 +1,5 @@
-//! The current process, and protection of values that a fork copied.
+//! The current process, and protection of values that a fork copied. For stores that have a file or
+//! a connection of their own; [`InOrder`](crate::store::InOrder) does it for others.
 //!
 //! A fork copies the memory of a process but none of its threads, and both processes share the
 //! sockets. So a copy renews nothing, and its writes to a socket disturb the other process. A
@@ -24,20 +25,30 @@ use std::task::{Context, Poll};
 use crate::core::error::{Error, ErrorKind};
 
 /// The process that made a value.
+///
+/// ```
+/// use leasehold::process::Process;
+///
+/// let made_by = Process::this();
+/// // In a child of this process, it is `Config`.
+/// assert!(made_by.check().is_ok());
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Process {
+pub struct Process {
     id: u32,
     forks: forkguard::Guard,
 }
 
 impl Process {
     /// The running process.
-    pub(crate) fn this() -> Self {
+    #[must_use]
+    pub fn this() -> Self {
         Self { id: std::process::id(), forks: forkguard::new() }
     }
 
     /// Whether this is the running process. If not, a fork copied the value.
-    pub(crate) fn is_this(&self) -> bool {
+    #[must_use]
+    pub fn is_this(&self) -> bool {
         !self.was_forked() && self.id == std::process::id()
     }
 
@@ -51,7 +62,7 @@ impl Process {
     /// # Errors
     ///
     /// [`ErrorKind::Config`] if the running process is another one.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), Error> {
         if self.is_this() { Ok(()) } else { Err(self.copied()) }
     }
 
@@ -112,21 +123,31 @@ impl<T> Drop for OnlyHere<T> {
 ///
 /// A value that a fork copied stays untouched, for example a locked mutex. A forked process appends
 /// its own value to the list. So the list is as long as forks are nested.
-pub(crate) struct PerProcess<T>(OnceLock<Own<T>>);
+#[derive(Debug)]
+pub struct PerProcess<T>(OnceLock<Own<T>>);
 
+#[derive(Debug)]
 struct Own<T> {
     process: Process,
     value: T,
     next: OnceLock<Box<Self>>,
 }
 
+impl<T: Default> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T: Default> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
+    /// A static without a value yet.
+    #[must_use]
+    pub const fn new() -> Self {
         Self(OnceLock::new())
     }
 
     /// The value of this process. Makes it if it is missing.
-    pub(crate) fn own(&self) -> &T {
+    pub fn own(&self) -> &T {
         let fresh = || Own { process: Process::this(), value: T::default(), next: OnceLock::new() };
         let mut at = self.0.get_or_init(fresh);
         while !at.process.is_this() {
@@ -136,8 +157,7 @@ impl<T: Default> PerProcess<T> {
     }
 
     /// The process from which this one inherited a value, if any.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn inherited_from(&self) -> Option<Process> {
+    pub fn inherited_from(&self) -> Option<Process> {
         let first = self.0.get()?;
         (!first.process.is_this()).then(|| first.process.clone())
     }
@@ -204,7 +224,6 @@ mod tests {
         let _locked_by_a_thread_that_is_gone = statics.0.get().expect("set").value.lock();
         *statics.own().lock().expect("free") = 2;
         assert_eq!(*statics.own().lock().expect("free"), 2, "it is made once");
-        #[cfg(feature = "sqlite")]
         assert_eq!(statics.inherited_from().map(|process| process.id), Some(other().id));
     }
 }

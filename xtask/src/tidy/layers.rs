@@ -42,6 +42,42 @@ pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
+/// What the SQLite store may name of the library: the modules that are public, and in `store` the
+/// public names in lower case. Others there begin with a capital, and the compiler checks them all
+/// in `crates/leasehold/tests/outside/`.
+const PUBLIC_TO_STORES: [&str; 4] = ["core", "host", "process", "store"];
+const OF_THE_CONTRACT: [&str; 4] = ["errors", "matches_pattern", "sqlite", "within"];
+
+/// The SQLite store is written as a store of somebody else's: it takes nothing from the library
+/// that is not public.
+pub(super) fn sqlite_lives_by_public_means(repository: &Repository) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (file, name) in repository.rust(LIBRARY) {
+        let Some(name) = name.strip_prefix("store/sqlite/") else { continue };
+        for line in file.lines().into_iter().filter(|line| !line.in_test) {
+            let mut found = |path: &str| {
+                let message = format!("the SQLite store lives by public means; `{path}` is none");
+                findings.push(Finding::new(&file.path, line.number, message));
+            };
+            for at in words(&line.code, "crate::") {
+                let path = &line.code[at + "crate::".len()..];
+                let head = name_at(path);
+                let of_store = path.strip_prefix("store::").map(name_at).unwrap_or_default();
+                let is_module = of_store.starts_with(char::is_lowercase);
+                if !PUBLIC_TO_STORES.contains(&head) {
+                    found(&format!("crate::{head}"));
+                } else if is_module && !OF_THE_CONTRACT.contains(&of_store) {
+                    found(&format!("crate::store::{of_store}"));
+                }
+            }
+            if name == "mod.rs" && words(&line.code, "super::").next().is_some() {
+                found("super");
+            }
+        }
+    }
+    findings
+}
+
 /// The command uses the library as every user does: by the names at its root, in `core`, and in the
 /// contract, and not through the modules of `core`.
 pub(super) fn the_command_uses_the_front_door(repository: &Repository) -> Vec<Finding> {
@@ -111,6 +147,30 @@ mod tests {
                 "crates/leasehold/src/session/mod.rs:2",
                 "crates/leasehold/src/store/memory.rs:2",
                 "crates/leasehold/src/store/mod.rs:1",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_store_that_takes_what_others_cannot_is_found() {
+        assert_finds(
+            sqlite_lives_by_public_means,
+            &[
+                (
+                    "crates/leasehold/src/store/sqlite/mod.rs",
+                    "use super::limit::within;\nuse crate::store::{Ask, within};",
+                ),
+                (
+                    "crates/leasehold/src/store/sqlite/turn.rs",
+                    "use crate::store::sinks::Sinks;\nuse crate::store::errors::line_is_full;\n\
+                     use crate::identity::Identity;\nuse super::engine;",
+                ),
+                ("crates/leasehold/src/store/redis/mod.rs", "use crate::store::sinks::Sinks;"),
+            ],
+            &[
+                "crates/leasehold/src/store/sqlite/mod.rs:1",
+                "crates/leasehold/src/store/sqlite/turn.rs:1",
+                "crates/leasehold/src/store/sqlite/turn.rs:3",
             ],
         );
     }

@@ -24,6 +24,7 @@ const RULES: &[Rule] = &[
     attacks::every_attack_names_tests_that_exist,
     codemap::every_source_file_is_in_the_codemap,
     layers::imports_point_inwards,
+    layers::sqlite_lives_by_public_means,
     layers::the_command_uses_the_front_door,
     manifests::every_crate_takes_the_workspace_lints,
     manifests::every_dependency_has_a_reason,

@@ -9,6 +9,7 @@ use crate::check::{granted, lost, released, taken};
 use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "tools find what is in use, and end only what they saw";
+pub(crate) const CONTRACT: &str = "`Capabilities::browse` and `Browse`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.browse

@@ -3,10 +3,11 @@
 use leasehold::ErrorKind;
 use leasehold::store::{Capabilities, Claim, Reach, Released, Snapshot, Store};
 
-use crate::check::{granted, refused, released, whole};
+use crate::check::{granted, refused, released, renewed, whole};
 use crate::world::{World, key};
 
 pub(crate) const PROMISE: &str = "what a store does not promise it refuses";
+pub(crate) const CONTRACT: &str = "`Capabilities`, and `Store::capabilities`";
 
 pub(crate) fn needs(_: &Capabilities) -> bool {
     true
@@ -34,6 +35,33 @@ pub(crate) async fn a_claim_that_is_not_promised_is_refused(world: &World) {
             granted(world.actor().ask(&key(&format!("{claim:?}"))).send().await);
         }
     }
+    if !world.capabilities().permits {
+        refused(world.store().resize(key("a"), 2).await, ErrorKind::Unsupported);
+    }
+}
+
+/// A client that has no tokens knows that it needs other means against a late writer.
+pub(crate) async fn fencing_tokens_that_are_not_promised_are_not_given(world: &World) {
+    if world.capabilities().fencing {
+        return;
+    }
+    let anna = world.actor();
+    assert_eq!(granted(anna.ask(&key("a")).reserve(3).send().await), None);
+    assert_eq!(renewed(anna.renew_at_least(&key("a"), 10_000, Some(7), 2).await).0, None);
+    assert_eq!(world.inspect(&key("a")).await.fencing, None);
+}
+
+/// An operator must not wait for a holder that never hears of the request.
+pub(crate) async fn a_request_to_let_go_that_is_not_promised_is_refused(world: &World) {
+    let Some(tools) = world.store().browse() else { return };
+    if world.capabilities().revoke {
+        return;
+    }
+    let anna = world.actor();
+    granted(anna.ask(&key("a")).send().await);
+    let seen = anna.owner().as_str().as_bytes().to_vec();
+    let answer = tools.revoke(key("a"), seen, "ada".to_owned(), "a test".to_owned()).await;
+    refused(answer, ErrorKind::Unsupported);
 }
 
 /// Without a line, no client may believe that it has a turn.
@@ -50,8 +78,9 @@ pub(crate) async fn a_line_that_is_not_promised_is_refused(world: &World) {
 /// The capabilities belong to the store, not to the handle.
 pub(crate) async fn every_handle_promises_the_same(world: &World) {
     let (one, other) = (world.store().capabilities(), world.other_store().capabilities());
-    assert_eq!(one, other);
-    assert_eq!(one.browse, world.store().browse().is_some());
+    assert_eq!(one, other, "two handles promise different things");
+    let tools = world.store().browse().is_some();
+    assert_eq!(one.browse, tools, "the tools are there exactly if they are promised");
     assert!(one.reach >= Reach::Process, "a lock reaches somebody");
     assert!(one.hints <= one.reach, "nobody is woken beyond the reach of the locks");
 }

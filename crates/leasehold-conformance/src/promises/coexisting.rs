@@ -8,6 +8,7 @@ use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str =
     "a release that wakes frees the key and tells the head of the line";
+pub(crate) const CONTRACT: &str = "`OnRelease::FreeAndWake`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.line

@@ -6,6 +6,7 @@ use crate::check::{fence, first, free_after, granted, raised, released, renewed}
 use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "fencing tokens rise with every grant";
+pub(crate) const CONTRACT: &str = "`Capabilities::fencing`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.fencing

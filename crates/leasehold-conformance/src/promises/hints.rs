@@ -6,6 +6,7 @@ use crate::check::{granted, released, taken};
 use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "who waits is woken, and nobody else";
+pub(crate) const CONTRACT: &str = "`Capabilities::hints`, `Store::watch` and `Hint`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.hints != Reach::Nobody && capabilities.line

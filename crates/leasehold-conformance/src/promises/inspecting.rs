@@ -1,7 +1,6 @@
 //! Inspections show the true state.
 
 use leasehold::Key;
-use leasehold::host::Host;
 use leasehold::store::{Capabilities, Released, Snapshot};
 
 use crate::actor::Actor;
@@ -9,6 +8,7 @@ use crate::check::{between, granted, released, renewed, taken, whole};
 use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "what people are shown is what there is";
+pub(crate) const CONTRACT: &str = "`Store::inspect` and `Snapshot`";
 
 pub(crate) fn needs(_: &Capabilities) -> bool {
     true
@@ -22,7 +22,7 @@ pub(crate) async fn a_key_that_nobody_used_shows_nothing(world: &World) {
 /// The client, the reason, the beginning, and the time left.
 pub(crate) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World) {
     let anna = world.actor();
-    let wall = world.host().wall();
+    let wall = world.wall();
     let block = granted(anna.ask(&key("a")).named().why("nightly report").send().await);
     world.pass(ms(2_000)).await;
     let snapshot = world.inspect(&key("a")).await;

@@ -7,6 +7,7 @@ use crate::check::{granted, released, renewed, taken};
 use crate::world::{World, key};
 
 pub(crate) const PROMISE: &str = "every name and every text is taken as it is";
+pub(crate) const CONTRACT: &str = "`Ask::key` and `Ask::owner`";
 
 pub(crate) fn needs(_: &Capabilities) -> bool {
     true

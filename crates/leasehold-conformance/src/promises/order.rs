@@ -7,6 +7,7 @@ use crate::check::{granted, released, renewed, taken};
 use crate::world::{World, key};
 
 pub(crate) const PROMISE: &str = "what was asked first arrives first, answer or no answer";
+pub(crate) const CONTRACT: &str = "`Store`, section \"Order\"";
 
 pub(crate) fn needs(_: &Capabilities) -> bool {
     true
@@ -91,6 +92,6 @@ pub(crate) async fn a_store_outlives_the_handle_that_asked(world: &World) {
     granted(anna.ask(&key("a")).send().await);
     drop(anna.release(&key("a")));
     drop((anna, short_lived));
-    world.host().settle().await;
+    world.settle().await;
     granted(world.actor().ask(&key("a")).send().await);
 }

@@ -7,6 +7,7 @@ use crate::check::{granted, lost, released, renewed, taken};
 use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "only the owner ends or lengthens a lease";
+pub(crate) const CONTRACT: &str = "`Store::renew` and `Store::release`";
 
 pub(crate) fn needs(_: &Capabilities) -> bool {
     true

@@ -10,6 +10,7 @@ use crate::check::{fence, granted, lost, refused, released, renewed, taken};
 use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "never more permits are taken than there are";
+pub(crate) const CONTRACT: &str = "`Capabilities::permits`, `Claim::Permits` and `Store::resize`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.permits

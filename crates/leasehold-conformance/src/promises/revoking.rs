@@ -10,6 +10,7 @@ use crate::check::{granted, kept, released, taken};
 use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "a request to let go reaches the holder that was seen, alone";
+pub(crate) const CONTRACT: &str = "`Capabilities::revoke` and `Browse::revoke`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.browse && capabilities.revoke

@@ -8,6 +8,7 @@ use crate::check::{first, granted, lost, released, renewed, taken};
 use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "readers share a key, and nobody passes one that waits longer";
+pub(crate) const CONTRACT: &str = "`Capabilities::shared` and `Claim::Shared`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.shared

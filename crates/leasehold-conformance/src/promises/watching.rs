@@ -7,6 +7,7 @@ use crate::check::{granted, released, renewed, taken};
 use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "who only watches is woken, and never made the owner";
+pub(crate) const CONTRACT: &str = "`Capabilities::watching` and `Line::Watch`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.watching

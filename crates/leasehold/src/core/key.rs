@@ -65,8 +65,10 @@ impl Key {
         Ok(Self(name.into()))
     }
 
-    /// A key for testing a server. Nobody else has it, if `random` is random enough.
-    pub(crate) fn probe(random: &str) -> Self {
+    /// A key for testing a store. [`new`](Self::new) refuses its name, so no lock has it. Nobody
+    /// else has it either, if `random` is random enough.
+    #[must_use]
+    pub fn probe(random: &str) -> Self {
         Self(format!("{PROBE_PREFIX}{random}").into())
     }
 

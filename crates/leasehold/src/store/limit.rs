@@ -9,10 +9,36 @@ use std::time::Duration;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::{Host, Sleep};
 
-/// Waits for an answer for at most `limit`. After that, the outcome is *unknown*.
+/// Waits for an answer for at most `limit`, which a store usually takes from
+/// [`command_limit`](crate::core::validity::command_limit).
 ///
 /// Starts a timer only if the answer is not there at the first poll.
-pub(crate) async fn within<T>(
+///
+/// # Errors
+///
+/// [`Unknown`](ErrorKind::Unknown) after the limit: the request may still take effect.
+///
+/// # Cancel safety
+///
+/// Dropping this future drops `answer`.
+///
+/// # Examples
+///
+/// ```
+/// use std::future::pending;
+/// use std::time::Duration;
+/// use leasehold::ErrorKind;
+/// use leasehold::host::SystemHost;
+/// use leasehold::store::within;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let silent = pending::<Result<(), leasehold::Error>>();
+/// let answer = within(SystemHost::shared(), Duration::from_millis(10), silent).await;
+/// assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unknown);
+/// # }
+/// ```
+pub async fn within<T>(
     host: Arc<dyn Host>,
     limit: Duration,
     answer: impl Future<Output = Result<T, Error>>,

@@ -4,11 +4,25 @@
 //! retries or emulates. A store does not list in its [`Capabilities`] what it cannot promise, and
 //! refuses it with [`ErrorKind::Unsupported`].
 //!
+//! To write a store, see the guide `docs/your-own-store.md`. The crate `leasehold-conformance` has
+//! the tests that it must pass. These help:
+//!
+//! | name | what it does |
+//! |---|---|
+//! | [`InOrder`] | sends the requests of a lazy client in their order, and ends each answer in time |
+//! | [`within`] | ends an answer in time |
+//! | [`core::line`](crate::core::line) | decides who may have a key, who waits, and whose turn it is |
+//! | [`Sinks`] | the receivers of hints |
+//! | [`matches_pattern`] | the patterns of [`Browse::list`] |
+//! | [`errors`] | the errors that all stores have in common |
+//! | [`Process`](crate::process::Process) | refuses to work in a forked copy |
+//!
 //! [`ErrorKind::Unsupported`]: crate::ErrorKind::Unsupported
 
 mod answer;
 mod any;
 mod capabilities;
+pub mod errors;
 mod from_url;
 mod hint;
 mod in_order;
@@ -40,25 +54,28 @@ pub(crate) use from_url::Named;
 pub use from_url::{from_url, quorum_from_urls, redact_url};
 pub use hint::{Hint, HintSink};
 pub use in_order::InOrder;
+pub use limit::within;
 pub use memory::MemoryStore;
+pub use pattern::matches_pattern;
 pub use quorum::{NODES_MAX, Quorum};
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
-pub use request::{Ask, ClientRecord, LeaseId, Line, Note, OnRelease, Renewal};
+pub use request::{Ask, ClientRecord, Keep, LeaseId, Line, Note, OnRelease, PlaceTerms, Renewal};
 pub use revocation::Revocation;
+pub use sinks::Sinks;
 pub use snapshot::{Holder, PermitsTaken, Snapshot, Vote, Waiter};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 
 pub use crate::core::claim::{Claim, PERMITS_MAX, Usage};
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::token::ClientId;
+pub(crate) use errors::{
+    impossible_claim, line_is_full, other_usage, unsupported_claim, unsupported_revoke,
+};
 #[cfg(feature = "redis")]
 pub(crate) use limit::unanswered;
-pub(crate) use limit::within;
-pub(crate) use pattern::matches_pattern;
-pub(crate) use request::{Keep, PlaceTerms};
 
 /// A store: it grants leases.
 ///
@@ -206,15 +223,6 @@ pub trait Browse: Send + Sync {
     }
 }
 
-/// The error for a request to let go at a store that keeps none.
-pub(crate) fn unsupported_revoke() -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        "this store cannot ask a holder to let go; no request was sent; ask its owner by other \
-         means",
-    )
-}
-
 /// A boxed answer of a store.
 pub type BoxAnswer<T> = std::pin::Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
@@ -226,54 +234,3 @@ pub const LISTING_KEYS_MAX: usize = 100_000;
 
 /// How long a store keeps the counter of an idle key and the record of a silent client.
 pub const FENCE_IDLE: Duration = Duration::from_mins(10);
-
-/// The error for a claim of no permits, or of more than there are.
-pub(crate) fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
-    let Claim::Permits { want, of } = claim else { return None };
-    (!claim.is_possible()).then(|| {
-        let message = format!(
-            "{want} of {of} permits cannot be had; no request was sent; ask for at least one and \
-             at most all of them, of which there are at most {PERMITS_MAX}"
-        );
-        Error::new(ErrorKind::Config, message).with_name(key.as_str())
-    })
-}
-
-/// The error for a claim that does not go with what others use the key as.
-pub(crate) fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
-    let (wanted, advice) = match (used, claim.usage()) {
-        (Usage::Permits { .. }, wanted @ Usage::Permits { .. }) => {
-            (wanted, "use the same number everywhere, or change it by `resize`")
-        }
-        (_, wanted) => (wanted, "use another name"),
-    };
-    let message = format!(
-        "this name is {used} for others, and this request takes it for {wanted}; nothing was \
-         acquired; {advice}"
-    );
-    Error::new(ErrorKind::Config, message).with_name(key.as_str())
-}
-
-/// The error for a claim that the store does not support.
-pub(crate) fn unsupported_claim(claim: Claim, key: &Key) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "this store does not grant {claim:?}; no request was sent; use a store that promises it"
-        ),
-    )
-    .with_name(key.as_str())
-}
-
-/// The error for an ask that needs a place in a full line.
-pub(crate) fn line_is_full(key: &Key) -> Error {
-    let places = crate::core::line::PLACES_MAX;
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "{places} clients already wait in line, which is the limit; nothing was acquired; try \
-             again later"
-        ),
-    )
-    .with_name(key.as_str())
-}

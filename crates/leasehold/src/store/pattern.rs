@@ -4,7 +4,15 @@
 /// characters themselves.
 ///
 /// Takes at most `pattern × name` steps, so a hostile pattern costs little.
-pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
+///
+/// ```
+/// use leasehold::store::matches_pattern;
+///
+/// assert!(matches_pattern("order:*", "order:42"));
+/// assert!(!matches_pattern("order:?", "order:42"));
+/// ```
+#[must_use]
+pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);

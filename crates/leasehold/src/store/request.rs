@@ -211,8 +211,9 @@ pub enum OnRelease {
 }
 
 impl OnRelease {
-    /// The same choice in the terms of `core`.
-    pub(crate) fn wish(&self) -> Wish<Keep<'_>> {
+    /// The same choice in the terms of [`decide_release`](crate::core::line::decide_release).
+    #[must_use]
+    pub fn wish(&self) -> Wish<Keep<'_>> {
         match self {
             Self::Free => Wish::Free,
             Self::KeepIfAlone { owner, ttl, reserve } => {
@@ -225,26 +226,39 @@ impl OnRelease {
     }
 }
 
-/// The terms of a lease that its client keeps.
-#[derive(Clone, Copy)]
-pub(crate) struct Keep<'a> {
-    pub(crate) owner: &'a OwnerToken,
-    pub(crate) ttl: Ttl,
-    pub(crate) reserve: u32,
+/// The terms of a lease that its client keeps: those of
+/// [`OnRelease::KeepIfAlone`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Keep<'a> {
+    /// The token of the new lease.
+    pub owner: &'a OwnerToken,
+    /// The ttl of the new lease.
+    pub ttl: Ttl,
+    /// The most tokens to reserve.
+    pub reserve: u32,
 }
 
-/// The terms of a place in line.
-pub(crate) struct PlaceTerms<'a> {
-    pub(crate) waiter_ttl: Ttl,
-    pub(crate) handed_ttl: Ttl,
-    pub(crate) ask_no: u32,
-    pub(crate) inbox: &'a ClientId,
-    pub(crate) stance: Stance,
+/// The terms of a place in line, whether it joins or watches: see [`Line`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PlaceTerms<'a> {
+    /// How long the place lives.
+    pub waiter_ttl: Ttl,
+    /// The ttl of a lease that is handed over to it.
+    pub handed_ttl: Ttl,
+    /// The number of the ask.
+    pub ask_no: u32,
+    /// The client that is told.
+    pub inbox: &'a ClientId,
+    /// What the place is for.
+    pub stance: Stance,
 }
 
 impl Line {
     /// The terms of the place that the ask takes, if it takes one.
-    pub(crate) fn place(&self) -> Option<PlaceTerms<'_>> {
+    #[must_use]
+    pub fn place(&self) -> Option<PlaceTerms<'_>> {
         let (waiter_ttl, handed_ttl, ask_no, inbox, stance) = match self {
             Self::None => return None,
             Self::Join { waiter_ttl, handed_ttl, ask_no, inbox } => {

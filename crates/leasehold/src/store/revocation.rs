@@ -34,7 +34,6 @@ pub struct Revocation {
 }
 
 /// The longest text that is read as a request, in bytes. Clients write shorter ones.
-#[cfg(any(feature = "redis", feature = "sqlite"))]
 const TEXT_BYTES_MAX: usize = 4_096;
 
 /// The longest name of who asks, in bytes.
@@ -54,22 +53,23 @@ impl Revocation {
         Self { by, reason, at }
     }
 
-    /// Who asked and why, as one text without the time.
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
-    pub(crate) fn words(&self) -> String {
+    /// Who asked and why, as one text without the time, for a store that keeps requests as texts.
+    #[must_use]
+    pub fn words(&self) -> String {
         format!("{}|{}", self.by.replace('|', "/"), self.reason)
     }
 
-    /// Reads microseconds, a `|` and [`words`](Self::words). `None` if somebody else wrote it.
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
-    pub(crate) fn read(text: &str) -> Option<Self> {
+    /// Reads the time in microseconds, a `|` and [`words`](Self::words). `None` if somebody else
+    /// wrote it, or if it is longer than 4 KiB.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
         let mut parts = Some(text).filter(|text| text.len() <= TEXT_BYTES_MAX)?.splitn(3, '|');
         let at = WallTime::from_unix_micros(parts.next()?.parse().ok()?);
         Some(Self::new(parts.next()?, parts.next()?, at))
     }
 }
 
-#[cfg(all(test, any(feature = "redis", feature = "sqlite")))]
+#[cfg(test)]
 mod tests {
     use super::{Revocation, WallTime};
 

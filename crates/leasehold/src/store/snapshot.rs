@@ -216,6 +216,14 @@ pub struct Waiter {
     pub claim: Claim,
 }
 
+impl Waiter {
+    /// A waiter of that client, of which nothing else is known.
+    #[must_use]
+    pub fn new(id: Option<ClientId>) -> Self {
+        Self { id, ..Self::default() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,8 +17,7 @@ use super::turn::{Effect, Records, Turn};
 use super::waits::Waits;
 use crate::core::moment::Moment;
 use crate::host::Host;
-use crate::store::Hint;
-use crate::store::sinks::Sinks;
+use crate::store::{Hint, Sinks};
 
 /// After how many jobs the log is checkpointed into the file: some 10 MiB. SQLite would do it
 /// inside a commit, and make that caller wait for the disk.

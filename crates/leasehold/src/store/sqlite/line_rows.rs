@@ -15,7 +15,8 @@ use crate::core::key::Key;
 use crate::core::line::{Front, NEAR, PLACES_MAX, REAPED_MAX, RUN_MAX, Stance, front, place_life};
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
-use crate::store::{Ask, Hint, PlaceTerms, line_is_full};
+use crate::store::errors::line_is_full;
+use crate::store::{Ask, Hint, PlaceTerms};
 
 /// The front of a line after its dead places were removed.
 pub(super) struct FrontRows {
@@ -39,7 +40,7 @@ pub(super) fn enter(
     ask: &Ask,
 ) -> Result<Option<Entered>, Failure> {
     let Some(terms) = ask.line.place() else { return Ok(None) };
-    let PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance } = terms;
+    let PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance, .. } = terms;
     let handed_ttl = handed_ttl.get();
     let until = turn.now + waiter_ttl.get();
     let mut place = NewPlace { ask, until, handed_ttl, ask_no, inbox, stance };

@@ -55,12 +55,6 @@ use self::step::{
     Acquire, AnyJob, Evict, Inspect, Job, List, Release, Renew, Resize, Revoke, Step,
 };
 use self::worker::{Desk, work};
-use super::limit::within;
-use super::sinks::Sinks;
-use super::{
-    Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, HintSink, LeaseId, OnRelease,
-    Page, Reach, Released, Renewal, Renewed, Revoked, Snapshot, Store, impossible_claim,
-};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::ClientId;
@@ -68,6 +62,11 @@ use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::host::Host;
 use crate::process::{PerProcess, Process};
+use crate::store::errors::impossible_claim;
+use crate::store::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, HintSink, LeaseId, OnRelease,
+    Page, Reach, Released, Renewal, Renewed, Revoked, Sinks, Snapshot, Store, within,
+};
 
 /// The most requests that wait for the store's thread. A further one is answered `Unavailable`.
 pub const QUEUE_MAX: usize = 100_000;
@@ -259,21 +258,16 @@ impl Store for SqliteStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            shared: true,
-            permits: true,
-            fencing: true,
-            line: true,
-            watching: true,
-            reask: true,
-            calls_up: true,
-            hints: Reach::Machine,
-            reach: Reach::Machine,
-            browse: true,
-            revoke: true,
-            durable: true,
-            ..Capabilities::NONE
-        }
+        let mut promised = Capabilities::NONE;
+        (promised.shared, promised.permits) = (true, true);
+        promised.fencing = true;
+        (promised.line, promised.watching) = (true, true);
+        promised.reask = true;
+        promised.calls_up = true;
+        (promised.hints, promised.reach) = (Reach::Machine, Reach::Machine);
+        (promised.browse, promised.revoke) = (true, true);
+        promised.durable = true;
+        promised
     }
 
     fn browse(&self) -> Option<&dyn Browse> {

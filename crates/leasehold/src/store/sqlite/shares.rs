@@ -20,7 +20,7 @@ use crate::core::claim::{Claim, Usage};
 use crate::core::key::Key;
 use crate::core::moment::{Moment, WallTime};
 use crate::core::token::FencingBlock;
-use crate::store::other_usage;
+use crate::store::errors::other_usage;
 
 /// One holder that shares a key.
 #[derive(Clone, Debug)]
@@ -57,11 +57,10 @@ impl Share {
 
 /// A claim as an integer of SQL.
 pub(super) const fn sql_claim(claim: Claim) -> i64 {
-    match claim {
-        Claim::Exclusive | Claim::Plain => 0,
-        Claim::Shared => -1,
-        Claim::Permits { want, .. } => want as i64,
+    if let Claim::Permits { want, .. } = claim {
+        return want as i64;
     }
+    if matches!(claim, Claim::Shared) { -1 } else { 0 }
 }
 
 /// The claim of a row of a key with so many permits.

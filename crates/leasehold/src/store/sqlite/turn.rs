@@ -79,7 +79,7 @@ impl Turn<'_> {
             ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid,
                 user = excluded.user, command = excluded.command, seen = excluded.seen";
         let now = self.now_sql();
-        let ClientRecord { id, host, pid, user, command, ttl: _ } = record;
+        let ClientRecord { id, host, pid, user, command, .. } = record;
         self.conn.prepare_cached(SQL)?.execute(params![
             id.as_str(),
             host,

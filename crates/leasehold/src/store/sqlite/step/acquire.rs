@@ -27,10 +27,8 @@ impl Step for Acquire {
     const AT_ONCE: bool = true;
 
     fn busy_limit(&self) -> Duration {
-        match self.0.line {
-            Line::None => busy_limit(self.0.ttl),
-            Line::Join { .. } | Line::Watch { .. } => busy_limit_in_line(self.0.ttl),
-        }
+        let waits = self.0.line != Line::None;
+        if waits { busy_limit_in_line(self.0.ttl) } else { busy_limit(self.0.ttl) }
     }
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Acquired>> {

@@ -53,18 +53,16 @@ impl Inspect {
                 .map(|share| holder(turn, &held(&share), share.claim))
                 .collect::<rusqlite::Result<_>>()?,
         };
-        Ok(Snapshot {
-            holders,
-            waiters: self.waiters(turn, &row)?,
-            waiting: self.waiting(turn)?,
-            fencing: FencingToken::new(row.counter),
-            votes: Vec::new(),
-            quarantine: None,
-            permits: match row.limit {
-                Some(of) => Some(PermitsTaken::new(shares::taken_of(turn, &row, &self.0)?, of)),
-                None => None,
-            },
-        })
+        let mut snapshot = Snapshot::default();
+        snapshot.holders.extend(holders);
+        snapshot.waiters = self.waiters(turn, &row)?;
+        snapshot.waiting = self.waiting(turn)?;
+        snapshot.fencing = FencingToken::new(row.counter);
+        if let Some(of) = row.limit {
+            let taken = shares::taken_of(turn, &row, &self.0)?;
+            snapshot.permits = Some(PermitsTaken::new(taken, of));
+        }
+        Ok(snapshot)
     }
 
     fn waiters(&self, turn: &Turn<'_>, lock: &LockRow) -> rusqlite::Result<Vec<Waiter>> {
@@ -80,10 +78,11 @@ impl Inspect {
         let mut waiters = Vec::new();
         while let Some(row) = rows.next()? {
             let id = client_of(row.get::<_, String>(0)?.as_bytes());
-            let since = WallTime::from_unix_micros(number(row.get(1)?));
-            let client = client(turn, id.as_ref())?;
-            let claim = shares::claim_of(row.get(2)?, lock.limit);
-            waiters.push(Waiter { id, client, since: Some(since), claim });
+            let mut waiter = Waiter::new(id);
+            waiter.since = Some(WallTime::from_unix_micros(number(row.get(1)?)));
+            waiter.client = client(turn, waiter.id.as_ref())?;
+            waiter.claim = shares::claim_of(row.get(2)?, lock.limit);
+            waiters.push(waiter);
         }
         Ok(waiters)
     }
@@ -103,19 +102,17 @@ fn held(share: &Share) -> Held {
 }
 
 fn holder(turn: &Turn<'_>, held: &Held, claim: Claim) -> rusqlite::Result<Holder> {
-    let token = held.owner.as_bytes().to_vec();
-    Ok(Holder {
-        client: client(turn, client_of(&token).as_ref())?,
-        token,
-        why: held.why.as_deref().map(str::to_owned),
-        since: Some(held.since),
-        ttl: Some(held.ttl),
-        ttl_left: Some(held.expires.since(turn.now)),
-        fencing: held.fencing,
-        idle: held.idle,
-        claim,
-        revoked: revocation(held.revoked.as_deref()),
-    })
+    let mut holder = Holder::new(held.owner.as_bytes());
+    holder.client = client(turn, client_of(&holder.token).as_ref())?;
+    holder.why = held.why.as_deref().map(str::to_owned);
+    holder.since = Some(held.since);
+    holder.ttl = Some(held.ttl);
+    holder.ttl_left = Some(held.expires.since(turn.now));
+    holder.fencing = held.fencing;
+    holder.idle = held.idle;
+    holder.claim = claim;
+    holder.revoked = revocation(held.revoked.as_deref());
+    Ok(holder)
 }
 
 /// A request to let go that is stored beside a lease.
@@ -130,14 +127,10 @@ fn client(turn: &Turn<'_>, id: Option<&ClientId>) -> rusqlite::Result<Option<Cli
     turn.conn
         .prepare_cached(SQL)?
         .query_row([id.as_str()], |row| {
-            Ok(ClientRecord {
-                id: id.clone(),
-                host: row.get(0)?,
-                pid: row.get(1)?,
-                user: row.get(2)?,
-                command: row.get(3)?,
-                ttl: None,
-            })
+            let mut record = ClientRecord::new(id.clone());
+            (record.host, record.pid) = (row.get(0)?, row.get(1)?);
+            (record.user, record.command) = (row.get(2)?, row.get(3)?);
+            Ok(record)
         })
         .optional()
 }

@@ -101,7 +101,7 @@ pub(super) fn end_lease(
             line_rows::hand_over_run(turn, row, key)?;
             Ok(Released::HandedOver)
         }
-        ReleaseDecision::Keep(Keep { owner, ttl, reserve }) => {
+        ReleaseDecision::Keep(Keep { owner, ttl, reserve, .. }) => {
             let fencing = row.reserve(turn, reserve)?;
             let held = row.held.as_mut().expect("a lease that ends is held");
             held.expires = held.expires.max(turn.now + ttl.get());

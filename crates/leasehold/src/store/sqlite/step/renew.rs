@@ -58,7 +58,7 @@ impl Step for Renew {
     }
 
     fn full(&self, turn: &mut Turn<'_>) -> Result<Renewed, Failure> {
-        let Renewal { lease, ttl, at_least, reserve, idle } = &self.0;
+        let Renewal { lease, ttl, at_least, reserve, idle, .. } = &self.0;
         let mut row = LockRow::find(turn.conn, &lease.key)?;
         let owner = lease.owner.as_str();
         if let Some(share) = shares::find(turn.conn, &row, &lease.key, owner, turn.now)? {

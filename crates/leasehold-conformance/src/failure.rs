@@ -1,0 +1,48 @@
+//! What a case says if its sentence does not hold.
+
+use std::any::Any;
+use std::fmt;
+
+use crate::Case;
+
+/// A store broke a promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    case: Case,
+    seen: String,
+    time: String,
+}
+
+impl Failure {
+    pub(crate) fn new(case: &Case, panic: &(dyn Any + Send), time: String) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Self { case: *case, seen: text.unwrap_or("a panic without a text").to_owned(), time }
+    }
+
+    /// The case that failed.
+    #[must_use]
+    pub const fn case(&self) -> &Case {
+        &self.case
+    }
+
+    /// What the store did instead.
+    #[must_use]
+    pub fn seen(&self) -> &str {
+        &self.seen
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { promise, contract, .. } = self.case;
+        let (demand, time) = (self.case.sentence(), &self.time);
+        // Comparisons have several lines.
+        let seen = self.seen.replace('\n', "\n            ");
+        writeln!(f, "the store breaks a promise: {promise}")?;
+        writeln!(f, "  demanded: {demand}")?;
+        writeln!(f, "  seen:     {seen}")?;
+        writeln!(f, "  contract: {contract}, in the documentation of leasehold::store")?;
+        write!(f, "  run:      {time}")
+    }
+}

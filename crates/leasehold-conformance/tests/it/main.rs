@@ -1,0 +1,6 @@
+//! Tests of the suite itself: it believes no store that lies.
+
+mod guide;
+mod liar;
+mod lies;
+mod real_time;

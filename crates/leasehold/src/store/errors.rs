@@ -1,0 +1,82 @@
+//! The errors that all stores have in common. A store that uses them says the same as the others.
+
+use super::{Claim, PERMITS_MAX, Usage};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+
+/// [`Config`](ErrorKind::Config): a claim of no permits, or of more than there are. `None` if the
+/// claim is possible.
+#[must_use]
+pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
+    let Claim::Permits { want, of } = claim else { return None };
+    (!claim.is_possible()).then(|| {
+        let message = format!(
+            "{want} of {of} permits cannot be had; no request was sent; ask for at least one and \
+             at most all of them, of which there are at most {PERMITS_MAX}"
+        );
+        Error::new(ErrorKind::Config, message).with_name(key.as_str())
+    })
+}
+
+/// [`Config`](ErrorKind::Config): a claim that does not go with what others use the key as, such as
+/// a lock where others take permits.
+#[must_use]
+pub fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
+    let (wanted, advice) = match (used, claim.usage()) {
+        (Usage::Permits { .. }, wanted @ Usage::Permits { .. }) => {
+            (wanted, "use the same number everywhere, or change it by `resize`")
+        }
+        (_, wanted) => (wanted, "use another name"),
+    };
+    let message = format!(
+        "this name is {used} for others, and this request takes it for {wanted}; nothing was \
+         acquired; {advice}"
+    );
+    Error::new(ErrorKind::Config, message).with_name(key.as_str())
+}
+
+/// [`Unsupported`](ErrorKind::Unsupported): a claim that the store does not promise.
+#[must_use]
+pub fn unsupported_claim(claim: Claim, key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "this store does not grant {claim:?}; no request was sent; use a store that promises it"
+        ),
+    )
+    .with_name(key.as_str())
+}
+
+/// [`Unavailable`](ErrorKind::Unavailable): an ask that needs a place in a full line.
+#[must_use]
+pub fn line_is_full(key: &Key) -> Error {
+    let places = crate::core::line::PLACES_MAX;
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "{places} clients already wait in line, which is the limit; nothing was acquired; try \
+             again later"
+        ),
+    )
+    .with_name(key.as_str())
+}
+
+/// [`Unsupported`](ErrorKind::Unsupported): a request to let go at a store that keeps none.
+#[must_use]
+pub fn unsupported_revoke() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "this store cannot ask a holder to let go; no request was sent; ask its owner by other \
+         means",
+    )
+}
+
+/// [`Unsupported`](ErrorKind::Unsupported): an ask for a place in line at a store without one.
+#[must_use]
+pub fn unsupported_line(key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "this store has no line to wait in; no request was sent; poll it",
+    )
+    .with_name(key.as_str())
+}
