@@ -34,7 +34,7 @@ pub struct Revocation {
 }
 
 /// The longest text that is read as a request, in bytes. Clients write shorter ones.
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 const TEXT_BYTES_MAX: usize = 4_096;
 
 /// The longest name of who asks, in bytes.
@@ -55,13 +55,13 @@ impl Revocation {
     }
 
     /// Who asked and why, as one text without the time.
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn words(&self) -> String {
         format!("{}|{}", self.by.replace('|', "/"), self.reason)
     }
 
     /// Reads microseconds, a `|` and [`words`](Self::words). `None` if somebody else wrote it.
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn read(text: &str) -> Option<Self> {
         let mut parts = Some(text).filter(|text| text.len() <= TEXT_BYTES_MAX)?.splitn(3, '|');
         let at = WallTime::from_unix_micros(parts.next()?.parse().ok()?);
@@ -69,7 +69,7 @@ impl Revocation {
     }
 }
 
-#[cfg(all(test, any(feature = "redis", feature = "sqlite")))]
+#[cfg(all(test, any(feature = "postgres", feature = "redis", feature = "sqlite")))]
 mod tests {
     use super::{Revocation, WallTime};
 

@@ -19,7 +19,7 @@ impl Sinks {
     }
 
     /// Whether a sink receives the hints of an inbox.
-    #[cfg(any(feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn has(&self, inbox: &ClientId) -> bool {
         self.lock().get(inbox).is_some_and(|sink| sink.strong_count() > 0)
     }
