@@ -15,7 +15,7 @@ async fn a_standby_is_refused_and_serves_once_it_is_promoted() {
     let client = Client::connect(&url).await.expect("connected");
     let guard = client.mutex("a").lock().await.expect("free");
     let token = guard.fencing_token().expect("a token");
-    guard.release().await.expect("released");
+    let _released = guard.release().await.expect("released");
     server.stop();
     server.become_standby();
     server.restart();

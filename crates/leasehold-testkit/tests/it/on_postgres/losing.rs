@@ -50,7 +50,7 @@ async fn a_lease_outlives_a_crash_of_the_server_and_tokens_rise_after_it() {
     let guard = one.mutex("a").ttl(Duration::from_secs(30)).lock().await.expect("free");
     let free = one.mutex("b").lock().await.expect("free");
     let before = free.fencing_token().expect("a token");
-    free.release().await.expect("released");
+    let _released = free.release().await.expect("released");
     // Otherwise a server without fsync may forget them.
     server.sql("CHECKPOINT");
     server.kill();
@@ -84,7 +84,8 @@ async fn a_holder_learns_of_its_loss_in_time_when_the_server_is_gone() {
 async fn a_transaction_that_keeps_a_row_delays_that_lock_alone_and_is_named() {
     let schema = Schema::lend();
     let client = client(&schema.url()).await;
-    drop(client.mutex("a").lock().await.expect("free"));
+    let guard = client.mutex("a").lock().await.expect("free");
+    let _released = guard.release().await.expect("released");
     let lock = format!("SELECT FROM {}.locks WHERE key = 'a' FOR UPDATE", schema.name());
     let url = schema.url();
     let keeper = tokio_postgres::Config::new()

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use leasehold::Client;
 use leasehold::host::SystemHost;
@@ -66,7 +67,7 @@ async fn a_lost_answer_to_an_acquire_is_repaired_by_asking_again() {
         let guard = client.mutex("a").lock().await.expect("free");
         assert!(!armed.load(Ordering::Acquire), "an answer was lost");
         assert!(guard.is_held());
-        guard.release().await.expect("released");
+        let _released = guard.release().await.expect("released");
     }
 }
 
@@ -79,11 +80,12 @@ async fn a_lost_answer_to_a_release_leaves_nothing_behind() {
         armed.store(true, Ordering::Release);
         let _unknown = guard.release().await;
         assert!(!armed.load(Ordering::Acquire), "an answer was lost");
-        assert!(client.mutex("a").try_lock().await.expect("asked").is_some(), "it is free");
+        // The server may still be busy with the release that came over the other connection.
+        let next = client.mutex("a").lock_timeout(Duration::from_secs(5)).await;
+        let _released = next.expect("free before its ttl").release().await.expect("released");
     }
-    let held = "SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL AND expires > clock";
-    let held = schema.sql(&held.replace("clock", "leasehold.clock()"));
-    assert!(held[0][0] == "0" || held[0][0] == "1", "{held:?}");
+    let held = "SELECT key FROM leasehold.locks WHERE owner IS NOT NULL";
+    assert!(schema.sql(held).is_empty());
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     let held = client.mutex("held").lock().await.expect("free").detach();
     let guard = client.mutex("idle").lock().await.expect("free");
     let before = guard.fencing_token().expect("a token");
-    guard.release().await.expect("released");
+    let _released = guard.release().await.expect("released");
     let keys = || schema.sql("SELECT key FROM leasehold.locks ORDER BY key");
     schema.sql("UPDATE leasehold.locks SET expires = expires + 3600000000 WHERE key = 'held'");
     schema.freeze_at(now + 599_000_000);

@@ -10,12 +10,7 @@ mod runtimes;
 mod tls;
 mod waiting;
 
-use leasehold::store::postgres::PostgresStore;
-use leasehold::{Client, Key};
-
-fn key(name: &str) -> Key {
-    Key::new(name).expect("a name")
-}
+use leasehold::Client;
 
 async fn client(url: &str) -> Client {
     Client::connect(url).await.unwrap_or_else(|error| panic!("{url}: {error}"))
@@ -28,11 +23,4 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
         assert!(began.elapsed() < leasehold_testkit::servers::PATIENCE, "in time: {what}");
         tokio::task::yield_now().await;
     }
-}
-
-/// The store of a URL, for steps without a session.
-async fn store(url: &str) -> PostgresStore {
-    let connector = leasehold::store::postgres::PostgresConnector::new(url).expect("a URL");
-    let opening = PostgresStore::connect_with(connector, leasehold::host::SystemHost::shared());
-    opening.await.unwrap_or_else(|error| panic!("{url}: {error}"))
 }

@@ -46,7 +46,7 @@ async fn no_update_is_lost_by_clients_that_wait_in_line() {
                 for _ in 0..TIMES {
                     let guard = mutex.lock().await.expect("its turn");
                     seen.push(guard.fencing_token().expect("a token"));
-                    guard.release().await.expect("released");
+                    let _released = guard.release().await.expect("released");
                 }
                 seen
             })
