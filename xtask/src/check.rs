@@ -55,10 +55,10 @@ fn documentation() -> Result<(), String> {
     step::run(step::cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Checks that the library compiles without the stores that need other crates, and that its Redis
-/// store compiles without TLS.
+/// Checks that the library compiles without the stores that need other crates, and that each of
+/// the stores on servers compiles alone and without TLS.
 fn features() -> Result<(), String> {
-    for features in ["", "redis", "redis-crate"] {
+    for features in ["", "postgres", "redis", "redis-crate"] {
         let clippy = ["clippy", "--quiet", "--package", "leasehold", "--no-default-features"];
         let features = ["--features", features, "--locked", "--", "-D", "warnings"];
         step::run(step::cargo().args(clippy).args(features))?;

@@ -8,6 +8,12 @@ use crate::{step, tools};
 /// The variable that tells the test runner how many tests to run at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
 
+/// A part of the name of each test that needs a PostgreSQL server.
+pub(crate) const ON_POSTGRES: &str = "on_postgres";
+
+/// The variable that tells tests on several stores that there is no PostgreSQL server.
+const WITHOUT_POSTGRES: &str = "LEASEHOLD_TEST_WITHOUT_POSTGRES";
+
 /// Most tests with a server wait most of their time: for a ttl, a failover, another process.
 const TESTS_PER_CORE: usize = 4;
 
@@ -21,6 +27,7 @@ fn cores() -> usize {
 /// Examples are built here and run by tests. Skipped tests must be named.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     need()?;
+    let without = tools::need_postgres().err();
     let mut cargo = step::cargo();
     cargo.args(["test", "--no-fail-fast"]);
     if args.is_empty() {
@@ -28,9 +35,17 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     } else {
         cargo.args(args);
     }
+    if without.is_some() {
+        let has_end = args.iter().any(|arg| arg == "--");
+        cargo.args(if has_end { &[][..] } else { &["--"] }).args(["--skip", ON_POSTGRES]);
+        cargo.env(WITHOUT_POSTGRES, "yes");
+    }
     let mut totals = Totals::default();
     let succeeded = totals.run(cargo)?;
     totals.report(!args.is_empty());
+    if let Some(why) = without {
+        println!("not run: the tests on PostgreSQL: {why}");
+    }
     totals.verdict(succeeded)
 }
 

@@ -12,24 +12,36 @@ struct Need {
     /// The packages of Debian and Ubuntu.
     packages: &'static [&'static str],
     is_there: fn() -> bool,
+    /// What root does before the packages are installed.
+    before: Option<fn() -> Result<(), String>>,
 }
 
 const C_COMPILER: Need = Need {
     what: "a C compiler with its headers (`cc`)",
     packages: &["gcc", "libc6-dev"],
     is_there: compiles_c,
+    before: None,
 };
 
 const REDIS_SERVER: Need = Need {
     what: "a Redis server (`redis-server`)",
     packages: &["redis-server"],
     is_there: runs_redis_server,
+    before: None,
+};
+
+const POSTGRES: Need = Need {
+    what: "a PostgreSQL server (`initdb` and `postgres`)",
+    packages: &["postgresql"],
+    is_there: has_postgres,
+    before: Some(forbid_a_cluster),
 };
 
 const PIP: Need = Need {
     what: "the package installer of Python (`python3 -m pip`)",
     packages: &["python3-pip"],
     is_there: runs_pip,
+    before: None,
 };
 
 /// Makes sure that there is a C compiler with its headers, for the bundled SQLite.
@@ -44,6 +56,12 @@ pub(crate) fn need_c_compiler() -> Result<(), String> {
 /// running server of the system.
 pub(crate) fn need_redis_server() -> Result<(), String> {
     need(&REDIS_SERVER)
+}
+
+/// Makes sure that there is a PostgreSQL server, of which tests start private ones. They do not touch
+/// a running server of the system.
+pub(crate) fn need_postgres() -> Result<(), String> {
+    need(&POSTGRES)
 }
 
 /// Makes sure that there is pip, which downloads the packages of other servers.
@@ -93,6 +111,9 @@ fn install(need: &Need) -> Result<(), String> {
         command
     };
     step::run(apt().arg("update"))?;
+    if let Some(before) = need.before {
+        before()?;
+    }
     step::run(apt().args(["install", "-y", "--no-install-recommends"]).args(need.packages))?;
     if (need.is_there)() { Ok(()) } else { Err(by_hand(need)) }
 }
@@ -103,6 +124,27 @@ fn is_root() -> bool {
 
 fn runs_redis_server() -> bool {
     step::succeeds(Command::new("redis-server").arg("--version"))
+}
+
+/// Where Debian and Ubuntu have PostgreSQL, by version.
+const POSTGRES_HOME: &str = "/usr/lib/postgresql";
+
+fn has_postgres() -> bool {
+    let versions = std::fs::read_dir(POSTGRES_HOME).into_iter().flatten().flatten();
+    let mut programs = versions.map(|version| version.path().join("bin"));
+    programs.any(|bin| bin.join("initdb").is_file() && bin.join("postgres").is_file())
+        || step::succeeds(Command::new("initdb").arg("--version"))
+}
+
+/// The package makes and starts a database of the system, unless it is told not to.
+fn forbid_a_cluster() -> Result<(), String> {
+    let mut apt = Command::new("apt-get");
+    apt.env("DEBIAN_FRONTEND", "noninteractive");
+    step::run(apt.args(["install", "-y", "--no-install-recommends", "postgresql-common"]))?;
+    let settings = Path::new("/etc/postgresql-common/createcluster.conf");
+    let fail = |error| format!("cannot change {}: {error}", settings.display());
+    let before = std::fs::read_to_string(settings).unwrap_or_default();
+    std::fs::write(settings, before + "\ncreate_main_cluster = false\n").map_err(fail)
 }
 
 /// The package installer of Python.

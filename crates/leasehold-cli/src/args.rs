@@ -15,7 +15,9 @@ use leasehold::store::Claim;
 use rustix::process::Signal;
 
 use self::names::{Name, Names};
-use self::notes::{ACQUIRE_NOTES, DOCTOR_NOTES, ELECT_NOTES, RUN_NOTES, STRICT_NOTES};
+use self::notes::{
+    ACQUIRE_NOTES, DOCTOR_NOTES, ELECT_NOTES, MIGRATE_NOTES, RUN_NOTES, STRICT_NOTES,
+};
 use crate::duration::{self, Typed};
 use crate::exit::{Exit, Failure, TABLE};
 use crate::output::Color;
@@ -64,9 +66,9 @@ struct Cli {
 #[command(next_help_heading = "Options of every command")]
 struct GlobalArgs {
     /// The store: redis://HOST:PORT/DB, rediss:// for TLS, redis+sentinel://HOSTS/NAME,
-    /// redis+cluster://HOSTS, unix:/SOCKET or sqlite:PATH. Several, each by --url, make a quorum:
-    /// the holder needs the lock on a majority of them. Default: LEASEHOLD_URL, else an SQLite file
-    /// of this user
+    /// redis+cluster://HOSTS, unix:/SOCKET, postgres://USER@HOST/DB or sqlite:PATH. Several, each by
+    /// --url, make a quorum: the holder needs the lock on a majority of them. Default:
+    /// LEASEHOLD_URL, else an SQLite file of this user
     #[arg(long, global = true, value_name = "URL", action = ArgAction::Append)]
     url: Vec<String>,
     /// A file with the URL, for URLs with passwords. For a quorum, one URL a line. Default:
@@ -136,6 +138,9 @@ pub(crate) enum Command {
     /// Check that the store keeps locks safely, and say what to change
     #[command(after_help = notes(DOCTOR_NOTES))]
     Doctor(Doctor),
+    /// Make the tables of a PostgreSQL store, or bring older ones up to date
+    #[command(after_help = MIGRATE_NOTES)]
+    Migrate,
     /// Switch databases of Redis or Valkey servers to strict mode, switch it off, or show its state
     #[command(subcommand, after_help = STRICT_NOTES)]
     Strict(Strict),

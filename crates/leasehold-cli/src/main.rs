@@ -101,6 +101,7 @@ fn execute(invocation: Invocation, talk: Talk) -> Result<Exit, Failure> {
             Command::Inspect(args) => cmd::inspect::inspect(&context, args).await,
             Command::Unlock(args) => cmd::unlock::unlock(&context, args).await,
             Command::Doctor(args) => cmd::doctor::doctor(&context, args).await,
+            Command::Migrate => cmd::migrate::migrate(&context).await,
             Command::Strict(args) => cmd::strict::strict(&context, args).await,
         }
     })

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use crate::exit::Failure;
 
 /// The schemes that tell a further URL from a path with a blank in it.
-const SCHEMES: [&str; 10] = [
+const SCHEMES: [&str; 12] = [
     "redis",
     "rediss",
     "redis+sentinel",
@@ -19,6 +19,8 @@ const SCHEMES: [&str; 10] = [
     "rediss+cluster",
     "valkey",
     "unix",
+    "postgres",
+    "postgresql",
     "sqlite",
     "memory",
 ];

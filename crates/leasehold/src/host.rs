@@ -299,7 +299,7 @@ async fn watch_clock_until(at: Moment) {
 /// # Errors
 ///
 /// If the thread cannot start.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) async fn beside<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

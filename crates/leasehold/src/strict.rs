@@ -193,6 +193,10 @@ fn server(url: &str) -> Result<RedisConnector, Error> {
         Named::Memory(_) => {
             unsupported("a store in memory has no strict mode: it ends with its process")
         }
+        #[cfg(feature = "postgres")]
+        Named::Postgres(_) => {
+            unsupported("a PostgreSQL store has no strict mode: its tables do not forget leases")
+        }
         #[cfg(feature = "sqlite")]
         Named::File(_) => {
             unsupported("an SQLite store has no strict mode: its file does not forget leases")

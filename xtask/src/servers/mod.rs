@@ -55,6 +55,7 @@ const TESTS: [Tests; 3] = [
         elsewhere: &[
             "conformance::memory",
             "conformance::own",
+            suite::ON_POSTGRES,
             "conformance::sqlite",
             "fuzz::",
             "simulation::",

@@ -39,6 +39,14 @@ Writes keys of its own, which begin with the namespace, and removes them. Takes 
 A check that the user has no right to is UNKNOWN, and names the right.
 Exit codes: 0 nothing failed, 1 a warning and --strict, 2 a check failed.";
 
+/// The end of `migrate --help`.
+pub(super) const MIGRATE_NOTES: &str = "\
+Run it once for each database and schema, and again after an update of leasehold that asks for it.
+It needs a user who may create the schema, and changes nothing if all is there. Locks may be in use.
+Other users need less:
+  GRANT USAGE ON SCHEMA leasehold TO app;
+  GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO app;";
+
 /// The end of `strict --help`.
 pub(super) const STRICT_NOTES: &str = "\
 A strict server that may have forgotten its leases grants nothing new for 65 s. All clients of a

@@ -7,6 +7,7 @@ mod holding;
 pub(crate) mod inspect;
 mod join;
 pub(crate) mod ls;
+pub(crate) mod migrate;
 mod once;
 pub(crate) mod release;
 pub(crate) mod renew;

@@ -18,6 +18,7 @@ mod keeping;
 mod limits;
 mod logging;
 mod losing;
+mod on_postgres;
 mod once;
 mod package;
 mod redis;

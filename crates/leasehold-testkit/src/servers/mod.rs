@@ -6,6 +6,7 @@
 //! | [`pool`] | servers that one test after the other uses |
 //! | [`outside`] | a server on virtual time |
 //! | [`certificates`] | certificates for TLS, from an authority that a test makes |
+//! | [`postgres`] | a PostgreSQL server, schemas on it, and one on virtual time |
 //! | [`clock`] | a server's clock that a test controls |
 //! | `preload` | compiles what a program loads before its own libraries |
 //! | [`proxy`] | a bad network in front of a server |
@@ -30,6 +31,7 @@ pub mod narrow;
 pub mod outside;
 pub mod pool;
 mod port;
+pub mod postgres;
 mod preload;
 pub(crate) mod process;
 pub mod proxy;
@@ -49,6 +51,7 @@ pub use cluster::Cluster;
 pub use fake::FakeServer;
 pub use narrow::{NarrowProxy, Unknown};
 pub use outside::ServerOutside;
+pub use postgres::{PostgresServer, Schema, SchemaOutside};
 pub use proxy::{Counts, Proxy, Then, Way};
 pub use redis_server::{RedisServer, RedisServerBuilder, version};
 pub use resolver::Resolver;

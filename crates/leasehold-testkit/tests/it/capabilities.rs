@@ -57,6 +57,21 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
 }
 
 #[test]
+fn the_store_on_postgres_promises_what_it_should_and_no_more() {
+    let mut expected = Capabilities::NONE;
+    (expected.shared, expected.permits) = (true, true);
+    (expected.fencing, expected.line, expected.watching) = (true, true, true);
+    (expected.reask, expected.durable) = (true, true);
+    (expected.browse, expected.revoke) = (true, true);
+    (expected.hints, expected.reach) = (Reach::Network, Reach::Network);
+    let host = VirtualHost::new(0);
+    let opener = stores::postgres(&host);
+    let store = host.run(opener());
+    assert_eq!(store.capabilities(), expected);
+    host.drop_tasks();
+}
+
+#[test]
 fn each_store_promises_what_it_should_and_no_more() {
     for (name, setup, expected) in expected() {
         let host = VirtualHost::new(0);

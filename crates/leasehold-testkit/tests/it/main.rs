@@ -11,6 +11,7 @@ mod forks;
 mod fuzz;
 mod listing;
 mod on_event;
+mod on_postgres;
 mod quorum;
 mod redis;
 mod session;

@@ -12,11 +12,13 @@ use leasehold::host::Host;
 use leasehold::store::redis::{
     Access, Connector, Copies, Opening, RedisConnector, Replicas, Strict,
 };
-use leasehold::store::{AnyStore, MemoryStore, Quorum, RedisStore, from_url};
+use leasehold::store::{AnyStore, MemoryStore, PostgresStore, Quorum, RedisStore, from_url};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::Opener;
 use leasehold_testkit::protocol::{Answer, Between, Command, Onlooker, Value};
-use leasehold_testkit::servers::{Authority, Cluster, RedisServer, ServerOutside, pool};
+use leasehold_testkit::servers::{
+    Authority, Cluster, RedisServer, Schema, SchemaOutside, ServerOutside, pool,
+};
 
 pub(crate) fn memory(host: &Arc<VirtualHost>) -> Opener {
     let store = MemoryStore::new(host.clone());
@@ -37,6 +39,17 @@ pub(crate) fn sqlite(host: &Arc<VirtualHost>) -> Opener {
         let url = format!("sqlite:{}", directory.path().join("locks.db").display());
         let host = Arc::clone(&host);
         Box::pin(async move { from_url(&url, host).await.expect("the file is opened") })
+    })
+}
+
+/// A store in its own schema, which keeps virtual time.
+pub(crate) fn postgres(host: &Arc<VirtualHost>) -> Opener {
+    let outside = SchemaOutside::new(Schema::lend());
+    host.attach(outside.clone());
+    let host: Arc<dyn Host> = host.clone();
+    Box::new(move || {
+        let opening = PostgresStore::connect_with(outside.connector(), Arc::clone(&host));
+        Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })
     })
 }
 

@@ -7,6 +7,8 @@
 //! Each check is a pure function over what was measured, so tests can cover every fault.
 
 mod check;
+#[cfg(feature = "postgres")]
+mod database;
 #[cfg(feature = "sqlite")]
 mod file;
 #[cfg(feature = "redis")]
@@ -30,6 +32,8 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
 use crate::store::Named;
+#[cfg(feature = "postgres")]
+use crate::store::postgres;
 #[cfg(feature = "redis")]
 use crate::store::redis::Connector as _;
 #[cfg(feature = "redis")]
@@ -85,6 +89,8 @@ struct Found {
     /// The clusters, whose nodes are among the servers.
     #[cfg(feature = "redis")]
     clusters: Vec<ClusterFacts>,
+    #[cfg(feature = "postgres")]
+    databases: Vec<postgres::examine::DatabaseFacts>,
     #[cfg(feature = "sqlite")]
     files: Vec<sqlite::examine::FileFacts>,
     /// The number of stores in this process.
@@ -130,6 +136,10 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found
                 }
                 patients.append(&mut of_url);
             }
+            #[cfg(feature = "postgres")]
+            Named::Postgres(connector) => {
+                found.databases.push(postgres::examine::examine(connector, host, canary).await);
+            }
             #[cfg(feature = "sqlite")]
             Named::File(path) => {
                 found.files.push(sqlite::examine::examine(&path, host, canary).await);
@@ -162,6 +172,12 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
         nodes += 1;
         deployment.kind = Kind::File;
         checks.extend(file::checks(facts, ttl));
+    }
+    #[cfg(feature = "postgres")]
+    for facts in &found.databases {
+        nodes += 1;
+        checks.extend(database::checks(facts, ttl));
+        deployment = database::deployment(facts);
     }
     #[cfg(feature = "redis")]
     {
@@ -200,15 +216,20 @@ const VITAL: [&str; 7] = ["reachable", "role", "mode", "cluster", "writes", "rig
 
 /// Whether a server cannot be used by its URL, as for a wrong password. A quorum refuses that even
 /// at one of its nodes.
-#[cfg(feature = "redis")]
 fn has_final_error(found: &Found) -> bool {
-    let is_final = |facts: &Facts| facts.unreached.as_ref().is_some_and(|it| !it.is_retryable());
-    found.servers.iter().any(is_final) || found.clusters.iter().any(server::cluster::is_refused)
-}
-
-#[cfg(not(feature = "redis"))]
-const fn has_final_error(_no_servers: &Found) -> bool {
-    false
+    let mut is_refused = false;
+    #[cfg(feature = "postgres")]
+    {
+        let refused = found.databases.iter().filter_map(|it| it.refused.as_ref());
+        is_refused |= refused.into_iter().any(|error| !error.is_retryable());
+    }
+    #[cfg(feature = "redis")]
+    {
+        let is_final = |it: &Facts| it.unreached.as_ref().is_some_and(|it| !it.is_retryable());
+        is_refused |= found.servers.iter().any(is_final)
+            || found.clusters.iter().any(server::cluster::is_refused);
+    }
+    is_refused
 }
 
 /// The checks that clients make too: if one of them fails, they refuse the store.

@@ -14,18 +14,20 @@ use crate::host::Host;
 const SCHEMES: &[&str] = &[
     #[cfg(feature = "redis")]
     "`redis://`",
-    #[cfg(feature = "tls")]
+    #[cfg(all(feature = "redis", feature = "tls"))]
     "`rediss://`",
     #[cfg(feature = "redis")]
     "`unix:`",
     #[cfg(feature = "redis")]
     "`redis+sentinel://`",
-    #[cfg(feature = "tls")]
+    #[cfg(all(feature = "redis", feature = "tls"))]
     "`rediss+sentinel://`",
     #[cfg(feature = "redis")]
     "`redis+cluster://`",
-    #[cfg(feature = "tls")]
+    #[cfg(all(feature = "redis", feature = "tls"))]
     "`rediss+cluster://`",
+    #[cfg(feature = "postgres")]
+    "`postgres://`",
     #[cfg(feature = "sqlite")]
     "`sqlite:`",
     "`memory:`",
@@ -41,6 +43,7 @@ const SCHEMES: &[&str] = &[
 /// | `redis+sentinel://[[user]:password@]host,host/NAME[/db][?OPTIONS]` | the primary that these sentinels call NAME |
 /// | `redis+cluster://[[user]:password@]host,host[?OPTIONS]` | a cluster of such servers |
 /// | `rediss+sentinel://…`, `rediss+cluster://…` | the same, over TLS |
+/// | `postgres://user[:password]@host[:port]/database[?OPTIONS]` | a schema of a PostgreSQL database |
 /// | `sqlite:/path`, `sqlite:path` | a file for the processes of one user on one machine |
 /// | `memory:` | a new store in this process |
 /// | `memory:NAME` | a store that this process shares under that name |
@@ -56,6 +59,11 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
     match Opened::of(Named::of(url)?, host)? {
         #[cfg(feature = "redis")]
         Opened::Redis(store, _) => {
+            store.reach().await?;
+            Ok(AnyStore::new(store))
+        }
+        #[cfg(feature = "postgres")]
+        Opened::Postgres(store) => {
             store.reach().await?;
             Ok(AnyStore::new(store))
         }
@@ -83,6 +91,8 @@ pub async fn quorum_from_urls(
     let store = |opened| match opened {
         #[cfg(feature = "redis")]
         Opened::Redis(store, _) => AnyStore::new(store),
+        #[cfg(feature = "postgres")]
+        Opened::Postgres(store) => AnyStore::new(store),
         Opened::Here(store) => store,
     };
     Ok(AnyStore::new(Quorum::connect(opened.into_iter().map(store), host).await?))
@@ -96,7 +106,7 @@ fn check_servers(opened: &[Opened]) -> Result<(), Error> {
         .iter()
         .filter_map(|opened| match opened {
             Opened::Redis(store, connector) => Some((store, connector)),
-            Opened::Here(_) => None,
+            _ => None,
         })
         .collect();
     for (number, (store, connector)) in servers.iter().enumerate() {
@@ -122,7 +132,7 @@ fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
     let find = |is_meant: fn(Strictness) -> bool| {
         opened.iter().find_map(|opened| match opened {
             Opened::Redis(store, connector) => is_meant(connector.terms().strict).then_some(store),
-            Opened::Here(_) => None,
+            _ => None,
         })
     };
     let strict = find(|it| matches!(it, Strictness::Yes(_)));
@@ -141,6 +151,8 @@ fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
 enum Opened {
     #[cfg(feature = "redis")]
     Redis(super::RedisStore, super::redis::RedisConnector),
+    #[cfg(feature = "postgres")]
+    Postgres(super::PostgresStore),
     Here(AnyStore),
 }
 
@@ -156,6 +168,10 @@ impl Opened {
                 let store = super::RedisStore::open(connector.clone(), host);
                 Self::Redis(store, connector)
             }
+            #[cfg(feature = "postgres")]
+            Named::Postgres(connector) => {
+                Self::Postgres(super::PostgresStore::open(connector, host))
+            }
             #[cfg(feature = "sqlite")]
             Named::File(path) => Self::Here(AnyStore::new(super::SqliteStore::open(&path, host)?)),
         })
@@ -168,6 +184,8 @@ pub(crate) enum Named {
     Memory(Option<String>),
     #[cfg(feature = "redis")]
     Redis(super::redis::RedisConnector),
+    #[cfg(feature = "postgres")]
+    Postgres(super::postgres::PostgresConnector),
     #[cfg(feature = "sqlite")]
     File(std::path::PathBuf),
 }
@@ -199,6 +217,10 @@ impl Named {
             "redis" | "rediss" | "unix" | "redis+sentinel" | "rediss+sentinel"
             | "redis+cluster" | "rediss+cluster" => {
                 Ok(Self::Redis(super::redis::RedisConnector::new(url)?))
+            }
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => {
+                Ok(Self::Postgres(super::postgres::PostgresConnector::new(url)?))
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {

@@ -28,7 +28,12 @@ mod hint;
 mod in_order;
 mod limit;
 pub mod memory;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod net;
 mod pattern;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod probe;
 mod quorum;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -49,7 +54,7 @@ pub use answer::{
 };
 pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 pub(crate) use from_url::Named;
 pub use from_url::{from_url, quorum_from_urls, redact_url};
 pub use hint::{Hint, HintSink};
@@ -57,6 +62,9 @@ pub use in_order::InOrder;
 pub use limit::within;
 pub use memory::MemoryStore;
 pub use pattern::matches_pattern;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
+pub use probe::try_lease;
 pub use quorum::{NODES_MAX, Quorum};
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;

@@ -33,6 +33,11 @@ macro_rules! on_every_store {
             fn redis() {
                 super::$name(&World::redis());
             }
+
+            #[test]
+            fn on_postgres() {
+                super::$name(&World::postgres());
+            }
         }
     )+};
 }

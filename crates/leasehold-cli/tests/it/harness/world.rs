@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use leasehold_testkit::servers::RedisServer;
+use leasehold_testkit::servers::{RedisServer, Schema};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -16,13 +16,14 @@ const FENCE_IDLE_MS: i64 = 600_000;
 /// A home and a store that only one test uses.
 pub(crate) struct World {
     server: Option<RedisServer>,
+    schema: Option<Schema>,
     dir: TempDir,
 }
 
 impl World {
     /// A world with a store in a file.
     pub(crate) fn sqlite() -> Self {
-        Self::with(None)
+        Self::with(None, None)
     }
 
     /// A world with a server.
@@ -33,12 +34,24 @@ impl World {
 
     /// A world with this server.
     pub(crate) fn on(server: RedisServer) -> Self {
-        Self::with(Some(server))
+        Self::with(Some(server), None)
     }
 
-    fn with(server: Option<RedisServer>) -> Self {
+    /// A world with a schema of a PostgreSQL server.
+    #[track_caller]
+    pub(crate) fn postgres() -> Self {
+        Self::with(None, Some(Schema::lend()))
+    }
+
+    /// The schema of a world with one.
+    #[track_caller]
+    pub(crate) fn schema(&self) -> &Schema {
+        self.schema.as_ref().expect("a world with a schema")
+    }
+
+    fn with(server: Option<RedisServer>, schema: Option<Schema>) -> Self {
         start_with_default_signals();
-        Self { server, dir: tempfile::tempdir().expect("a temporary directory") }
+        Self { server, schema, dir: tempfile::tempdir().expect("a temporary directory") }
     }
 
     /// The server of a world with a server.
@@ -54,14 +67,15 @@ impl World {
     /// The file of a world with a file.
     #[track_caller]
     pub(crate) fn database(&self) -> PathBuf {
-        assert!(self.server.is_none(), "a world with a file");
+        assert!(self.server.is_none() && self.schema.is_none(), "a world with a file");
         self.path("locks.db")
     }
 
     pub(crate) fn url(&self) -> String {
-        match &self.server {
-            Some(server) => server.url(),
-            None => format!("sqlite:{}", self.database().display()),
+        match (&self.server, &self.schema) {
+            (Some(server), _) => server.url(),
+            (None, Some(schema)) => schema.url(),
+            (None, None) => format!("sqlite:{}", self.database().display()),
         }
     }
 

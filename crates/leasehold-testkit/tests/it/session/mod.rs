@@ -106,8 +106,14 @@ impl Scene {
 
 pub(crate) const STORES: [Setup; 3] = [stores::memory, stores::sqlite, stores::redis];
 
-/// Plays the scene once for every store and every seed.
+/// The variable with which `cargo xtask test` says that there is no PostgreSQL server.
+const WITHOUT_POSTGRES: &str = "LEASEHOLD_TEST_WITHOUT_POSTGRES";
+
+/// Plays the scene once for every store and every seed. On PostgreSQL, it plays one seed.
 pub(crate) fn play(seeds: Range<u64>, scene: impl AsyncFn(&Scene)) {
+    if std::env::var_os(WITHOUT_POSTGRES).is_none() {
+        play_on(stores::postgres, seeds.start, &scene);
+    }
     for setup in STORES {
         for seed in seeds.clone() {
             play_on(setup, seed, &scene);

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use super::connector::{Access, Connector, Opening};
 use super::sentinel::Sentinels;
-use super::sockets::{open_tcp, open_unix};
 use super::terms::Terms;
-use super::tls::Tls;
 use super::url::{Address, Endpoint};
 use crate::core::error::Error;
+use crate::store::net::{Tls, open_tcp, open_unix};
 
 /// Opens connections to one Redis or Valkey server, or to the nodes of a cluster.
 ///

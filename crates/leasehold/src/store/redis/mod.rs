@@ -24,11 +24,8 @@ mod scripts;
 mod sentinel;
 mod servers;
 mod shared;
-mod sockets;
 pub(crate) mod switch;
 pub(crate) mod terms;
-#[cfg_attr(not(feature = "tls"), path = "tls/absent.rs")]
-mod tls;
 mod url;
 mod wire;
 

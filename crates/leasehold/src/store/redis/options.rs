@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use percent_encoding::percent_decode_str;
-
 use super::terms::{Copies, Replicas, Strict, Strictness, Terms};
+use crate::store::net::TlsOptions;
+pub(super) use crate::store::net::decode;
 
 /// The options of a URL.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,25 +38,6 @@ impl fmt::Debug for SentinelOptions {
     /// Without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SentinelOptions(tls: {:?})", self.tls)
-    }
-}
-
-/// The options for TLS. The files are in PEM form.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct TlsOptions {
-    /// The authorities to trust; `None` for those that the system trusts.
-    pub(super) ca: Option<PathBuf>,
-    /// The certificate of this client with those that it depends on, and its private key.
-    pub(super) identity: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate must be for; `None` for the host.
-    pub(super) name: Option<String>,
-}
-
-impl TlsOptions {
-    #[cfg(feature = "tls")]
-    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
-        let identity = self.identity.iter().flat_map(|(cert, key)| [cert, key]);
-        self.ca.iter().chain(identity).map(PathBuf::as_path)
     }
 }
 
@@ -122,25 +103,6 @@ fn file(path: &str) -> Result<PathBuf, &'static str> {
     is_full
         .then(|| path.into())
         .ok_or("write the path of a file in full, as in `ca=/etc/ssl/ca.pem`")
-}
-
-/// Decodes percent-encoded text.
-pub(super) fn decode(text: &str) -> Result<String, &'static str> {
-    let mut after_percent = text.split('%').skip(1);
-    let is_code = |part: &str| {
-        let code = part.as_bytes().get(..2);
-        code.is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit))
-    };
-    if !after_percent.all(is_code) {
-        return Err("`%` in a user, a password or a path is written `%25`");
-    }
-    let decoded = percent_decode_str(text)
-        .decode_utf8()
-        .map_err(|_| "its percent-encoded bytes are not UTF-8")?;
-    if decoded.contains('\0') {
-        return Err("a user, a password or a path cannot contain `%00`");
-    }
-    Ok(decoded.into_owned())
 }
 
 const NO_VALUE: &str = "write options after `?` as in `strict=yes`, with `&` between them";

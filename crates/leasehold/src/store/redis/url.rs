@@ -24,8 +24,9 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use super::connector::Access;
-use super::options::{Options, SentinelOptions, TlsOptions, UNKNOWN, decode, unknown_in};
+use super::options::{Options, SentinelOptions, UNKNOWN, decode, unknown_in};
 use crate::core::error::{Error, ErrorKind};
+use crate::store::net::TlsOptions;
 
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;

@@ -12,10 +12,8 @@ use super::boot::boot_id;
 use super::file::shared_by_others;
 use crate::core::error::Error;
 use crate::core::key::Key;
-use crate::core::token::OwnerToken;
-use crate::core::ttl::Ttl;
 use crate::host::Host;
-use crate::store::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Store as _};
+use crate::store::{Store as _, try_lease};
 
 /// How many inspections are measured.
 const LOOKS: usize = 20;
@@ -92,18 +90,5 @@ async fn try_out(store: &SqliteStore, host: &Arc<dyn Host>, canary: &str, facts:
         }
         facts.round_trips.push(host.now().since(sent));
     }
-    facts.lease = Some(lease(store, key, random).await);
-}
-
-/// Takes a lease, and releases it with a wrong token and with its own.
-async fn lease(store: &SqliteStore, key: Key, random: &str) -> Result<bool, Error> {
-    let token = |text: &str| OwnerToken::new(format!("{text}-{random}"));
-    let (ours, wrong, claim) = (token("ours")?, token("wrong")?, Claim::Exclusive);
-    let ttl = Ttl::new(Duration::from_secs(5))?;
-    let granted = store.acquire(Ask::new(key.clone(), ours.clone(), claim, ttl)).await?;
-    let by = |owner| LeaseId { key: key.clone(), owner, claim };
-    let by_wrong = store.release(by(wrong), OnRelease::Free).await?;
-    let by_right = store.release(by(ours), OnRelease::Free).await?;
-    let is_granted = matches!(granted, Acquired::Granted { .. });
-    Ok(is_granted && by_wrong == Released::NotHeld && by_right == Released::Freed)
+    facts.lease = Some(try_lease(store, key, random).await);
 }

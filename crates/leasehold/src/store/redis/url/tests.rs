@@ -110,6 +110,7 @@ fn the_terms_of_a_url_are_part_of_its_label() {
 #[test]
 fn tls_and_its_files_are_read_from_the_url() {
     let files = |ca: Option<&str>, identity: Option<(&str, &str)>| TlsOptions {
+        verifies: true,
         ca: ca.map(Into::into),
         identity: identity.map(|(cert, key)| (cert.into(), key.into())),
         name: None,

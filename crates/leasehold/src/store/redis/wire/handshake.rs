@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::core::error::{Error, ErrorKind};
+use crate::store::net;
 use crate::store::redis::codec::command::Command;
 use crate::store::redis::codec::{self, Frame, Reader};
 use crate::store::redis::connector::{Access, Stream, write_all};
@@ -19,7 +20,6 @@ use crate::store::redis::keys;
 use crate::store::redis::scripts::reasons::no_epoch;
 use crate::store::redis::terms::record::Act;
 use crate::store::redis::terms::{Replicas, Strict, Strictness};
-use crate::store::redis::tls;
 
 /// The most bytes of one answer. The text about protected mode takes 1 KB.
 const ANSWER_MAX: usize = 16 * 1024;
@@ -98,7 +98,7 @@ async fn exchange(
                 Err(error) => error,
             };
             // The words of the server count more than that it took nothing.
-            let refused = tls::failure(&ended);
+            let refused = net::failure(&ended);
             let cause = written.err().unwrap_or(ended);
             return Err(refused.unwrap_or_else(|| went_away(cause, &steps[number..])));
         };

@@ -10,7 +10,8 @@ use super::pipeline::{Connected, connect};
 use super::state::Shared;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
-use crate::host::{Host, Task};
+use crate::host::Host;
+pub(in crate::store::redis) use crate::store::net::Home;
 use crate::store::redis::connector::Connector;
 use crate::store::within;
 
@@ -81,28 +82,4 @@ fn unavailable(error: Error, connector: &dyn Connector) -> Error {
              and port, and whether the server is stopped or overloaded"
         ),
     )
-}
-
-/// The runtime on which the task of a connection runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::store::redis) enum Home {
-    /// The runtime of the first caller, so that an answer wakes no other thread.
-    #[default]
-    Asker,
-    /// The host's own thread, which outlives the user's runtime.
-    Host,
-}
-
-impl Home {
-    /// Runs the task there.
-    pub(in crate::store::redis) fn spawn(self, host: &Arc<dyn Host>, task: Task) {
-        match self {
-            Self::Asker => host.spawn_io(task),
-            Self::Host => {
-                // A task that is spawned from the host's own thread stays there.
-                let there = Arc::clone(host);
-                host.spawn(Box::pin(async move { there.spawn_io(task) }));
-            }
-        }
-    }
 }

@@ -9,7 +9,7 @@ use crate::core::error::{Error, ErrorKind};
 /// The error for a failure of TLS; `None` if it is another failure.
 ///
 /// A server may refuse our certificate after its side of the handshake. We notice when we read.
-pub(in crate::store::redis) fn failure(cause: &io::Error) -> Option<Error> {
+pub(crate) fn failure(cause: &io::Error) -> Option<Error> {
     let tls: &TlsError = cause.get_ref()?.downcast_ref()?;
     let (what, next) = match tls {
         TlsError::InvalidCertificate(reason) => of_certificate(reason),

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
 
-use super::connector::Stream;
-use super::tls::Tls;
+use super::Stream;
+#[cfg(feature = "redis")]
+use super::Tls;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::beside;
 
@@ -20,7 +21,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_PROBES: u32 = 3;
 
 /// Opens a stream over TCP, with TLS or without.
-pub(super) async fn open_tcp(
+#[cfg(feature = "redis")]
+pub(crate) async fn open_tcp(
     host: &str,
     port: u16,
     tls: Option<&Tls>,
@@ -32,7 +34,8 @@ pub(super) async fn open_tcp(
     }
 }
 
-async fn tcp_stream(host: &str, port: u16) -> Result<TcpStream, Error> {
+/// Connects over TCP.
+pub(crate) async fn tcp_stream(host: &str, port: u16) -> Result<TcpStream, Error> {
     let addresses = resolve(host, port).await.map_err(|cause| {
         unreachable("the name of the host cannot be resolved", "correct it in the URL", cause)
     })?;
@@ -73,7 +76,7 @@ fn configured(stream: TcpStream) -> io::Result<TcpStream> {
 }
 
 /// Opens a stream to a socket of this machine.
-pub(super) async fn open_unix(path: &Path) -> Result<Box<dyn Stream>, Error> {
+pub(crate) async fn open_unix(path: &Path) -> Result<Box<dyn Stream>, Error> {
     let opened = UnixStream::connect(path).await;
     let stream = opened.map_err(|cause| match cause.kind() {
         io::ErrorKind::PermissionDenied => Error::new(

@@ -2,6 +2,7 @@
 
 mod files;
 mod refusal;
+mod unverified;
 
 use std::fmt;
 use std::io;
@@ -15,9 +16,8 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 
 use self::files::Version;
-pub(super) use self::refusal::failure;
-use super::connector::Stream;
-use super::options::TlsOptions;
+pub(crate) use self::refusal::failure;
+use super::{Stream, TlsOptions};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::{SystemHost, beside};
 use crate::store::within;
@@ -31,7 +31,7 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_millis(1_500);
 /// The files of the URL are looked at for each new connection. If one has changed, all are read
 /// again. So a renewed certificate is in use from the next connection on.
 #[derive(Clone)]
-pub(super) struct Tls {
+pub(crate) struct Tls {
     shared: Arc<Shared>,
 }
 
@@ -68,7 +68,7 @@ impl Tls {
     ///
     /// `Config` in a build without TLS.
     #[allow(clippy::unnecessary_wraps, reason = "a build without TLS refuses here")]
-    pub(super) fn new(options: &TlsOptions) -> Result<Self, Error> {
+    pub(crate) fn new(options: &TlsOptions) -> Result<Self, Error> {
         Ok(Self::of(options, Duration::ZERO))
     }
 
@@ -79,7 +79,7 @@ impl Tls {
     }
 
     /// The same, but certificates are checked as if it was so much later.
-    pub(super) fn ahead(&self, by: Duration) -> Self {
+    pub(crate) fn ahead(&self, by: Duration) -> Self {
         Self::of(&self.shared.options, by)
     }
 
@@ -95,7 +95,7 @@ impl Tls {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection.
-    pub(super) async fn secure(
+    pub(crate) async fn secure(
         &self,
         stream: TcpStream,
         host: &str,

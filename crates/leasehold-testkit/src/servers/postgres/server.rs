@@ -1,0 +1,344 @@
+//! A PostgreSQL server that a test starts, kills and restarts.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
+
+use crate::servers::port::Port;
+use crate::servers::process::{find, tail};
+use crate::servers::{Identity, PATIENCE};
+
+/// The user that the server runs as if the tests run as root, whom the server refuses.
+const USER: &str = "postgres";
+
+/// Where Debian and Ubuntu have the programs, by version.
+const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// Starts the server, and ends it when the test process ends, however it does: then its end of the
+/// pipe is closed. Removes the folder unless it is told to keep it.
+const KEEPER: &str = r#"home=$1; shift
+"$@" & server=$!
+read -r word
+case $word in stop) signal=INT ;; *) signal=QUIT ;; esac
+kill -$signal $server; wait $server
+case $word in stop | keep) ;; *) rm -rf "$home" ;; esac"#;
+
+/// The settings: little memory, no waiting for the disk, nothing in the background.
+const SETTINGS: &str = "fsync = off
+full_page_writes = off
+shared_buffers = 16MB
+max_connections = 200
+autovacuum = off
+jit = off
+listen_addresses = '127.0.0.1'
+max_wal_senders = 0
+hot_standby = on
+log_min_messages = warning
+";
+
+/// Only the user `locked` needs a password.
+const LOGINS: &str = "host all locked 127.0.0.1/32 scram-sha-256
+host all all 127.0.0.1/32 trust
+local all all trust
+";
+
+/// A private PostgreSQL server on 127.0.0.1 and on a socket, which ends with this process.
+pub struct PostgresServer {
+    /// `None` once the keeper removes it.
+    home: Mutex<Option<TempDir>>,
+    data: PathBuf,
+    port: Port,
+    keeper: Mutex<Option<Keeper>>,
+}
+
+struct Keeper(Child);
+
+impl PostgresServer {
+    /// The server that all tests of this process share. They must not stop it.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    #[must_use]
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<PostgresServer> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let server = Self::start();
+            // A static is never dropped. The keeper removes the folder.
+            if let Some(home) = server.home().take() {
+                let _path = home.keep();
+            }
+            server
+        })
+    }
+
+    /// Starts a server of its own for a test.
+    ///
+    /// # Panics
+    ///
+    /// If a program is missing or the server does not start. The message says what to install.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_by(None)
+    }
+
+    /// As [`start`](Self::start), with TLS by this certificate.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_with_tls(identity: &Identity) -> Self {
+        Self::start_by(Some(identity))
+    }
+
+    fn start_by(identity: Option<&Identity>) -> Self {
+        let home = tempfile::Builder::new().prefix("leasehold-pg-").tempdir();
+        let home = home.expect("a temporary directory");
+        let data = home.path().join("data");
+        if is_root() {
+            own(home.path());
+        }
+        let mut initdb = as_user(&program("initdb"));
+        initdb.args(["--no-sync", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", USER, "-D"]);
+        let made = initdb.arg(&data).output().expect("initdb runs");
+        assert!(made.status.success(), "initdb failed: {}", said(&made));
+        fs::write(data.join("pg_hba.conf"), LOGINS).expect("the folder takes files");
+        let port = Port::reserve();
+        let socket = home.path().display();
+        let settings = format!("{SETTINGS}unix_socket_directories = '{socket}'\n");
+        let settings = format!("{settings}port = {}\n", port.number());
+        let mut file = File::options().append(true).open(data.join("postgresql.conf"));
+        let file = file.as_mut().expect("initdb made it");
+        file.write_all(settings.as_bytes()).expect("the folder takes files");
+        if let Some(identity) = identity {
+            // The server refuses a key that others own or may read.
+            for (from, to) in [(&identity.cert, "server.crt"), (&identity.key, "server.key")] {
+                let to = data.join(to);
+                fs::copy(from, &to).expect("the folder takes files");
+                fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).expect("it is ours");
+                if is_root() {
+                    chown(&to);
+                }
+            }
+            file.write_all(b"ssl = on\n").expect("the folder takes files");
+        }
+        let server = Self { home: Mutex::new(Some(home)), data, port, keeper: Mutex::default() };
+        server.restart();
+        server.sql("CREATE ROLE locked LOGIN PASSWORD 'secret'");
+        server
+    }
+
+    fn home(&self) -> MutexGuard<'_, Option<TempDir>> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self) -> &Path {
+        self.data.parent().expect("it lies in a folder")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder().join("log")
+    }
+
+    /// The port on 127.0.0.1.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// A folder for files that functions of the server read.
+    pub(super) fn files(&self) -> &Path {
+        self.folder()
+    }
+
+    /// The URL of a schema, over TCP, as a user with all rights.
+    #[must_use]
+    pub fn url(&self, schema: &str) -> String {
+        format!("postgres://{USER}@127.0.0.1:{}/postgres?schema={schema}", self.port())
+    }
+
+    /// The URL of a schema, over the socket.
+    #[must_use]
+    pub fn socket_url(&self, schema: &str) -> String {
+        let folder = self.folder().display();
+        format!("postgres://{USER}@:{}/postgres?host={folder}&schema={schema}", self.port())
+    }
+
+    /// Ends the server at once, as a crash does. Keeps its files.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end.
+    pub fn kill(&self) {
+        if let Some(keeper) = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            keeper.end("keep\n");
+        }
+    }
+
+    /// Stops the server in an orderly way. Keeps its files.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end.
+    pub fn stop(&self) {
+        if let Some(keeper) = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            keeper.end("stop\n");
+        }
+    }
+
+    /// Makes a stopped server a standby from its next start on, with no primary to follow.
+    ///
+    /// # Panics
+    ///
+    /// If its folder cannot be written.
+    pub fn become_standby(&self) {
+        fs::write(self.data.join("standby.signal"), "").expect("the folder takes files");
+    }
+
+    /// Starts it again after [`kill`](Self::kill), and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart(&self) {
+        let log = File::options().create(true).append(true).open(self.log());
+        let log = log.expect("the folder takes files");
+        let mut command = Command::new("sh");
+        command.args(["-c", KEEPER, "sh"]).arg(self.folder());
+        let postgres = as_user(&program("postgres"));
+        command.arg(postgres.get_program()).args(postgres.get_args()).arg("-D").arg(&self.data);
+        command.stdin(Stdio::piped()).stdout(log.try_clone().expect("a file"));
+        // An interrupt from the keyboard is for the tests.
+        command.stderr(log).process_group(0);
+        let keeper = Keeper(command.spawn().expect("sh runs"));
+        *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+        let until = Instant::now() + PATIENCE;
+        while self.ask("SELECT 1").is_err() {
+            assert!(Instant::now() < until, "no server: {}", self.last_words());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn last_words(&self) -> String {
+        File::open(self.log()).map_or_else(|error| error.to_string(), |log| tail(&log))
+    }
+
+    /// Runs statements as a user with all rights. Returns the rows.
+    ///
+    /// # Panics
+    ///
+    /// If the server refuses them.
+    #[track_caller]
+    pub fn sql(&self, sql: &str) -> Vec<Vec<String>> {
+        self.ask(sql).unwrap_or_else(|error| panic!("`{sql}` failed: {error}"))
+    }
+
+    fn ask(&self, sql: &str) -> Result<Vec<Vec<String>>, String> {
+        let socket = self.folder().join(format!(".s.PGSQL.{}", self.port()));
+        let asking = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(ask(&socket, sql))
+        };
+        // The caller may be in the context of another runtime.
+        std::thread::scope(|scope| scope.spawn(asking).join().expect("no panic"))
+    }
+}
+
+async fn ask(socket: &Path, sql: &str) -> Result<Vec<Vec<String>>, String> {
+    let shown = |error: tokio_postgres::Error| match error.as_db_error() {
+        Some(said) => said.message().to_owned(),
+        None => error.to_string(),
+    };
+    let stream = tokio::net::UnixStream::connect(socket).await.map_err(|it| it.to_string())?;
+    let mut config = Config::new();
+    let connecting = config.user(USER).dbname("postgres").connect_raw(stream, NoTls);
+    let (client, connection) = connecting.await.map_err(shown)?;
+    let moving = tokio::spawn(connection);
+    let answer = client.simple_query(sql).await.map_err(shown)?;
+    drop(client);
+    let _ended = moving.await;
+    let rows = answer.into_iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((0..row.len()).map(|at| row.get(at).unwrap_or_default().to_owned()).collect())
+        }
+        _ => None,
+    });
+    Ok(rows.collect())
+}
+
+impl fmt::Debug for PostgresServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PostgresServer(port {})", self.port())
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("the log of {self:?}:\n{}", self.last_words());
+        }
+    }
+}
+
+impl Keeper {
+    fn end(mut self, word: &str) {
+        let mut pipe = self.0.stdin.take().expect("it was asked for");
+        // The keeper may have ended by itself.
+        let _ = pipe.write_all(word.as_bytes());
+        drop(pipe);
+        self.0.wait().expect("it is ours");
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn chown(path: &Path) {
+    let status = Command::new("chown").arg(USER).arg(path).status().expect("chown runs");
+    assert!(status.success(), "there is no user `{USER}`; install the package `postgresql`");
+}
+
+/// Gives a folder to the user of the server.
+fn own(folder: &Path) {
+    chown(folder);
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("it is ours");
+}
+
+/// A command that runs as a user whom the server accepts.
+fn as_user(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new(find("setpriv", "util-linux"));
+    command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).arg(program);
+    // A folder that the user may read.
+    command.current_dir("/");
+    command
+}
+
+/// The path of a program of the newest PostgreSQL here.
+fn program(name: &str) -> PathBuf {
+    let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
+    let found = versions.filter_map(|version| {
+        let number: u32 = version.file_name().to_str()?.parse().ok()?;
+        let path = version.path().join("bin").join(name);
+        path.is_file().then_some((number, path))
+    });
+    found.max().map_or_else(|| find(name, "postgresql"), |(_, path)| path)
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}

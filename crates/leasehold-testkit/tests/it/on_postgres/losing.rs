@@ -1,0 +1,127 @@
+//! Connections that end, and a server that is killed and comes back.
+
+use std::time::Duration;
+
+use leasehold::host::SystemHost;
+use leasehold::store::postgres::migrate;
+use leasehold::{ErrorKind, Lost, Release};
+use leasehold_testkit::servers::{PostgresServer, Schema};
+
+use super::{client, until};
+
+/// A server of its own, with tables, and their URL.
+async fn migrated() -> (PostgresServer, String) {
+    let server = PostgresServer::start();
+    let url = server.url("leasehold");
+    migrate(&url, SystemHost::shared()).await.expect("migrated");
+    (server, url)
+}
+
+#[tokio::test]
+async fn a_lock_is_kept_and_waited_for_while_its_connections_end_again_and_again() {
+    let (server, url) = migrated().await;
+    let (one, other) = (client(&url).await, client(&url).await);
+    let guard = one.mutex("a").ttl(Duration::from_secs(3)).lock().await.expect("free");
+    let waiting = tokio::spawn(async move { other.mutex("a").lock().await });
+    let waits = "SELECT count(*) FROM leasehold.places";
+    until("it waits", async || server.sql(waits)[0][0] == "1").await;
+    for _ in 0..10 {
+        server.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE application_name = 'leasehold'",
+        );
+        // The renewal connects again.
+        if let Err(error) = guard.renew().await {
+            let is_open = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
+            assert!(is_open, "the lease is kept: {error}");
+        }
+        assert!(guard.is_held());
+    }
+    let token = guard.fencing_token().expect("a token");
+    drop(guard);
+    let next = waiting.await.expect("no panic").expect("its turn");
+    assert!(next.fencing_token().expect("a token") > token);
+}
+
+#[tokio::test]
+async fn a_lease_outlives_a_crash_of_the_server_and_tokens_rise_after_it() {
+    let (server, url) = migrated().await;
+    let (one, other) = (client(&url).await, client(&url).await);
+    let guard = one.mutex("a").ttl(Duration::from_secs(30)).lock().await.expect("free");
+    let free = one.mutex("b").lock().await.expect("free");
+    let before = free.fencing_token().expect("a token");
+    let _released = free.release().await.expect("released");
+    // Otherwise a server without fsync may forget them.
+    server.sql("CHECKPOINT");
+    server.kill();
+    let down = other.mutex("a").try_lock().await.expect_err("nobody answers");
+    assert_eq!(down.kind(), ErrorKind::Unavailable, "{down}");
+    server.restart();
+    until("the holder reaches it again", async || guard.renew().await.is_ok()).await;
+    let mut taken = None;
+    until("it answers", async || {
+        taken = other.mutex("a").try_lock().await.ok();
+        taken.is_some()
+    })
+    .await;
+    assert!(taken.expect("an answer").is_none(), "the lease was kept");
+    assert_eq!(guard.release().await.expect("answered"), Release::Released);
+    let later = other.mutex("b").lock().await.expect("free");
+    assert!(later.fencing_token().expect("a token") > before);
+}
+
+#[tokio::test]
+async fn a_holder_learns_of_its_loss_in_time_when_the_server_is_gone() {
+    let (server, url) = migrated().await;
+    let client = client(&url).await;
+    let guard = client.mutex("a").ttl(Duration::from_secs(1)).lock().await.expect("free");
+    server.kill();
+    assert_eq!(guard.lost().await, Lost::Deadline);
+    assert!(!guard.is_held());
+}
+
+#[tokio::test]
+async fn a_transaction_that_keeps_a_row_delays_that_lock_alone_and_is_named() {
+    let schema = Schema::lend();
+    let client = client(&schema.url()).await;
+    let guard = client.mutex("a").lock().await.expect("free");
+    let _released = guard.release().await.expect("released");
+    let lock = format!("SELECT FROM {}.locks WHERE key = 'a' FOR UPDATE", schema.name());
+    let url = schema.url();
+    let keeper = tokio_postgres::Config::new()
+        .user("postgres")
+        .dbname("postgres")
+        .connect_raw(
+            tokio::net::TcpStream::connect(("127.0.0.1", schema.server().port()))
+                .await
+                .expect("it listens"),
+            tokio_postgres::NoTls,
+        )
+        .await;
+    let (keeper, connection) = keeper.expect(&url);
+    let moving = tokio::spawn(connection);
+    keeper.simple_query("BEGIN").await.expect("begun");
+    keeper.simple_query(&lock).await.expect("locked");
+    let refused = client.mutex("a").try_lock().await.expect_err("its row is locked");
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(refused.to_string().contains("pg_stat_activity"), "{refused}");
+    assert!(client.mutex("b").try_lock().await.expect("asked").is_some(), "another key");
+    keeper.simple_query("ROLLBACK").await.expect("ended");
+    assert!(client.mutex("a").try_lock().await.expect("asked").is_some());
+    drop(keeper);
+    let _ended = moving.await;
+}
+
+#[tokio::test]
+async fn an_eviction_ends_a_lease_and_a_request_to_let_go_does_not() {
+    let schema = Schema::lend();
+    let client = client(&schema.url()).await;
+    let guard = client.mutex("a").ttl(Duration::from_millis(600)).lock().await.expect("free");
+    let token = guard.token().as_str().as_bytes().to_vec();
+    client.revoke("a", &token, "maintenance").await.expect("asked");
+    let request = guard.revoked().await;
+    assert_eq!(request.reason, "maintenance");
+    assert!(guard.is_held(), "it decides by itself");
+    schema.sql("UPDATE leasehold.locks SET owner = NULL");
+    assert_eq!(guard.lost().await, Lost::NotOurs);
+}

@@ -1,0 +1,72 @@
+//! The migration, and the forgetting of idle keys.
+
+use leasehold::host::SystemHost;
+use leasehold::store::postgres::migrate;
+use leasehold::{Client, ErrorKind};
+use leasehold_testkit::servers::{PostgresServer, Schema};
+
+use super::client;
+
+#[tokio::test]
+async fn a_migration_may_be_repeated_and_runs_beside_others() {
+    let server = PostgresServer::shared();
+    let url = server.url("migrating%22a");
+    let all = (0..4).map(|_| migrate(&url, SystemHost::shared()));
+    for done in futures_util::future::join_all(all).await {
+        let done = done.expect("migrated");
+        assert!(done.before.is_none_or(|before| before <= done.version), "{done:?}");
+    }
+    let again = migrate(&url, SystemHost::shared()).await.expect("migrated");
+    assert_eq!(again.before, Some(again.version));
+    let guard = client(&url).await.mutex("a").lock().await.expect("free");
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn schemas_of_one_database_share_no_locks() {
+    let (one, other) = (Schema::lend(), Schema::lend());
+    let _guard = client(&one.url()).await.mutex("a").lock().await.expect("free");
+    let beside = client(&other.url()).await.mutex("a").try_lock().await.expect("asked");
+    assert!(beside.is_some());
+}
+
+#[tokio::test]
+async fn tables_of_another_version_are_refused() {
+    let server = PostgresServer::shared();
+    let url = server.url("versions");
+    migrate(&url, SystemHost::shared()).await.expect("migrated");
+    for (version, advice) in [(0, "leasehold migrate"), (99, "use a newer build")] {
+        server.sql(&format!("UPDATE versions.meta SET version = {version}"));
+        let error = Client::connect(&url).await.expect_err("another version");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+    let newer = migrate(&url, SystemHost::shared()).await.expect_err("newer");
+    assert_eq!(newer.kind(), ErrorKind::Config, "{newer}");
+}
+
+/// The clock of the schema is frozen, so that 10 minutes pass at once.
+#[tokio::test]
+async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
+    let schema = Schema::lend();
+    let client = client(&schema.url()).await;
+    let now = 1_900_000_000_000_000;
+    schema.freeze_at(now);
+    let held = client.mutex("held").lock().await.expect("free").detach();
+    let guard = client.mutex("idle").lock().await.expect("free");
+    let before = guard.fencing_token().expect("a token");
+    let _released = guard.release().await.expect("released");
+    let keys = || schema.sql("SELECT key FROM leasehold.locks ORDER BY key");
+    schema.sql("UPDATE leasehold.locks SET expires = expires + 3600000000 WHERE key = 'held'");
+    schema.freeze_at(now + 599_000_000);
+    schema.sql("SELECT leasehold.purge()");
+    assert_eq!(keys(), [["held"], ["idle"]]);
+    schema.freeze_at(now + 700_000_000);
+    schema.sql("SELECT leasehold.purge()");
+    assert_eq!(keys(), [["held"]]);
+    // Even if the clock was set back.
+    schema.freeze_at(now - 1_000_000_000);
+    let guard = client.mutex("idle").lock().await.expect("free");
+    assert!(guard.fencing_token().expect("a token") > before);
+    drop(held);
+}

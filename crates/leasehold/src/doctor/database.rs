@@ -1,0 +1,205 @@
+//! Checks of a PostgreSQL database.
+
+use std::time::Duration;
+
+use super::check::{Check, Subject};
+use super::survival::Deployment;
+use super::texts::{advice_of, cause_of, span};
+use crate::core::ttl::Ttl;
+use crate::store::postgres::examine::{About, DatabaseFacts};
+
+const REACHABLE: Subject = Subject {
+    id: "reachable",
+    why: "Without its server, nobody gets a lock, and holders lose theirs.",
+};
+
+const OFFSET: Subject = Subject {
+    id: "clock-offset",
+    why: "Fencing tokens follow the server's time, so a server that replaces another one must not \
+          be behind it.",
+};
+
+const ROUND_TRIP: Subject = Subject {
+    id: "round-trip",
+    why: "A renewal that takes too long loses the lock, and a slow acquire shortens the lease.",
+};
+
+const RELEASE: Subject = Subject {
+    id: "release",
+    why: "A release must end the lease of its owner, and never that of the next holder.",
+};
+
+const DURABLE: Subject = Subject {
+    id: "durable",
+    why: "A server that forgets its last commits in a crash may grant a lock that is held.",
+};
+
+const STANDBYS: Subject = Subject {
+    id: "standbys",
+    why: "A standby that takes over without the last commits may grant a lock that is held.",
+};
+
+/// The largest offset without a warning, beside the round trip.
+const OFFSET_MAX: Duration = Duration::from_secs(1);
+
+pub(super) fn checks(facts: &DatabaseFacts, ttl: Ttl) -> Vec<Check> {
+    let about = facts.about.as_ref();
+    let checks = [
+        Some(reachable(facts)),
+        round_trip(facts, ttl),
+        lease(facts),
+        about.map(offset),
+        about.map(durable),
+        about.map(standbys),
+    ];
+    checks.into_iter().flatten().map(|check| check.at(&facts.label)).collect()
+}
+
+/// What decides which events a lock there survives.
+pub(super) fn deployment(facts: &DatabaseFacts) -> Deployment {
+    let about = facts.about.as_ref();
+    Deployment {
+        has_log: true,
+        is_on_disk: about.is_some_and(|it| it.has_fsync && it.commit != "off"),
+        has_replicas: about.is_some_and(|it| it.standbys > 0),
+        ..Deployment::default()
+    }
+}
+
+fn reachable(facts: &DatabaseFacts) -> Check {
+    match (&facts.refused, &facts.about) {
+        (Some(error), _) => REACHABLE.fail(
+            cause_of(error),
+            advice_of(error).unwrap_or_else(|| "see the message".to_owned()),
+        ),
+        (None, Some(about)) => {
+            REACHABLE.ok(format!("PostgreSQL {}, with the tables of Leasehold", about.version))
+        }
+        (None, None) => REACHABLE.unknown("the server does not say what it is", "see its log"),
+    }
+}
+
+fn round_trip(facts: &DatabaseFacts, ttl: Ttl) -> Option<Check> {
+    let mut all = facts.round_trips.clone();
+    all.sort_unstable();
+    let (median, slow) = (*all.get(all.len() / 2)?, *all.last()?);
+    let evidence = format!("p50 {}, at most {}", span(median), span(slow));
+    let longer = format!("use a ttl of at least {}, or a closer server", span(slow * 20));
+    let is_slow = slow > ttl.get() / 20;
+    Some(if is_slow { ROUND_TRIP.warn(evidence, longer) } else { ROUND_TRIP.ok(evidence) })
+}
+
+fn lease(facts: &DatabaseFacts) -> Option<Check> {
+    Some(match facts.lease.as_ref()? {
+        Ok(true) => RELEASE.ok("a wrong token ended nothing, and the right one ended its lease"),
+        Ok(false) => RELEASE.fail(
+            "a probe lease was not granted, or was not released by its own token alone",
+            "run the command again; if it fails again, report it",
+        ),
+        Err(error) => RELEASE.fail(
+            cause_of(error),
+            advice_of(error).unwrap_or_else(|| "see the message".to_owned()),
+        ),
+    })
+}
+
+fn offset(about: &About) -> Check {
+    let size = Duration::from_micros(about.ahead_us.unsigned_abs());
+    let side = if about.ahead_us < 0 { "behind" } else { "ahead of" };
+    let evidence = format!(
+        "the server's time of day is {} {side} that of this machine, give or take {}",
+        span(size),
+        span(about.trip)
+    );
+    if size > OFFSET_MAX + about.trip {
+        OFFSET.warn(evidence, "run a time service on both machines that slews the clock")
+    } else {
+        OFFSET.ok(evidence)
+    }
+}
+
+fn durable(about: &About) -> Check {
+    let commit = &about.commit;
+    if !about.has_fsync {
+        DURABLE.warn("fsync = off", "set `fsync = on` on the server")
+    } else if commit == "off" {
+        DURABLE.warn("synchronous_commit = off", "ALTER ROLE … SET synchronous_commit = on")
+    } else {
+        DURABLE.ok(format!("fsync = on, synchronous_commit = {commit}"))
+    }
+}
+
+fn standbys(about: &About) -> Check {
+    let is_synchronous = matches!(&*about.commit, "on" | "remote_write" | "remote_apply");
+    match about.standbys {
+        0 => STANDBYS.ok("no standby is connected"),
+        // Whether commits wait for them, `synchronous_standby_names` decides.
+        count if is_synchronous => STANDBYS.ok(format!("{count} connected")),
+        count => STANDBYS.warn(
+            format!("{count} connected, and commits do not wait for them"),
+            "set `synchronous_standby_names`, and `synchronous_commit = on`",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::error::{Error, ErrorKind};
+    use crate::doctor::Verdict;
+
+    fn healthy() -> DatabaseFacts {
+        DatabaseFacts {
+            label: "postgres://u@h/d".to_owned(),
+            refused: None,
+            about: Some(About {
+                version: "15.4".to_owned(),
+                commit: "on".to_owned(),
+                has_fsync: true,
+                standbys: 0,
+                ahead_us: -40,
+                trip: Duration::from_micros(100),
+            }),
+            round_trips: vec![Duration::from_micros(200); 20],
+            lease: Some(Ok(true)),
+        }
+    }
+
+    #[test]
+    fn each_fault_of_a_database_is_named() {
+        type Change = fn(&mut DatabaseFacts);
+        fn about(facts: &mut DatabaseFacts) -> &mut About {
+            facts.about.as_mut().expect("it is known")
+        }
+        let table: &[(Change, &str, Verdict)] = &[
+            (
+                |it| it.refused = Some(Error::new(ErrorKind::Denied, "no right")),
+                "reachable",
+                Verdict::Fail,
+            ),
+            (|it| it.round_trips = vec![Duration::from_secs(1)], "round-trip", Verdict::Warn),
+            (|it| it.lease = Some(Ok(false)), "release", Verdict::Fail),
+            (|it| about(it).ahead_us = 2_000_000, "clock-offset", Verdict::Warn),
+            (|it| about(it).has_fsync = false, "durable", Verdict::Warn),
+            (|it| about(it).commit = "off".to_owned(), "durable", Verdict::Warn),
+            (
+                |it| (about(it).standbys, about(it).commit) = (1, "local".to_owned()),
+                "standbys",
+                Verdict::Warn,
+            ),
+        ];
+        let faults = |facts: &DatabaseFacts| -> Vec<_> {
+            let checks = checks(facts, Ttl::DEFAULT);
+            checks.into_iter().filter(|it| it.verdict != Verdict::Ok).collect()
+        };
+        assert_eq!(faults(&healthy()), []);
+        for (change, id, verdict) in table {
+            let mut facts = healthy();
+            change(&mut facts);
+            let found = faults(&facts);
+            let [found] = &found[..] else { panic!("{id}: {found:?}") };
+            assert_eq!((found.id, found.verdict), (*id, *verdict));
+            assert!(found.remedy.is_some() && found.node == "postgres://u@h/d");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Where the task of a connection runs.
+
+use std::sync::Arc;
+
+use crate::host::{Host, Task};
+
+/// The runtime on which the task of a connection runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// The runtime of the first caller, so that an answer wakes no other thread.
+    #[default]
+    Asker,
+    /// The host's own thread, which outlives the user's runtime.
+    Host,
+}
+
+impl Home {
+    /// Runs the task there.
+    pub(crate) fn spawn(self, host: &Arc<dyn Host>, task: Task) {
+        match self {
+            Self::Asker => host.spawn_io(task),
+            Self::Host => {
+                // A task that is spawned from the host's own thread stays there.
+                let there = Arc::clone(host);
+                host.spawn(Box::pin(async move { there.spawn_io(task) }));
+            }
+        }
+    }
+}

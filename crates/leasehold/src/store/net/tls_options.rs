@@ -1,0 +1,34 @@
+//! What a URL says about TLS.
+
+#[cfg(feature = "tls")]
+use std::path::Path;
+use std::path::PathBuf;
+
+/// The options for TLS. The files are in PEM form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TlsOptions {
+    /// Whether the certificate of the server is checked. Without that, only those who listen are kept
+    /// out, and not those who stand between.
+    pub(crate) verifies: bool,
+    /// The authorities to trust; `None` for those that the system trusts.
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate of this client with those that it depends on, and its private key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must be for; `None` for the host.
+    pub(crate) name: Option<String>,
+}
+
+impl Default for TlsOptions {
+    /// The system's authorities, and no certificate of this client.
+    fn default() -> Self {
+        Self { verifies: true, ca: None, identity: None, name: None }
+    }
+}
+
+impl TlsOptions {
+    #[cfg(feature = "tls")]
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let identity = self.identity.iter().flat_map(|(cert, key)| [cert, key]);
+        self.ca.iter().chain(identity).map(PathBuf::as_path)
+    }
+}

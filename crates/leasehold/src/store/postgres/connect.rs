@@ -1,0 +1,322 @@
+//! Opens connections to the database of a URL, and refuses those that cannot keep locks.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::error::{MIGRATE, Stage, failure};
+use super::link::{Link, Row};
+use super::schema::VERSION;
+use super::url::{Address, Endpoint, TlsMode};
+use crate::core::error::{Error, ErrorKind};
+use crate::host::Host;
+use crate::store::net::{Opening, Stream, Tls, open_unix, tcp_stream};
+use crate::store::within;
+
+/// The oldest server, in the form of `server_version_num`.
+const OLDEST: u32 = 130_000;
+
+/// Opens connections to one database of a PostgreSQL server.
+///
+/// | URL | server |
+/// |---|---|
+/// | `postgres://user:password@host[:port]/database[?OPTIONS]` | TCP; the default port is 5432 |
+/// | `postgres://user[:password]@/database?host=FOLDER` | the socket in that folder |
+///
+/// `postgresql://` is the same. User, password, database and values of options are percent-encoded.
+/// Without a database, its name is that of the user.
+///
+/// | option | meaning |
+/// |---|---|
+/// | `schema=NAME` | where the tables are; default `leasehold` |
+/// | `connect_timeout=SECONDS` | how long connecting may take; default 2 |
+/// | `sslmode=disable` | do not encrypt |
+/// | `sslmode=prefer` | the default: encrypt if the server offers it, and check no certificate |
+/// | `sslmode=require` | encrypt, and check no certificate |
+/// | `sslmode=verify-full` | encrypt, and check that the certificate is for the host |
+/// | `ca=PATH` | with `verify-full`, the authority to trust instead of the system's |
+/// | `cert=PATH&key=PATH` | the certificate of this client |
+///
+/// `sslrootcert`, `sslcert` and `sslkey` are the same as `ca`, `cert` and `key`. TLS needs the
+/// feature `tls`.
+#[derive(Clone)]
+pub struct PostgresConnector {
+    pub(super) address: Arc<Address>,
+    /// `None` if connections are not encrypted.
+    tls: Option<Tls>,
+    through: Option<Arc<Through>>,
+}
+
+type Through = dyn Fn(Opening) -> Opening + Send + Sync;
+
+impl PostgresConnector {
+    /// Reads a URL. Does not connect yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config) for an invalid URL. The message says why, and never shows the
+    /// password.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        let address = Address::parse(url)?;
+        let tls = match &address.tls {
+            TlsMode::Disable => None,
+            // A build without TLS cannot have it, and does without.
+            TlsMode::Prefer(options) => Tls::new(options).ok(),
+            TlsMode::Require(options) => Some(Tls::new(options)?),
+        };
+        Ok(Self { address: Arc::new(address), tls, through: None })
+    }
+
+    /// Passes each new stream through a function. For simulations and tests.
+    #[must_use]
+    pub fn through(self, wrap: impl Fn(Opening) -> Opening + Send + Sync + 'static) -> Self {
+        Self { through: Some(Arc::new(wrap)), ..self }
+    }
+
+    /// The URL without the password.
+    pub(super) fn label(&self) -> String {
+        self.address.label()
+    }
+
+    /// Connects and logs in, within the limit of the URL.
+    pub(super) async fn log_in(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
+        let limit = self.address.connect_limit;
+        let logging_in = async {
+            let stream = self.open().await?;
+            Link::log_in(stream, &self.address).await
+        };
+        within(Arc::clone(host), limit, logging_in).await.map_err(|error| match error.kind() {
+            ErrorKind::Unknown => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "the server does not answer within {limit:?}; no request was sent; check host \
+                     and port, and whether the server is stopped or overloaded"
+                ),
+            ),
+            _ => error,
+        })
+    }
+
+    /// As [`log_in`](Self::log_in), to a server that can keep locks.
+    pub(super) async fn connect(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
+        let connecting = async {
+            let mut link = self.log_in(host).await?;
+            let limit = self.address.connect_limit;
+            let facts = within(Arc::clone(host), limit, Facts::read(&mut link)).await?;
+            facts.check()?;
+            let version = within(Arc::clone(host), limit, self.version(&mut link)).await?;
+            check_version(version)?;
+            Ok(link)
+        };
+        connecting.await.map_err(|error: Error| {
+            let error = match error.kind() {
+                // Nothing of the user was sent.
+                ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, error.message()),
+                _ => error,
+            };
+            error.at(&self.label())
+        })
+    }
+
+    /// The version of the tables.
+    pub(super) async fn version(&self, link: &mut Link) -> Result<u32, Error> {
+        let sql = super::schema::in_schema("SELECT version FROM leasehold.meta", &self.address);
+        let rows = link.ask(&sql).await.map_err(|error| failure(&error, Stage::Connecting))?;
+        let version = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
+        Ok(version.unwrap_or(0))
+    }
+
+    fn open(&self) -> Opening {
+        let address = Arc::clone(&self.address);
+        let tls = self.tls.clone();
+        let opening: Opening = Box::pin(async move {
+            match &address.endpoint {
+                Endpoint::Tcp(host, port) => {
+                    let stream = tcp_stream(host, *port).await?;
+                    encrypted(stream, host, (tls.as_ref(), &address.tls)).await
+                }
+                Endpoint::Unix(folder, port) => {
+                    open_unix(&folder.join(format!(".s.PGSQL.{port}"))).await
+                }
+            }
+        });
+        match &self.through {
+            Some(wrap) => wrap(opening),
+            None => opening,
+        }
+    }
+}
+
+/// Encrypts a connection if the URL and the server want that. A server answers the request for TLS
+/// with one byte.
+async fn encrypted(
+    mut stream: TcpStream,
+    host: &str,
+    (tls, mode): (Option<&Tls>, &TlsMode),
+) -> Result<Box<dyn Stream>, Error> {
+    const REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+    let Some(tls) = tls else { return Ok(Box::new(stream)) };
+    let asking = async {
+        stream.write_all(&REQUEST).await?;
+        stream.read_u8().await
+    };
+    let answer = asking.await.map_err(|cause| {
+        let message = "the server closed the connection instead of answering; no request was sent; \
+                       check whether a PostgreSQL server listens there";
+        Error::new(ErrorKind::Unavailable, message).with_source(cause)
+    })?;
+    match (answer, mode) {
+        (b'S', _) => tls.secure(stream, host).await,
+        (b'N', TlsMode::Require(_)) => {
+            let message = "the server has no TLS; no request was sent; set `ssl = on` there, or \
+                           write `sslmode=disable` if the network is trusted";
+            Err(Error::new(ErrorKind::Config, message))
+        }
+        (b'N', _) => Ok(Box::new(stream)),
+        _ => {
+            let message = "what answers there is no PostgreSQL server; no request was sent; check \
+                           host and port";
+            Err(Error::new(ErrorKind::Config, message))
+        }
+    }
+}
+
+impl fmt::Debug for PostgresConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PostgresConnector({})", self.label())
+    }
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// `server_version_num`, such as 150018.
+    pub(super) version: u32,
+    pub(super) is_standby: bool,
+    pub(super) is_read_only: bool,
+    pub(super) isolation: String,
+    pub(super) encoding: String,
+}
+
+impl Facts {
+    pub(super) async fn read(link: &mut Link) -> Result<Self, Error> {
+        const SQL: &str = "SELECT current_setting('server_version_num'), pg_is_in_recovery(),
+            current_setting('transaction_read_only'), current_setting('transaction_isolation'),
+            current_setting('server_encoding')";
+        let rows = link.ask(SQL).await.map_err(|error| failure(&error, Stage::Connecting))?;
+        let read = rows.first().and_then(Self::of);
+        read.ok_or_else(|| {
+            let message = "the server does not say what it is; no request was sent; check whether \
+                           it is PostgreSQL";
+            Error::new(ErrorKind::Config, message)
+        })
+    }
+
+    fn of(row: &Row) -> Option<Self> {
+        let text = |at: usize| row.get(at)?.as_deref();
+        Some(Self {
+            version: text(0)?.parse().ok()?,
+            is_standby: text(1)? == "t",
+            is_read_only: text(2)? == "on",
+            isolation: text(3)?.to_owned(),
+            encoding: text(4)?.to_owned(),
+        })
+    }
+
+    /// Refuses a server that cannot keep locks.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let (kind, message) = if self.version < OLDEST {
+            let version = self.version / 10_000;
+            let text = format!(
+                "the server is PostgreSQL {version}, and locks need 13 or newer; no request was \
+                 sent; use a newer server"
+            );
+            (ErrorKind::Config, text)
+        } else if self.is_standby {
+            let text = "the server is a read-only standby; no request was sent; name the primary in \
+                        the URL";
+            (ErrorKind::Unavailable, text.to_owned())
+        } else if self.is_read_only {
+            let text = "transactions of this user are read-only; no request was sent; run `ALTER \
+                        ROLE … SET default_transaction_read_only = off`";
+            (ErrorKind::Config, text.to_owned())
+        } else if self.isolation != "read committed" {
+            let text = format!(
+                "transactions of this user are `{}`, and the steps of a lock need `read \
+                 committed`; no request was sent; run `ALTER ROLE … SET \
+                 default_transaction_isolation = 'read committed'`",
+                self.isolation.escape_debug()
+            );
+            (ErrorKind::Config, text)
+        } else if self.encoding != "UTF8" {
+            let text = format!(
+                "the database is encoded as {}, and names of locks are UTF-8; no request was sent; \
+                 use a database with the encoding UTF8",
+                self.encoding.escape_debug()
+            );
+            (ErrorKind::Config, text)
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(kind, message))
+    }
+}
+
+fn check_version(version: u32) -> Result<(), Error> {
+    let message = match version {
+        VERSION => return Ok(()),
+        older if older < VERSION => format!(
+            "the tables are of version {older}, and this build needs {VERSION}; no request was \
+             sent; {MIGRATE}"
+        ),
+        newer => format!(
+            "the tables are of version {newer}, and this build knows {VERSION}; no request was \
+             sent; use a newer build"
+        ),
+    };
+    Err(Error::new(ErrorKind::Config, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_cannot_keep_locks_is_refused_with_advice() {
+        let fine = Facts {
+            version: 130_000,
+            is_standby: false,
+            is_read_only: false,
+            isolation: "read committed".to_owned(),
+            encoding: "UTF8".to_owned(),
+        };
+        assert!(fine.check().is_ok());
+        let of = |change: fn(&mut Facts)| {
+            let mut facts = fine.clone();
+            change(&mut facts);
+            facts.check().expect_err("refused")
+        };
+        for (error, kind, part) in [
+            (of(|it| it.version = 120_009), ErrorKind::Config, "PostgreSQL 12"),
+            (of(|it| it.is_standby = true), ErrorKind::Unavailable, "standby"),
+            (of(|it| it.is_read_only = true), ErrorKind::Config, "read_only = off"),
+            (of(|it| it.isolation = "serializable".into()), ErrorKind::Config, "read committed"),
+            (of(|it| it.encoding = "LATIN1".into()), ErrorKind::Config, "UTF8"),
+        ] {
+            assert_eq!(error.kind(), kind);
+            let text = error.to_string();
+            assert!(text.contains(part) && text.contains("no request was sent"), "{text}");
+        }
+    }
+
+    #[test]
+    fn tables_of_another_version_are_refused_with_advice() {
+        assert!(check_version(VERSION).is_ok());
+        let older = check_version(0).expect_err("older").to_string();
+        assert!(older.contains("leasehold migrate"), "{older}");
+        let newer = check_version(VERSION + 1).expect_err("newer").to_string();
+        assert!(newer.contains("use a newer build"), "{newer}");
+    }
+}

@@ -1,0 +1,150 @@
+//! The tables and functions of a store, and the migration that makes them.
+
+use std::sync::Arc;
+
+use super::connect::{Facts, PostgresConnector};
+use super::error::{Stage, failure};
+use super::url::Address;
+use crate::core::error::{Error, ErrorKind};
+use crate::host::Host;
+
+/// The version of the tables and functions that this build makes and uses.
+pub(super) const VERSION: u32 = 1;
+
+/// The tables of version 1, which later versions change.
+const TABLES: &str = include_str!("sql/tables.sql");
+
+/// The functions, in an order in which each one finds those that it uses. They are replaced by
+/// every migration.
+const FUNCTIONS: [&str; 9] = [
+    include_str!("sql/clock.sql"),
+    include_str!("sql/holders.sql"),
+    include_str!("sql/line.sql"),
+    include_str!("sql/acquire.sql"),
+    include_str!("sql/renew.sql"),
+    include_str!("sql/release.sql"),
+    include_str!("sql/inspect.sql"),
+    include_str!("sql/browse.sql"),
+    include_str!("sql/clients.sql"),
+];
+
+/// Migrations wait for one another by this lock. The number is `Leasehold` in ASCII, cut to 64 bits.
+const MIGRATING: u64 = 0x4c65_6173_6568_6f6c;
+
+/// The text with the schema of the URL in the place of `leasehold.`.
+pub(super) fn in_schema(sql: &str, address: &Address) -> String {
+    sql.replace("leasehold.", &format!("\"{}\".", address.schema.replace('"', "\"\"")))
+}
+
+/// The whole migration as one message, which the server runs as one transaction.
+fn script(address: &Address) -> String {
+    let name = address.schema.replace('\'', "''").replace('\\', "\\\\");
+    let begin = format!(
+        "SELECT pg_advisory_xact_lock({MIGRATING});
+        DO $migration$ BEGIN
+            IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = E'{name}') THEN
+                EXECUTE format('CREATE SCHEMA %I', E'{name}');
+            END IF;
+        END $migration$;\n"
+    );
+    let parts = std::iter::once(TABLES).chain(FUNCTIONS);
+    let body: String = parts.map(|part| in_schema(part, address) + "\n").collect();
+    let end = format!("UPDATE leasehold.meta SET version = greatest(version, {VERSION});");
+    begin + &body + &in_schema(&end, address)
+}
+
+/// What a migration did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Migrated {
+    /// The URL of the store, without the password.
+    pub store: String,
+    /// The version of the tables before; `None` if there were none.
+    pub before: Option<u32>,
+    /// Their version now.
+    pub version: u32,
+}
+
+/// Makes the tables and functions of a store in the database and schema of the URL, or brings those
+/// of an older version up to date.
+///
+/// Running it again changes nothing. Locks may be in use meanwhile. The user must be allowed to
+/// create the schema and its tables, or own them. Users of locks need less:
+///
+/// ```sql
+/// GRANT USAGE ON SCHEMA leasehold TO app;
+/// GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO app;
+/// ```
+///
+/// # Errors
+///
+/// - [`Config`](ErrorKind::Config) for an invalid URL, a server before PostgreSQL 13, or tables of
+///   a newer version.
+/// - [`Denied`](ErrorKind::Denied) for a wrong password or a missing right.
+/// - [`Unavailable`](ErrorKind::Unavailable) if the server cannot be reached. Nothing was changed;
+///   if the kind is [`Unknown`](ErrorKind::Unknown), perhaps everything was.
+///
+/// # Cancel safety
+///
+/// The migration is done as a whole or not at all.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), leasehold::Error> {
+/// use leasehold::host::SystemHost;
+/// use leasehold::store::postgres::migrate;
+///
+/// let done = migrate("postgres://owner:secret@db/app", SystemHost::shared()).await?;
+/// println!("{} has tables of version {}", done.store, done.version);
+/// # Ok(()) }
+/// ```
+pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> {
+    let connector = PostgresConnector::new(url)?;
+    host.start()?;
+    let migrating = async {
+        let mut link = connector.log_in(&host).await?;
+        Facts::read(&mut link).await?.check()?;
+        let before = match connector.version(&mut link).await {
+            Ok(version) => Some(version),
+            // There is no such schema or table.
+            Err(error) if error.kind() == ErrorKind::Config => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(before) = before.filter(|before| *before > VERSION) {
+            let message = format!(
+                "the tables are of version {before}, and this build makes {VERSION}; nothing was \
+                 changed; use a newer build"
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let done = link.ask(&script(&connector.address)).await;
+        done.map_err(|error| match failure(&error, Stage::Asking) {
+            denied if denied.kind() == ErrorKind::Denied => may_not_create(&denied),
+            error => error,
+        })?;
+        Ok(Migrated { store: connector.label(), before, version: VERSION })
+    };
+    migrating.await.map_err(|error| error.at(&connector.label()))
+}
+
+/// The error for a user who may not create the tables.
+fn may_not_create(denied: &Error) -> Error {
+    let message = "this user may not create the schema, its tables or its functions; nothing was \
+                   changed; migrate as the owner of the database or of the schema";
+    Error::new(ErrorKind::Denied, message).with_source(denied.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_migration_is_of_the_schema_of_the_url_alone() {
+        let address = Address::parse("postgres://u@h/d?schema=a%22b%27").expect("a URL");
+        let script = script(&address);
+        assert!(!script.contains(" leasehold."), "another schema");
+        assert!(script.contains("CREATE TABLE IF NOT EXISTS \"a\"\"b'\".locks"));
+        assert!(script.contains("E'a\"b'''"));
+    }
+}

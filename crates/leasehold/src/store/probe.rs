@@ -1,0 +1,31 @@
+//! Tries a lease, to find out whether a store keeps leases at all.
+
+use std::time::Duration;
+
+use super::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Store};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::token::OwnerToken;
+use crate::core::ttl::Ttl;
+
+/// Takes a lease, and releases it with a wrong token and with its own. Returns whether it was
+/// granted, and released by its own token alone. `random` makes its tokens differ from all others.
+///
+/// # Errors
+///
+/// Those of the store.
+///
+/// # Cancel safety
+///
+/// A dropped future leaves the lease to its ttl, which is 5 s.
+pub async fn try_lease(store: &impl Store, key: Key, random: &str) -> Result<bool, Error> {
+    let token = |text: &str| OwnerToken::new(format!("{text}-{random}"));
+    let (ours, wrong, claim) = (token("ours")?, token("wrong")?, Claim::Exclusive);
+    let ttl = Ttl::new(Duration::from_secs(5))?;
+    let granted = store.acquire(Ask::new(key.clone(), ours.clone(), claim, ttl)).await?;
+    let by = |owner| LeaseId { key: key.clone(), owner, claim };
+    let by_wrong = store.release(by(wrong), OnRelease::Free).await?;
+    let by_right = store.release(by(ours), OnRelease::Free).await?;
+    let is_granted = matches!(granted, Acquired::Granted { .. });
+    Ok(is_granted && by_wrong == Released::NotHeld && by_right == Released::Freed)
+}
