@@ -141,6 +141,24 @@ impl Tale {
         self.tell(What::Resizes { key, of })
     }
 
+    /// At most so many starts of the key happen in each period.
+    pub(super) fn limits(self, of: u32, per: f64) -> Self {
+        let (key, per) = (self.key.clone(), Duration::from_secs_f64(per));
+        self.tell(What::Limits { key, of, per })
+    }
+
+    /// The key is a latch that so many counts open.
+    pub(super) fn latches(self, of: u32) -> Self {
+        let key = self.key.clone();
+        self.tell(What::Latches { key, of })
+    }
+
+    /// The open call of the process returns after it saw so many counts missing.
+    pub(super) fn remains(self, process: u32, left: u32) -> Self {
+        let call = self.open[&process];
+        self.tell(What::Remains { call, left }).returns(process, Outcome::Done)
+    }
+
     /// The server carries a request out for a key that holders share.
     pub(super) fn steps(
         self,
@@ -355,5 +373,6 @@ pub(super) fn one_of_each() -> Vec<Event> {
         .over()
         .sees("a", None)
         .sees("{a}:lh:fence", Some(0.001));
+    let tale = tale.limits(2, 0.5).latches(3).calls(3, CallKind::Look, None).remains(3, 1);
     tale.events
 }

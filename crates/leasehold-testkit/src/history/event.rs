@@ -212,6 +212,30 @@ pub enum What {
         /// How many there are to be.
         of: u32,
     },
+    /// The permits of a key are starts: at most so many in each period.
+    Limits {
+        /// The key.
+        key: Name,
+        /// How many starts.
+        of: u32,
+        /// The period.
+        per: Duration,
+    },
+    /// The permits of a key are the counts of a latch.
+    Latches {
+        /// The key.
+        key: Name,
+        /// How many counts open it.
+        of: u32,
+    },
+    /// A call is about to return that saw how many counts of its latch were missing: none, if it
+    /// saw the latch open.
+    Remains {
+        /// The call.
+        call: CallId,
+        /// How many.
+        left: u32,
+    },
     /// A window has its key together with others. Logged directly after `Granted`. Without it, the
     /// window has the key alone.
     Shares {
@@ -339,6 +363,14 @@ pub enum CallKind {
     Renew,
     /// `Guard::release`.
     Release,
+    /// A start of a rate limit.
+    Start,
+    /// `Latch::count_down`.
+    CountDown,
+    /// `Latch::remaining`.
+    Look,
+    /// `Latch::wait`.
+    AwaitLatch,
 }
 
 impl CallKind {
@@ -355,7 +387,9 @@ impl CallKind {
 pub enum Outcome {
     /// It returned a guard.
     Granted,
-    /// Another client has the key.
+    /// It did its work, and there is no guard.
+    Done,
+    /// Another client has the key. Nothing more may start, or the latch is open already.
     Taken,
     /// The wait elapsed.
     WaitElapsed,

@@ -46,11 +46,17 @@ pub enum Invariant {
     SharesFit,
     /// A writer that becomes a reader leaves no gap.
     NoGap,
+    /// No more starts are allowed in a period than its limit.
+    StartsLimited,
+    /// A latch counts each count once, and opens with the last one.
+    LatchCounts,
+    /// Who waits for a latch soon sees that it is open.
+    LatchOpens,
 }
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::NoOverlap,
         Self::WindowInsideLease,
         Self::FencingRises,
@@ -70,6 +76,9 @@ impl Invariant {
         Self::OutcomeExplained,
         Self::SharesFit,
         Self::NoGap,
+        Self::StartsLimited,
+        Self::LatchCounts,
+        Self::LatchOpens,
     ];
 
     /// Its name in records, on the command line and in the names of planted bugs.
@@ -95,6 +104,9 @@ impl Invariant {
             Self::OutcomeExplained => "outcome-explained",
             Self::SharesFit => "shares-fit",
             Self::NoGap => "no-gap",
+            Self::StartsLimited => "starts-limited",
+            Self::LatchCounts => "latch-counts",
+            Self::LatchOpens => "latch-opens",
         }
     }
 }

@@ -71,6 +71,8 @@ pub(super) struct Call {
     pub(super) limit: Option<Duration>,
     pub(super) called: Moment,
     pub(super) returned: Option<(Moment, Outcome)>,
+    /// How many counts of a latch it saw missing.
+    pub(super) left: Option<u32>,
 }
 
 impl Call {
@@ -165,6 +167,10 @@ pub(super) struct OfKey<'a> {
     pub(super) served: Vec<Served<'a>>,
     /// The highest number of permits to which anybody changed it; 0 if nobody did.
     pub(super) resized: u32,
+    /// How many starts there are in each period, if its permits are starts.
+    pub(super) limit: Option<(u32, Duration)>,
+    /// How many counts open it, if it is a latch.
+    pub(super) latch: Option<u32>,
 }
 
 /// A whole history.
@@ -233,7 +239,17 @@ impl<'a> Story<'a> {
     fn tell(&mut self, number: usize, event: &'a Event) {
         let at = event.at;
         match &event.what {
-            What::Called { .. } | What::Returned { .. } => self.tell_call(at, &event.what),
+            What::Called { .. } | What::Returned { .. } | What::Remains { .. } => {
+                self.tell_call(at, &event.what);
+            }
+            What::Limits { key, of, per } => {
+                self.is_shared = true;
+                self.keys.entry(key).or_default().limit = Some((*of, *per));
+            }
+            What::Latches { key, of } => {
+                self.is_shared = true;
+                self.keys.entry(key).or_default().latch = Some(*of);
+            }
             What::Granted { .. } => self.tell_grant(at, &event.what),
             What::Extended { window, until } => self.window_mut(*window).until = *until,
             What::Shares { window, share } => {
@@ -295,12 +311,25 @@ impl<'a> Story<'a> {
                 let calls = &mut self.keys.entry(key).or_default().calls;
                 self.calls.insert(*call, (key, calls.len()));
                 let (id, process, kind, limit) = (*call, *process, *kind, *limit);
-                calls.push(Call { id, process, kind, limit, called: at, returned: None });
+                calls.push(Call {
+                    id,
+                    process,
+                    kind,
+                    limit,
+                    called: at,
+                    returned: None,
+                    left: None,
+                });
             }
             What::Returned { call, outcome } => {
                 let (key, index) = self.calls[call];
                 let of_key = self.keys.get_mut(key).expect("a key that was called for");
                 of_key.calls[index].returned.get_or_insert((at, *outcome));
+            }
+            What::Remains { call, left } => {
+                let (key, index) = self.calls[call];
+                let of_key = self.keys.get_mut(key).expect("a key that was called for");
+                of_key.calls[index].left = Some(*left);
             }
             _ => {}
         }

@@ -113,6 +113,14 @@ impl<'a> Weather<'a> {
         !self.is_met(asked, at, |promised| !promised.leases)
     }
 
+    /// Whether leases that were asked for at `asked` or later are promised to last until `at`,
+    /// however long they are.
+    pub(super) fn lasting_promised(&self, asked: Moment, at: Moment) -> bool {
+        let ends = |spell: &Spell<'_>| !spell.promised.windows;
+        let met = |spell: &Spell<'_>| asked <= spell.ended() && spell.began <= at;
+        !self.spells.iter().any(|spell| ends(spell) && met(spell))
+    }
+
     fn is_met(&self, asked: Moment, at: Moment, hurts: impl Fn(&Promised) -> bool) -> bool {
         self.spells.iter().any(|spell| {
             hurts(&spell.promised)
@@ -187,6 +195,17 @@ mod tests {
             (199, 203, true),
         ] {
             assert_eq!(weather.windows_promised(at(asked), at(met)), promised, "{asked} {met}");
+        }
+    }
+
+    #[test]
+    fn a_fault_that_ends_leases_excuses_those_that_were_to_last() {
+        let weather = weather();
+        // asked, at, promised
+        for (asked, met, promised) in
+            [(0, 99, true), (0, 100, false), (110, 500, false), (111, 500, true)]
+        {
+            assert_eq!(weather.lasting_promised(at(asked), at(met)), promised, "{asked} {met}");
         }
     }
 

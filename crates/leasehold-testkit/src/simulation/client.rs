@@ -14,7 +14,7 @@ use super::noted::Noted;
 use super::process::Process;
 use super::worker::Worker;
 use super::world::World;
-use super::worlds::hoard;
+use super::worlds::{hoard, start_work, use_latches};
 use crate::history::event::ProcessId;
 use crate::virtual_host::SeededRandom;
 
@@ -97,6 +97,20 @@ impl Life {
         if number == 0 && world.plan.crowd > 0 {
             let random = SeededRandom::new(seeds.next_u64());
             process.spawn(Box::pin(hoard(another(random.clone()), random)));
+        }
+        if let Some(limit) = world.plan.limit {
+            let (worker, working) = (another(SeededRandom::new(seeds.next_u64())), working.clone());
+            process.spawn(Box::pin(async move {
+                start_work(worker, limit, until).await;
+                drop(working);
+            }));
+        }
+        if let Some(count) = world.plan.latch {
+            let (worker, working) = (another(SeededRandom::new(seeds.next_u64())), working.clone());
+            process.spawn(Box::pin(async move {
+                use_latches(worker, count, until).await;
+                drop(working);
+            }));
         }
         for _ in 0..plan.tasks {
             let worker = another(SeededRandom::new(seeds.next_u64()));

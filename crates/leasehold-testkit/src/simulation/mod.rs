@@ -39,4 +39,4 @@ pub use plan::{ClientPlan, KeptIn, Plan, PlannedFault};
 pub use process::Process;
 pub use run::{Ran, run, run_supervised};
 pub use supervised::{Supervised, Supervisor};
-pub use worlds::{Kind, Sharing};
+pub use worlds::{Kind, Limit, Sharing};

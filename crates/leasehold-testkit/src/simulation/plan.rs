@@ -9,7 +9,7 @@ use super::copies::{self, Copied};
 use super::fault::Fault;
 use super::nodes::{self, Nodes};
 use super::strictness;
-use super::worlds::{self, Draw, KEPT_TTLS, Kind, Sharing};
+use super::worlds::{self, Draw, KEPT_TTLS, Kind, Limit, Sharing};
 use crate::history::{Bounds, model};
 use crate::virtual_host::SeededRandom;
 
@@ -46,6 +46,12 @@ pub struct Plan {
     pub keeps: bool,
     /// Whether some locks are taken together.
     pub takes_several: bool,
+    /// Whether some locks are taken by work that is done once per period.
+    pub runs_once: bool,
+    /// How often work may start; `None` if there is no such work.
+    pub limit: Option<Limit>,
+    /// How many counts open a latch; `None` if there are no latches.
+    pub latch: Option<u32>,
     /// Whether no client queues.
     pub is_unqueued: bool,
     /// How many clients of another library there are.
@@ -189,6 +195,9 @@ impl Plan {
             detaches: false,
             keeps: false,
             takes_several: false,
+            runs_once: false,
+            limit: None,
+            latch: None,
             is_unqueued: false,
             foreigners: 0,
             sharing: None,
@@ -242,7 +251,7 @@ impl Plan {
 
     /// The longest life of a lease without a renewal.
     fn lease_max(&self) -> Duration {
-        self.ttl_max() * if self.keeps { KEPT_TTLS } else { 1 }
+        self.ttl_max() * if self.keeps || self.runs_once { KEPT_TTLS } else { 1 }
     }
 
     /// The sum of the server clock's steps back.

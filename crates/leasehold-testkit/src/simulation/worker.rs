@@ -14,8 +14,8 @@ use super::supervised::Supervised;
 use super::terms::Terms;
 use super::world::World;
 use super::worlds::{
-    COUNTER_KEPT_FOR, Detached, Sharing, downgrade, hand_on, learn, leave_taken, long_span, resize,
-    share, take_several,
+    COUNTER_KEPT_FOR, Detached, Sharing, downgrade, hand_on, learn, leave_guard, long_span, resize,
+    run_once, share, take_several,
 };
 use crate::history::event::{CallId, CallKind, Name, Outcome, Share, WindowId};
 use crate::virtual_host::SeededRandom;
@@ -64,12 +64,28 @@ impl Worker {
         client: Client,
         random: SeededRandom,
     ) -> Self {
-        let within = |name: Name| match world.plan.clients[number].namespace {
+        let keys = world.keys();
+        let mut worker = Self { world, number, process, client, random, keys: Vec::new() };
+        worker.keys = keys.iter().map(|name| worker.key_named(name)).collect();
+        worker
+    }
+
+    /// The server's name for a key of its client.
+    pub(super) fn key_named(&self, name: &str) -> Name {
+        match self.world.plan.clients[self.number].namespace {
             Some(namespace) => Arc::from(format!("{namespace}:{name}")),
-            None => name,
-        };
-        let keys = world.keys().into_iter().map(within).collect();
-        Self { world, number, process, client, random, keys }
+            None => Arc::from(name),
+        }
+    }
+
+    /// Whether it takes locks at this moment: until `until`, or until the run ends.
+    pub(super) fn goes_on(&self, until: Option<Moment>) -> bool {
+        self.world.goes_on() && until.is_none_or(|until| self.process.now() < until)
+    }
+
+    /// The usual ttl of its client.
+    pub(super) fn ttl(&self) -> Duration {
+        self.world.plan.clients[self.number].ttl
     }
 
     /// Another task of the same client.
@@ -171,11 +187,14 @@ impl Worker {
 
     /// Takes locks until `until`, or until the run ends.
     pub(super) async fn work(mut self, until: Option<Moment>) {
-        while self.world.goes_on() && until.is_none_or(|until| self.process.now() < until) {
+        while self.goes_on(until) {
             let key = Arc::clone(&self.keys[self.random.below(self.keys.len())]);
             let terms = self.terms(&key).await;
             if self.world.plan.takes_several && self.random.once_in(4) {
                 take_several(&mut self, &terms).await;
+            }
+            if self.world.plan.runs_once && self.random.once_in(6) {
+                run_once(&mut self, &key).await;
             }
             // A waiter asks every second, which would be too much for hours.
             let ways = if self.world.plan.pace > 1 { LIMITED } else { LOCKS + 1 };
@@ -336,7 +355,7 @@ impl Worker {
             return hand_on(self, Detached { key, token, window, ttl: terms.ttl, until }).await;
         }
         if leaves_taken && !lost {
-            return leave_taken(self, (key, window), guard, (granted, terms.ttl)).await;
+            return leave_guard(self, (key, window), guard, (granted, terms.ttl)).await;
         }
         if !lost && self.may_downgrade(terms) {
             return downgrade(self, key, guard).await;
@@ -351,7 +370,7 @@ impl Worker {
 
     /// How long it holds the lock.
     fn span(&mut self) -> Duration {
-        let ttl = self.world.plan.clients[self.number].ttl;
+        let ttl = self.ttl();
         let pace = self.world.plan.pace;
         if pace > 1 && self.random.once_in(6) {
             return long_span(&mut self.random, ttl);
@@ -403,7 +422,7 @@ impl Worker {
 
     /// How long one request may take. A quorum sends one request to each node, and a second one to
     /// nodes whose fencing counters are behind.
-    fn request_limit(&self) -> Duration {
+    pub(super) fn request_limit(&self) -> Duration {
         if self.world.plan.is_quorum() { 2 * REQUEST_LIMIT } else { REQUEST_LIMIT }
     }
 
@@ -424,7 +443,7 @@ impl Worker {
     }
 
     /// After how many polls the next call is dropped.
-    fn cut(&mut self) -> usize {
+    pub(super) fn cut(&mut self) -> usize {
         let is_dropping = self.world.dropping[self.number].load(Ordering::Relaxed);
         if is_dropping && self.random.once_in(2) { self.random.below(6) } else { usize::MAX }
     }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold::Guard;
 use leasehold::core::Moment;
 use leasehold::host::Host;
+use leasehold::{Guard, Run};
 
 use super::backend::Backend;
 use super::log::Log;
@@ -65,9 +65,26 @@ struct Window {
 /// How a process knows until when it may rely on a lease.
 enum Relied {
     /// From its guard.
-    Guard(Weak<Guard>),
+    Guard(Weak<dyn Guards>),
     /// From its own calculation: until this moment of its own clock.
     Until(Moment),
+}
+
+/// What a process keeps while it relies on a lease.
+pub(super) trait Guards: Send + Sync + 'static {
+    fn guard(&self) -> &Guard;
+}
+
+impl Guards for Guard {
+    fn guard(&self) -> &Guard {
+        self
+    }
+}
+
+impl Guards for Run {
+    fn guard(&self) -> &Guard {
+        self.guard()
+    }
 }
 
 impl World {
@@ -140,8 +157,9 @@ impl World {
         call: CallId,
         process: &Process,
         key: &Name,
-        guard: &Arc<Guard>,
+        held: &Arc<impl Guards>,
     ) -> WindowId {
+        let guard = held.guard();
         let window = WindowId(self.number());
         self.grants.fetch_add(1, Ordering::Relaxed);
         if let Some(supervisor) = &self.supervisor {
@@ -156,7 +174,8 @@ impl World {
             fence: guard.fencing_token().map(leasehold::FencingToken::get),
             until,
         });
-        let relied = Relied::Guard(Arc::downgrade(guard));
+        let held: Weak<_> = Arc::downgrade(held);
+        let relied = Relied::Guard(held);
         let held = Window { process: process.clone(), key: Arc::clone(key), token, relied, until };
         self.windows().insert(window, held);
         // A grant that came by a message may end soon.
@@ -299,7 +318,7 @@ impl World {
             let until = match &window.relied {
                 Relied::Guard(guard) => {
                     let Some(guard) = guard.upgrade() else { continue };
-                    self.until(&window.process, &guard)
+                    self.until(&window.process, guard.guard())
                 }
                 Relied::Until(own) => self.on_common_clock(&window.process, *own),
             };

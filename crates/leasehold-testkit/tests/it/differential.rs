@@ -15,7 +15,7 @@ use leasehold_testkit::conformance::Opener;
 use leasehold_testkit::servers::{RedisServer, ServerOutside, pool};
 
 use self::play::play;
-use self::request::{EXACT, Plan, UNHURRIED, WHOLE};
+use self::request::{EXACT, Plan, SHARED, UNHURRIED, WHOLE};
 use crate::stores;
 
 /// A permitted difference from the reference, or a request that a store does not get.
@@ -134,6 +134,12 @@ fn play_all(plan: &Plan, seeds: Range<u64>) -> usize {
 #[test]
 fn every_store_answers_what_the_reference_answers_and_keeps_nothing_for_ever() {
     play_all(&WHOLE, 0..12);
+}
+
+/// On Redis, a short script grants and releases most shares of a key, and a long one the others.
+#[test]
+fn readers_and_writers_get_the_same_answers_from_every_store() {
+    play_all(&SHARED, 0..12);
 }
 
 #[test]

@@ -261,6 +261,11 @@ fn every_kind_of_world_comes_to_what_others_lack() {
         (Kind::Keeping, "left taken"),
         (Kind::Several, "taken together"),
         (Kind::Permits, "resized"),
+        (Kind::Limited, "started within a limit"),
+        (Kind::Limited, "refused by a limit"),
+        (Kind::Latched, "counted down"),
+        (Kind::Latched, "waited for a latch"),
+        (Kind::Once, "done once"),
     ] {
         let worlds = (0..40).map(|seed| Plan::asked_for(seed, USUAL, &[kind]));
         let mut worlds = worlds.filter(|plan| plan.is(kind) && !plan.is(Kind::Quorum)).take(4);

@@ -5,6 +5,7 @@ mod fence_reserved;
 mod fencing_rises;
 mod given_back;
 mod given_back_at;
+mod latches;
 mod leftovers;
 mod line_order;
 mod no_lost_wake_up;
@@ -16,6 +17,7 @@ mod served;
 mod sharing;
 mod spent_token;
 mod standing;
+mod starts;
 mod taken_is_true;
 mod told_before_deadline;
 mod wanted_answered;
@@ -42,13 +44,16 @@ pub(super) fn of(story: &Story<'_>) -> impl Iterator<Item = Check> + use<> {
 }
 
 /// The checks of a history in which holders share keys.
-const SHARED: [Check; 10] = [
+const SHARED: [Check; 13] = [
     sharing::windows_fit,
     sharing::shares_fit,
     sharing::nobody_passes,
     sharing::the_head_is_served,
     sharing::others_stay,
     sharing::no_gap,
+    starts::check,
+    latches::counts,
+    latches::opens,
     window_inside_lease::check,
     told_before_deadline::check,
     calls_return::check,

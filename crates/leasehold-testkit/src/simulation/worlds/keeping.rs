@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::{ErrorKind, Guard};
+use leasehold::{Error, ErrorKind, Guard};
 
 use super::{Draw, Kind};
 use crate::history::Bounds;
@@ -25,21 +25,42 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     plan.keeps = draw.of(Kind::Keeping, 0x0c3e_9e75_0f0a, ONE_IN).is_some() && !is_other;
 }
 
-/// Leaves a key taken until some time after its grant, and relies on it until then.
-pub(in crate::simulation) async fn leave_taken(
+/// When a lease was granted, its ttl, and how long after its grant the key stays taken.
+#[derive(Clone, Copy)]
+pub(in crate::simulation) struct Kept {
+    pub(in crate::simulation) granted: Moment,
+    pub(in crate::simulation) ttl: Duration,
+    pub(in crate::simulation) span: Duration,
+}
+
+/// Leaves a key taken until some time after its grant.
+pub(in crate::simulation) async fn leave_guard(
     worker: &mut Worker,
-    (key, window): (&Name, WindowId),
+    held: (&Name, WindowId),
     guard: Guard,
     (granted, ttl): (Moment, Duration),
 ) {
     // If the time were over, this would be a release.
     let more = ttl + worker.span_up_to(ttl * (KEPT_TTLS - 1));
     let span = worker.now().since(granted) + more;
-    // A failed request shortens nothing.
     let held_until = worker.now() + guard.remaining();
+    let kept = Kept { granted, ttl, span };
+    leave_taken(worker, held, (held_until, kept), || guard.keep_for(span)).await;
+}
+
+/// Leaves a key taken by `keep`, and relies on it until the end of that time.
+pub(in crate::simulation) async fn leave_taken<K>(
+    worker: &Worker,
+    (key, window): (&Name, WindowId),
+    (held_until, Kept { granted, ttl, span }): (Moment, Kept),
+    keep: impl FnOnce() -> K,
+) where
+    K: Future<Output = Result<(), Error>>,
+{
+    // A failed request shortens nothing.
     worker.world().leaves_taken(window, held_until);
     let call = worker.called_for(key, CallKind::Renew, ttl);
-    let keeping = async { guard.keep_for(span).await };
+    let keeping = async { keep().await };
     let kept = worker.world().log.during([(Arc::clone(key), call)], keeping).await;
     worker.world().returned(
         call,

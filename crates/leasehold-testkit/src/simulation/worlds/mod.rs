@@ -11,9 +11,12 @@ mod evicting;
 mod foreign;
 mod fsync;
 mod keeping;
+mod latched;
+mod limited;
 mod local;
 mod long;
 mod namespaced;
+mod once;
 mod several;
 mod sharing;
 
@@ -23,8 +26,12 @@ use std::str::FromStr;
 pub(super) use self::crowd::hoard;
 pub(super) use self::detached::{Detached, hand_on};
 pub(super) use self::foreign::start as start_foreign;
-pub(super) use self::keeping::{KEPT_TTLS, leave_taken};
+pub(super) use self::keeping::{KEPT_TTLS, leave_guard};
+pub(super) use self::latched::use_latches;
+pub use self::limited::Limit;
+pub(super) use self::limited::start_work;
 pub(super) use self::long::{COUNTER_KEPT_FOR, long_span};
+pub(super) use self::once::run_once;
 pub(super) use self::several::take_several;
 pub use self::sharing::Sharing;
 pub(super) use self::sharing::{AnyLock, downgrade, learn, resize, share};
@@ -71,11 +78,17 @@ pub enum Kind {
     Keeping,
     /// Locks are taken together.
     Several,
+    /// Work starts only so often.
+    Limited,
+    /// Latches are counted down and waited for.
+    Latched,
+    /// Work is done once per period.
+    Once,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Quorum,
         Self::Coexist,
         Self::Strict,
@@ -94,6 +107,9 @@ impl Kind {
         Self::Permits,
         Self::Keeping,
         Self::Several,
+        Self::Limited,
+        Self::Latched,
+        Self::Once,
     ];
 
     /// Its name on the command line, and its description.
@@ -118,6 +134,9 @@ impl Kind {
             Self::Permits => ("permits", "semaphores: permits of different weights"),
             Self::Keeping => ("keeping", "guards that leave their key taken for a while"),
             Self::Several => ("several", "locks of several names, taken together"),
+            Self::Limited => ("limited", "starts of work, at most so many in each period"),
+            Self::Latched => ("latched", "latches that all clients count down and wait for"),
+            Self::Once => ("once", "work that is done once per period"),
         }
     }
 
@@ -168,6 +187,9 @@ impl Plan {
             Kind::Permits => matches!(self.sharing, Some(Sharing::Permits { .. })),
             Kind::Keeping => self.keeps,
             Kind::Several => self.takes_several,
+            Kind::Limited => self.limit.is_some(),
+            Kind::Latched => self.latch.is_some(),
+            Kind::Once => self.runs_once,
         }
     }
 }
@@ -204,8 +226,12 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     bare::draw(draw, plan);
     foreign::draw(draw, plan);
     sharing::draw(draw, plan);
+    limited::draw(draw, plan);
+    latched::draw(draw, plan);
+    sharing::draw_with_counts(plan);
     keeping::draw(draw, plan);
     several::draw(draw, plan);
+    once::draw(draw, plan);
 }
 
 /// Draws where the locks are kept: on servers or on one machine.

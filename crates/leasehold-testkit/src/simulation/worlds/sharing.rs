@@ -39,16 +39,7 @@ pub enum Sharing {
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let readers = draw.of(Kind::Shared, 0x005a_4e0f_4ead, ONE_IN);
     let permits = draw.of(Kind::Permits, 0x0be4_0175_0000, ONE_IN);
-    let is_other = [
-        Kind::Quorum,
-        Kind::Coexist,
-        Kind::Strict,
-        Kind::Copies,
-        Kind::Long,
-        Kind::Bare,
-        Kind::Evicting,
-    ];
-    if is_other.into_iter().any(|kind| plan.is(kind)) {
+    if !may_share(plan) {
         return;
     }
     if readers.is_some() {
@@ -59,6 +50,27 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
         plan.sharing = Some(Sharing::Permits { of, is_resized });
         plan.foreigners = 0;
         plan.crowd = 0;
+    }
+}
+
+/// Whether holders may share keys in this world.
+pub(super) fn may_share(plan: &Plan) -> bool {
+    let is_other = [
+        Kind::Quorum,
+        Kind::Coexist,
+        Kind::Strict,
+        Kind::Copies,
+        Kind::Long,
+        Kind::Bare,
+        Kind::Evicting,
+    ];
+    !is_other.into_iter().any(|kind| plan.is(kind))
+}
+
+/// Starts and counts are permits, so the clients of their worlds share keys in any case.
+pub(super) fn draw_with_counts(plan: &mut Plan) {
+    if plan.limit.is_some() || plan.latch.is_some() {
+        plan.sharing.get_or_insert(Sharing::Readers);
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Plan {
     pub(super) blurred: bool,
     /// Whether the hints of each request are awaited before the next one.
     pub(super) hears: bool,
+    /// Whether every second owner shares its keys.
+    pub(super) shares: bool,
 }
 
 /// Far ahead of all clocks, so that no counter is there by itself.
@@ -47,6 +49,7 @@ pub(super) const EXACT: Plan = Plan {
     raises: &[0, 1, FAR],
     blurred: false,
     hears: false,
+    shares: false,
 };
 
 /// Time passes by multiples of 7 ms, and nothing lives for such a span or one just below it.
@@ -60,6 +63,7 @@ pub(super) const WHOLE: Plan = Plan {
     raises: &[0, FAR],
     blurred: true,
     hears: false,
+    shares: false,
 };
 
 /// All hints arrive before the next request. Few owners and one key, so there are many hand-overs.
@@ -73,7 +77,12 @@ pub(super) const UNHURRIED: Plan = Plan {
     raises: &[0, FAR],
     blurred: true,
     hears: true,
+    shares: false,
 };
+
+/// As [`WHOLE`], but readers share keys with writers in between.
+pub(super) const SHARED: Plan =
+    Plan { requests: 600, owners: 8, keys: 2, raises: &[0], shares: true, ..WHOLE };
 
 /// An owner token and its client.
 #[derive(Clone, Debug)]
@@ -124,7 +133,10 @@ pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> 
     let owner = owners[number].token.clone();
     let span = ttl(plan.ttls[random.below(5)]);
     let reserve = [0, 1, 1, 4][random.below(4)];
-    let claim = Claim::Exclusive;
+    let shares = plan.shares && number % 2 == 1;
+    // A reader of the library wants no fencing tokens.
+    let (claim, reserve) =
+        if shares { (Claim::Shared, reserve / 4) } else { (Claim::Exclusive, reserve) };
     let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim };
     let request = match random.below(40) {
         0..13 => Request::Acquire(ask(random, plan, lease, &owners[number].client, reserve)),
@@ -133,10 +145,18 @@ pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> 
         14..20 => {
             let raise = random.once_in(3).then(|| plan.raises[random.below(plan.raises.len())]);
             let idle = random.once_in(3);
+            // A quorum shares no keys, and no client keeps a share without a guard.
+            let (raise, idle) = if shares { (None, false) } else { (raise, idle) };
             Request::Renew { lease, ttl: span, raise, reserve: reserve / 4, idle }
         }
         20..24 => Request::Release(lease, OnRelease::Free),
         24 | 25 => Request::Release(lease, OnRelease::FreeAndWake),
+        26 | 27 if shares => Request::Release(lease, OnRelease::Free),
+        26 if plan.shares => {
+            let owner = OwnerToken::new(format!("reader-{}", random.below(1_000_000)));
+            let owner = owner.expect("a token");
+            Request::Release(lease, OnRelease::Downgrade { owner, ttl: span })
+        }
         26 | 27 => {
             // Either fresh, or the token of an owner without a place in line, which is equivalent.
             let fresh = format!("heir-{}", random.below(1_000_000));
@@ -168,6 +188,8 @@ fn ask(
     let inbox = client.clone();
     let line = match random.below(6) {
         0 | 1 => Line::None,
+        // Only a quorum watches, and it shares no keys.
+        2 if lease.claim == Claim::Shared => Line::None,
         2 => Line::Watch { waiter_ttl, inbox },
         _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox },
     };

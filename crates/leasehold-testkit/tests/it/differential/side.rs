@@ -164,6 +164,8 @@ impl Side {
                 let mut snapshot = store.inspect(key.clone()).await?;
                 // It is absolute, and belongs to no holder.
                 snapshot.fencing = None;
+                // Stores keep holders that share a key in any order.
+                snapshot.holders.sort_by(|one, other| one.token.cmp(&other.token));
                 let blocks: Vec<_> =
                     snapshot.holders.iter_mut().map(|holder| holder.fencing.take()).collect();
                 let rises = blocks.into_iter().map(|block| self.rise(&key, block)).collect();

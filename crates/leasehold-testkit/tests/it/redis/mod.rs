@@ -9,6 +9,7 @@ mod cluster_order;
 mod coexisting;
 mod connecting;
 mod copies;
+mod costs;
 mod counter;
 mod epoch;
 mod failed_over;

@@ -1,6 +1,5 @@
-//! The data on the server: what the scripts write, what they leave, and what they cost.
+//! The data on the server: what the scripts write, and what they leave.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leasehold::core::FencingBlock;
@@ -27,12 +26,12 @@ fn play(outside: &Arc<ServerOutside>, test: impl AsyncFnOnce(&World, &RedisServe
     host.drop_tasks();
 }
 
-fn on_server(test: impl AsyncFnOnce(&World, &RedisServer)) {
+pub(super) fn on_server(test: impl AsyncFnOnce(&World, &RedisServer)) {
     play(&ServerOutside::new(pool::lend()), test);
 }
 
 /// All keys on the server, in order.
-fn kept(server: &RedisServer) -> Vec<String> {
+pub(super) fn kept(server: &RedisServer) -> Vec<String> {
     let mut keys = server.command(&["KEYS", "*"]).texts();
     keys.sort_unstable();
     keys
@@ -42,95 +41,10 @@ fn left(server: &RedisServer, key: &str) -> i64 {
     server.command(&["PTTL", key]).int()
 }
 
-/// The commands that the server carried out for `step`, with their counts.
-async fn commands_of(server: &RedisServer, step: impl Future) -> BTreeMap<String, u64> {
-    server.command(&["CONFIG", "RESETSTAT"]);
-    step.await;
-    let stats = server.command(&["INFO", "commandstats"]).text();
-    let calls = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        let (calls, _) = rest.split_once(',')?;
-        // The others are commands of the test, and of the virtual clock.
-        let is_ours = !["info", "config", "ping", "echo"].iter().any(|own| name.starts_with(own));
-        is_ours.then(|| (name.to_owned(), calls.parse().expect("a number")))
-    };
-    stats.lines().filter_map(calls).collect()
-}
-
-#[track_caller]
-fn assert_commands(found: &BTreeMap<String, u64>, expected: &[(&str, u64)]) {
-    let expected = expected.iter().map(|(name, calls)| ((*name).to_owned(), *calls)).collect();
-    assert_eq!(*found, expected);
-}
-
 /// Makes the counter of a key known to both sides, and leaves the key free.
-async fn warm(actor: &Actor, key: &Key) {
+pub(super) async fn warm(actor: &Actor, key: &Key) {
     granted(actor.ask(key).send().await);
     released(actor.release(key).await, Released::Freed);
-}
-
-/// Each costs one request, and the fewest possible commands in it.
-#[test]
-fn a_lock_and_its_release_cost_what_they_must() {
-    on_server(async |world, server| {
-        let (anna, bert) = (world.actor_here(), world.actor_here());
-        warm(&anna, &key("a")).await;
-        let ask = anna.another();
-        let found = commands_of(server, async { fence(ask.ask(&key("a")).send().await) }).await;
-        let hot = [("evalsha", 1), ("exists", 1), ("incr", 1), ("pexpire", 1), ("set", 1)];
-        assert_commands(&found, &hot);
-        let carl = anna.another();
-        let unfenced = async { granted(carl.ask(&key("b")).reserve(0).send().await) };
-        let found = commands_of(server, unfenced).await;
-        assert_commands(&found, &[("evalsha", 1), ("exists", 1), ("set", 1)]);
-        taken(bert.ask(&key("a")).send().await);
-        let found = commands_of(server, async { taken(bert.ask(&key("a")).send().await) }).await;
-        assert_commands(
-            &found,
-            &[
-                ("evalsha", 1),
-                ("exists", 1),
-                ("get", 1),
-                ("pttl", 1),
-                ("set", 1),
-                ("zcard", 1),
-                ("zrank", 1),
-            ],
-        );
-        let release = async { released(ask.release(&key("a")).await, Released::Freed) };
-        let found = commands_of(server, release).await;
-        let hot = [("del", 1), ("evalsha", 1), ("exists", 1), ("get", 1)];
-        assert_commands(&found, &hot);
-    });
-}
-
-/// The release pays for the hand-over, while the waiter only waits.
-#[test]
-fn a_hand_over_costs_what_it_must() {
-    on_server(async |world, server| {
-        let [anna, bert, carl] = [(); 3].map(|()| world.actor_here());
-        let hand_over = async |from: &Actor| {
-            let release = async { released(from.release(&key("a")).await, Released::HandedOver) };
-            let mut found = commands_of(server, release).await;
-            // Without the messages to the waiters, and their subscriptions.
-            found.retain(|name, _| !name.ends_with("publish") && !name.ends_with("subscribe"));
-            found
-        };
-        granted(anna.ask(&key("a")).send().await);
-        taken(bert.ask(&key("a")).join().send().await);
-        world.pass(ms(1)).await;
-        let each = [("evalsha", 1), ("exists", 1), ("get", 2), ("hget", 1), ("set", 2)];
-        let each = [each.as_slice(), &[("time", 1), ("zrange", 1), ("del", 1)]].concat();
-        hand_over(&anna).await; // The script in full.
-        taken(carl.ask(&key("a")).join().send().await);
-        world.pass(ms(1)).await;
-        assert_commands(&hand_over(&bert).await, &each);
-        taken(anna.another().ask(&key("a")).join().send().await);
-        taken(bert.another().ask(&key("a")).join().send().await);
-        world.pass(ms(1)).await;
-        let of_two = [each.as_slice(), &[("hdel", 1), ("zrem", 2)]].concat();
-        assert_commands(&hand_over(&carl).await, &of_two);
-    });
 }
 
 /// The store records the start of a lease for clients that identify themselves: on their first

@@ -44,6 +44,7 @@ macro_rules! script {
 pub(super) static ACQUIRE: Script = script!(
     0: "prelude.lua",
     "acquire_at_once.lua",
+    "share_at_once.lua",
     "counter.lua",
     "grant.lua",
     "shares.lua",
@@ -55,6 +56,7 @@ pub(super) static RENEW: Script =
 pub(super) static RELEASE: Script = script!(
     2: "prelude.lua",
     "release_at_once.lua",
+    "leave_at_once.lua",
     "hand_over_at_once.lua",
     "counter.lua",
     "grant.lua",

@@ -31,3 +31,5 @@ local FENCE_IDLE = '600000'
 local FENCING_MAX = 9007199254740991
 local PLACES_MAX = 10000
 local SHARED, PERMITS = ':lh:shared', ':lh:permits'
+-- Of the scores of `shares`, numbers of permits are below, and ends of leases above.
+local SCORE_MIN = '(1000000'

@@ -63,9 +63,12 @@ if not is_held then
 end
 
 if ARGV[2] == 'share' then
+  -- It keeps the time that it has left, and its reason.
+  local lease_ms = math.max(call('PTTL', LOCK), tonumber(ARGV[3]))
+  local why = is_noted(owner) and call('HGET', GRANT, 'w') or ''
   call('DEL', GRANT)
   shares.hold_alone(nil)
-  shares.grant(ARGV[4], 's', tonumber(ARGV[3]), 0, 0, '')
+  shares.grant(ARGV[4], 's', lease_ms, 0, 0, why)
   line.run('s')
   return { 3, 0, 0 }
 end

@@ -18,9 +18,6 @@ local holder = call('GET', LOCK)
 local is_held = holder == owner
 local has_line = call('EXISTS', LINE) == 1
 
-if not has_line and not is_held and call('EXISTS', SHARES) == 0 then
-  return { 0 }
-end
 if is_held and not has_line and not keep_ttl and ARGV[2] ~= 'share' then
   call('DEL', LOCK, GRANT)
   return 1

@@ -7,8 +7,6 @@
 -- if the key is free. As `Taken` in core/claim.rs.
 local ALONE = 'j'
 local OF, TAKEN = '\tof', '\ttaken'
--- Numbers of permits are below, and ends of leases above.
-local SCORE_MIN = '(1000000'
 local BURIED_MAX = 1000
 
 -- Whether a value of the lock says that holders share it.

@@ -1,0 +1,37 @@
+-- share_at_once.lua: grants a share of a key that is free or shared, if nobody waits and nothing is
+-- noted about the holders. Does the same as `grant` of shares.lua, but without functions.
+-- acquire.lua answers all other requests.
+-- KEYS, ARGV, replies  as acquire_at_once.lua says
+if wish == 's' and ARGV[3] == '0' and ARGV[4] == '0' and (why == '' or why == '-') then
+  -- Counted three times, so 3 means: the shares exist, and neither notes nor a line do.
+  local beside = call('EXISTS', SHARES, SHARES, SHARES, GRANT, LINE)
+  local is_free = not holder and beside == 0
+  if is_free or (holder == SHARED and beside == 3) then
+    local time = call('TIME')
+    local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+    local ends = string.format('%.0f', now_ms + ttl)
+    if is_free then
+      -- The lock is written last: an error on the way grants nothing.
+      call('ZADD', SHARES, ends, owner)
+      if type(redis.pcall('PEXPIRE', SHARES, ARGV[2])) == 'number' then
+        call('SET', LOCK, SHARED, 'PX', ARGV[2])
+        return 0
+      end
+      call('DEL', SHARES)
+    elseif
+      -- acquire.lua forgets the dead, and repeats the answer to a holder.
+      call('ZCOUNT', SHARES, SCORE_MIN, string.format('(%.0f', now_ms)) == 0
+      and not call('ZSCORE', SHARES, owner)
+    then
+      call('ZADD', SHARES, ends, owner)
+      if call('PTTL', SHARES) < ttl then
+        call('PEXPIRE', SHARES, ARGV[2])
+      end
+      if call('PTTL', LOCK) < ttl then
+        call('PEXPIRE', LOCK, ARGV[2])
+      end
+      return 0
+    end
+  end
+end
+
