@@ -58,8 +58,8 @@ pub(crate) fn need_redis_server() -> Result<(), String> {
     need(&REDIS_SERVER)
 }
 
-/// Makes sure that there is a PostgreSQL server, of which tests start private ones. They do not touch
-/// a running server of the system.
+/// Makes sure that there is a PostgreSQL server, of which tests start private ones. They do not
+/// touch a running server of the system.
 pub(crate) fn need_postgres() -> Result<(), String> {
     need(&POSTGRES)
 }

@@ -117,13 +117,14 @@
 //! | feature | default | what it brings |
 //! |---|---|---|
 //! | `redis` | yes | leases on Redis or Valkey: one server, sentinels, a cluster |
-//! | `tls` | no | the same over TLS |
+//! | `postgres` | no | leases in tables of a PostgreSQL server, 13 or later |
+//! | `tls` | no | TLS for the stores on servers |
 //! | `redis-crate` | no | leases through a connection of the crate `redis`, see [`store::redis`] |
 //! | `sqlite` | yes | leases in one file, for the processes of one user on one machine |
 
 pub mod blocking;
 pub mod core;
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 pub mod doctor;
 pub mod fence;
 pub mod host;

@@ -5,13 +5,16 @@ use rustix::process::Signal;
 use crate::harness::{World, finish, start, until};
 
 on_every_store! {
-    no_update_is_lost_by_eight_processes_that_take_overlapping_pairs_in_any_order,
     one_taken_lock_leaves_the_others_free,
     a_wait_names_the_lock_in_the_way_and_an_interrupted_one_leaves_nothing,
     the_command_learns_of_each_of_its_locks,
     a_lock_of_several_is_not_waited_for_inside_the_run_that_holds_it,
     the_loss_of_one_lock_stops_the_command_and_frees_the_others,
     several_names_that_cannot_be_taken_together_are_refused,
+}
+
+on_file_and_redis! {
+    no_update_is_lost_by_eight_processes_that_take_overlapping_pairs_in_any_order,
 }
 
 const PROCESSES: usize = 8;

@@ -5,7 +5,6 @@ use rustix::process::Signal;
 use crate::harness::{World, finish, start, until, until_dead};
 
 on_every_store! {
-    no_update_is_lost_by_eight_processes_that_take_the_lock_alone_beside_readers,
     never_more_commands_run_than_there_are_permits,
     a_killed_reader_frees_only_itself,
     readers_share_the_lock_and_wait_behind_one_who_wants_it_alone,
@@ -14,6 +13,10 @@ on_every_store! {
     a_share_does_not_become_the_whole_lock,
     acquire_takes_shares_and_permits_for_scripts,
     permits_are_shown_and_ended_one_by_one,
+}
+
+on_file_and_redis! {
+    no_update_is_lost_by_eight_processes_that_take_the_lock_alone_beside_readers,
 }
 
 const PROCESSES: usize = 8;

@@ -106,6 +106,10 @@ fn canary(namespace: Option<&str>, host: &dyn Host) -> String {
     format!("{prefix}leasehold:probe:{random}")
 }
 
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(unused_variables, reason = "only servers of Redis are told apart by their numbers")
+)]
 async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found {
     let mut found = Found::default();
     #[cfg(feature = "redis")]
@@ -192,6 +196,7 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
         }
     }
     deployment.nodes = nodes;
+    #[cfg_attr(not(feature = "redis"), allow(unused_mut, reason = "there are no clusters"))]
     let mut failed = failing(&checks);
     #[cfg(feature = "redis")]
     {
@@ -216,20 +221,25 @@ const VITAL: [&str; 7] = ["reachable", "role", "mode", "cluster", "writes", "rig
 
 /// Whether a server cannot be used by its URL, as for a wrong password. A quorum refuses that even
 /// at one of its nodes.
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "redis")),
+    allow(unused_variables, reason = "there are no servers")
+)]
 fn has_final_error(found: &Found) -> bool {
-    let mut is_refused = false;
     #[cfg(feature = "postgres")]
-    {
-        let refused = found.databases.iter().filter_map(|it| it.refused.as_ref());
-        is_refused |= refused.into_iter().any(|error| !error.is_retryable());
+    if found.databases.iter().any(|it| it.refused.as_ref().is_some_and(|it| !it.is_retryable())) {
+        return true;
     }
     #[cfg(feature = "redis")]
     {
         let is_final = |it: &Facts| it.unreached.as_ref().is_some_and(|it| !it.is_retryable());
-        is_refused |= found.servers.iter().any(is_final)
-            || found.clusters.iter().any(server::cluster::is_refused);
+        if found.servers.iter().any(is_final)
+            || found.clusters.iter().any(server::cluster::is_refused)
+        {
+            return true;
+        }
     }
-    is_refused
+    false
 }
 
 /// The checks that clients make too: if one of them fails, they refuse the store.

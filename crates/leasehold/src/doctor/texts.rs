@@ -17,6 +17,7 @@ pub(super) fn span(span: Duration) -> String {
 }
 
 /// A number of bytes for people.
+#[cfg(any(test, feature = "redis", feature = "sqlite"))]
 pub(super) fn bytes(bytes: u64) -> String {
     match bytes {
         0..0xA0_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),

@@ -42,6 +42,26 @@ macro_rules! on_every_store {
     )+};
 }
 
+/// As `on_every_store`, for tests that take too long on PostgreSQL: they start thousands of
+/// processes, each of which connects anew.
+macro_rules! on_file_and_redis {
+    ($($name:ident,)+) => {$(
+        mod $name {
+            use crate::harness::World;
+
+            #[test]
+            fn sqlite() {
+                super::$name(&World::sqlite());
+            }
+
+            #[test]
+            fn redis() {
+                super::$name(&World::redis());
+            }
+        }
+    )+};
+}
+
 /// Waits until `holds` is true, by checking it again and again.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {

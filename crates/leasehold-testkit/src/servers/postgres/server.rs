@@ -45,6 +45,9 @@ hot_standby = on
 log_min_messages = warning
 ";
 
+/// How often a starting server is asked whether it answers.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
 /// Only the user `locked` needs a password.
 const LOGINS: &str = "host all locked 127.0.0.1/32 scram-sha-256
 host all all 127.0.0.1/32 trust
@@ -225,7 +228,7 @@ impl PostgresServer {
         let until = Instant::now() + PATIENCE;
         while self.ask("SELECT 1").is_err() {
             assert!(Instant::now() < until, "no server: {}", self.last_words());
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::park_timeout(LOOK_EVERY);
         }
     }
 

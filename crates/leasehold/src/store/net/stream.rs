@@ -1,6 +1,8 @@
 //! A connection as a stream of bytes.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
+#[cfg(feature = "redis")]
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -58,6 +60,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {
 }
 
 /// Writes all bytes and sends them.
+#[cfg(feature = "redis")]
 pub(crate) async fn write_all(stream: &mut dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match poll_fn(|cx| stream.poll_write(cx, bytes)).await? {

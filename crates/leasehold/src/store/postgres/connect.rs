@@ -235,8 +235,8 @@ impl Facts {
             );
             (ErrorKind::Config, text)
         } else if self.is_standby {
-            let text = "the server is a read-only standby; no request was sent; name the primary in \
-                        the URL";
+            let text = "the server is a read-only standby; no request was sent; name the primary \
+                        in the URL";
             (ErrorKind::Unavailable, text.to_owned())
         } else if self.is_read_only {
             let text = "transactions of this user are read-only; no request was sent; run `ALTER \

@@ -95,8 +95,8 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
         ),
         "42501" => (
             ErrorKind::Denied,
-            "this user lacks a right; nothing was changed; let the owner of the schema `GRANT USAGE \
-             ON SCHEMA` and `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA` to it",
+            "this user lacks a right; nothing was changed; let the owner of the schema `GRANT \
+             USAGE ON SCHEMA` and `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA` to it",
         ),
         "3F000" | "42P01" | "42883" => (
             ErrorKind::Config,
@@ -130,12 +130,13 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
         ),
         "53100" => (
             ErrorKind::Unavailable,
-            "the disk of the server is full; nothing was changed and leases cannot be renewed; free \
-             some space",
+            "the disk of the server is full; nothing was changed and leases cannot be renewed; \
+             free some space",
         ),
         "40001" | "40P01" => (
             ErrorKind::Unavailable,
-            "the server gave up the request for another transaction; nothing was changed; try again",
+            "the server gave up the request for another transaction; nothing was changed; try \
+             again",
         ),
         _ => (
             ErrorKind::Unavailable,

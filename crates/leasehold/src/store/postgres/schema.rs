@@ -28,7 +28,7 @@ const FUNCTIONS: [&str; 9] = [
     include_str!("sql/clients.sql"),
 ];
 
-/// Migrations wait for one another by this lock. The number is `Leasehold` in ASCII, cut to 64 bits.
+/// Migrations wait for one another by this lock. The number is `Leasehol` in ASCII.
 const MIGRATING: u64 = 0x4c65_6173_6568_6f6c;
 
 /// The text with the schema of the URL in the place of `leasehold.`.

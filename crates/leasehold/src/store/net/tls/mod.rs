@@ -79,6 +79,7 @@ impl Tls {
     }
 
     /// The same, but certificates are checked as if it was so much later.
+    #[cfg(feature = "redis")]
     pub(crate) fn ahead(&self, by: Duration) -> Self {
         Self::of(&self.shared.options, by)
     }

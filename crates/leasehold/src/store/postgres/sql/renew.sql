@@ -19,7 +19,8 @@ BEGIN
         UPDATE leasehold.locks SET ttl = the_ttl, idle = is_idle, touched = leasehold.clock(),
             expires = greatest(expires, leasehold.clock() + the_ttl)
         WHERE key = the_key AND owner = the_owner AND expires > leasehold.clock()
-        RETURNING fence_first, fence_count, first_seq <= last_seq AND leasehold.is_wanted(key, first_seq),
+        RETURNING fence_first, fence_count,
+            first_seq <= last_seq AND leasehold.is_wanted(key, first_seq),
             CASE WHEN revoked_owner = the_owner THEN revoked END
         INTO first, count, wanted, request;
         IF FOUND THEN
