@@ -20,8 +20,8 @@ static IDLE: Mutex<Vec<Lent>> = Mutex::new(Vec::new());
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A schema with the tables of Leasehold, in a database of its own. Its clock is the server's until the test
-/// freezes it.
+/// A schema with the tables of Leasehold, in a database of its own. Its clock is the server's until
+/// the test freezes it.
 pub struct Schema {
     server: &'static PostgresServer,
     /// `Some` until it is dropped.
