@@ -1,4 +1,7 @@
-//! A schema with the tables of Leasehold, lent to one test.
+//! A schema with the tables of Leasehold, in a database of its own, lent to one test.
+//!
+//! Clients on virtual time draw their ids from a seed, so those of several tests have the same ids.
+//! Messages are for a whole database. In one database, tests would hear those of others.
 
 use std::fmt;
 use std::fs::File;
@@ -17,8 +20,8 @@ static IDLE: Mutex<Vec<Lent>> = Mutex::new(Vec::new());
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A schema with the tables of Leasehold, on a server. Its clock is the server's until the test
-/// freezes it.
+/// A schema with the tables of Leasehold, in a database of its own. Its clock is the server's until
+/// the test freezes it.
 pub struct Schema {
     server: &'static PostgresServer,
     /// `Some` until it is dropped.
@@ -26,7 +29,7 @@ pub struct Schema {
 }
 
 struct Lent {
-    name: String,
+    database: String,
     clock: File,
 }
 
@@ -43,11 +46,10 @@ impl Schema {
         let lent = idle.unwrap_or_else(|| make(server));
         let schema = Self { server, lent: Some(lent) };
         schema.run_free();
-        let name = schema.name();
-        server.sql(&format!(
-            "TRUNCATE {name}.locks, {name}.shares, {name}.places, {name}.clients;
-            UPDATE {name}.meta SET counter_floor = 0, purge_after = '', purge_due = 0"
-        ));
+        schema.sql(
+            "TRUNCATE leasehold.locks, leasehold.shares, leasehold.places, leasehold.clients;
+            UPDATE leasehold.meta SET counter_floor = 0, purge_after = '', purge_due = 0",
+        );
         schema
     }
 
@@ -55,10 +57,10 @@ impl Schema {
         self.lent.as_ref().expect("it is there until it is dropped")
     }
 
-    /// Its name.
+    /// The name of its database.
     #[must_use]
-    pub fn name(&self) -> &str {
-        &self.lent().name
+    pub fn database(&self) -> &str {
+        &self.lent().database
     }
 
     /// Its server.
@@ -70,17 +72,17 @@ impl Schema {
     /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
-        self.server.url(self.name())
+        self.server.database_url(self.database())
     }
 
-    /// Runs a statement in which `leasehold.` stands for this schema.
+    /// Runs statements in its database, as a user with all rights.
     ///
     /// # Panics
     ///
     /// If the server refuses it.
     #[track_caller]
     pub fn sql(&self, sql: &str) -> Vec<Vec<String>> {
-        self.server.sql(&sql.replace("leasehold.", &format!("{}.", self.name())))
+        self.server.sql_in(self.database(), sql)
     }
 
     /// Freezes its clock at that many microseconds after 1970.
@@ -100,29 +102,31 @@ impl Schema {
 }
 
 fn make(server: &'static PostgresServer) -> Lent {
-    let name = format!("test{}", MADE.fetch_add(1, Ordering::Relaxed));
-    let url = server.socket_url(&name);
+    let database = format!("test{}", MADE.fetch_add(1, Ordering::Relaxed));
+    server.sql(&format!("CREATE DATABASE {database}"));
+    let url = server.socket_url(&database);
     let migrating = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(migrate(&url, SystemHost::shared()))
     };
     std::thread::scope(|scope| scope.spawn(migrating).join().expect("no panic"))
         .expect("the schema is made");
-    let path: PathBuf = server.files().join(format!("clock-{name}"));
+    let path: PathBuf = server.files().join(format!("clock-{database}"));
     let clock = File::create_new(&path).expect("the folder takes files");
-    server.sql(&format!(
-        "CREATE OR REPLACE FUNCTION {name}.clock() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    let clock_of_file = format!(
+        "CREATE OR REPLACE FUNCTION leasehold.clock() RETURNS bigint LANGUAGE sql VOLATILE AS $$
             SELECT CASE t WHEN 0 THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
                 ELSE t END FROM (SELECT pg_read_file('{}')::bigint AS t) AS read
         $$",
         path.display()
-    ));
-    Lent { name, clock }
+    );
+    server.sql_in(&database, &clock_of_file);
+    Lent { database, clock }
 }
 
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Schema({} of {:?})", self.name(), self.server)
+        write!(f, "Schema({} of {:?})", self.database(), self.server)
     }
 }
 

@@ -170,11 +170,17 @@ impl PostgresServer {
         format!("postgres://{USER}@127.0.0.1:{}/postgres?schema={schema}", self.port())
     }
 
-    /// The URL of a schema, over the socket.
+    /// The URL of another database, over TCP, as a user with all rights.
     #[must_use]
-    pub fn socket_url(&self, schema: &str) -> String {
+    pub fn database_url(&self, database: &str) -> String {
+        format!("postgres://{USER}@127.0.0.1:{}/{database}", self.port())
+    }
+
+    /// The URL of another database, over the socket.
+    #[must_use]
+    pub fn socket_url(&self, database: &str) -> String {
         let folder = self.folder().display();
-        format!("postgres://{USER}@:{}/postgres?host={folder}&schema={schema}", self.port())
+        format!("postgres://{USER}@:{}/{database}?host={folder}", self.port())
     }
 
     /// Ends the server at once, as a crash does. Keeps its files.
@@ -226,7 +232,7 @@ impl PostgresServer {
         let keeper = Keeper(command.spawn().expect("sh runs"));
         *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
         let until = Instant::now() + PATIENCE;
-        while self.ask("SELECT 1").is_err() {
+        while self.ask("postgres", "SELECT 1").is_err() {
             assert!(Instant::now() < until, "no server: {}", self.last_words());
             std::thread::park_timeout(LOOK_EVERY);
         }
@@ -243,28 +249,38 @@ impl PostgresServer {
     /// If the server refuses them.
     #[track_caller]
     pub fn sql(&self, sql: &str) -> Vec<Vec<String>> {
-        self.ask(sql).unwrap_or_else(|error| panic!("`{sql}` failed: {error}"))
+        self.sql_in("postgres", sql)
     }
 
-    fn ask(&self, sql: &str) -> Result<Vec<Vec<String>>, String> {
+    /// As [`sql`](Self::sql), in another database.
+    ///
+    /// # Panics
+    ///
+    /// If the server refuses them.
+    #[track_caller]
+    pub fn sql_in(&self, database: &str, sql: &str) -> Vec<Vec<String>> {
+        self.ask(database, sql).unwrap_or_else(|error| panic!("`{sql}` failed: {error}"))
+    }
+
+    fn ask(&self, database: &str, sql: &str) -> Result<Vec<Vec<String>>, String> {
         let socket = self.folder().join(format!(".s.PGSQL.{}", self.port()));
         let asking = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(ask(&socket, sql))
+            runtime.expect("a runtime").block_on(ask(&socket, database, sql))
         };
         // The caller may be in the context of another runtime.
         std::thread::scope(|scope| scope.spawn(asking).join().expect("no panic"))
     }
 }
 
-async fn ask(socket: &Path, sql: &str) -> Result<Vec<Vec<String>>, String> {
+async fn ask(socket: &Path, database: &str, sql: &str) -> Result<Vec<Vec<String>>, String> {
     let shown = |error: tokio_postgres::Error| match error.as_db_error() {
         Some(said) => said.message().to_owned(),
         None => error.to_string(),
     };
     let stream = tokio::net::UnixStream::connect(socket).await.map_err(|it| it.to_string())?;
     let mut config = Config::new();
-    let connecting = config.user(USER).dbname("postgres").connect_raw(stream, NoTls);
+    let connecting = config.user(USER).dbname(database).connect_raw(stream, NoTls);
     let (client, connection) = connecting.await.map_err(shown)?;
     let moving = tokio::spawn(connection);
     let answer = client.simple_query(sql).await.map_err(shown)?;

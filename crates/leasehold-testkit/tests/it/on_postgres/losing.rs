@@ -86,11 +86,11 @@ async fn a_transaction_that_keeps_a_row_delays_that_lock_alone_and_is_named() {
     let client = client(&schema.url()).await;
     let guard = client.mutex("a").lock().await.expect("free");
     let _released = guard.release().await.expect("released");
-    let lock = format!("SELECT FROM {}.locks WHERE key = 'a' FOR UPDATE", schema.name());
+    let lock = "SELECT FROM leasehold.locks WHERE key = 'a' FOR UPDATE";
     let url = schema.url();
     let keeper = tokio_postgres::Config::new()
         .user("postgres")
-        .dbname("postgres")
+        .dbname(schema.database())
         .connect_raw(
             tokio::net::TcpStream::connect(("127.0.0.1", schema.server().port()))
                 .await
@@ -101,7 +101,7 @@ async fn a_transaction_that_keeps_a_row_delays_that_lock_alone_and_is_named() {
     let (keeper, connection) = keeper.expect(&url);
     let moving = tokio::spawn(connection);
     keeper.simple_query("BEGIN").await.expect("begun");
-    keeper.simple_query(&lock).await.expect("locked");
+    keeper.simple_query(lock).await.expect("locked");
     let refused = client.mutex("a").try_lock().await.expect_err("its row is locked");
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert!(refused.to_string().contains("pg_stat_activity"), "{refused}");

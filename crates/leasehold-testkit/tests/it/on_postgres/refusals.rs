@@ -103,11 +103,8 @@ async fn a_user_needs_few_rights_and_is_told_which() {
 #[tokio::test]
 async fn a_password_is_sent_by_a_login_that_does_not_show_it() {
     let schema = Schema::lend();
-    let name = schema.name();
-    schema.sql(&format!("GRANT USAGE ON SCHEMA {name} TO locked"));
-    schema.sql(&format!(
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO locked"
-    ));
+    schema.sql("GRANT USAGE ON SCHEMA leasehold TO locked");
+    schema.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO locked");
     // The clock of the kit reads a file.
     schema.sql(
         "GRANT pg_read_server_files TO locked;
