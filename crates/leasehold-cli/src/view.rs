@@ -399,7 +399,7 @@ pub(crate) fn text(name: &str, seen: &Snapshot, now: WallTime) -> String {
     match (&seen.holders[..], seen.fencing) {
         ([], Some(fence)) => out.push_str(&format!("  fence    {fence} (of the latest grant)\n")),
         ([], None) if seen.quarantine.is_none() => {
-            out.push_str("  fence    none: no fenced grant in the last 10 minutes\n")
+            out.push_str("  fence    none: no fenced grant in the last 10 minutes\n");
         }
         _ => {}
     }
