@@ -36,7 +36,7 @@ case $word in stop | keep) ;; *) rm -rf "$home" ;; esac"#;
 const SETTINGS: &str = "fsync = off
 full_page_writes = off
 shared_buffers = 16MB
-max_connections = 200
+max_connections = 1000
 autovacuum = off
 jit = off
 listen_addresses = '127.0.0.1'

@@ -75,8 +75,11 @@ fn a_reader_that_nobody_waits_for_costs_what_it_must() {
             commands_of(server, ask).await
         };
         let leave = async |who: &Actor| {
-            let leaving = who.release_as(&key("a"), Claim::Shared);
-            commands_of(server, async { released(leaving.await, Released::Freed) }).await
+            // A release is sent when it is called, not when it is polled.
+            let leave = async {
+                released(who.release_as(&key("a"), Claim::Shared).await, Released::Freed);
+            };
+            commands_of(server, leave).await
         };
         share(&anna).await; // The scripts in full.
         leave(&anna).await;
