@@ -1,4 +1,4 @@
-//! What a case says if its sentence does not hold.
+//! The failure of a case: which sentence does not hold, and what was seen instead.
 
 use std::any::Any;
 use std::fmt;
@@ -26,7 +26,7 @@ impl Failure {
         &self.case
     }
 
-    /// What the store did instead.
+    /// How the store behaved.
     #[must_use]
     pub fn seen(&self) -> &str {
         &self.seen

@@ -30,7 +30,7 @@ pub enum Outcome {
     Holds,
     /// The store does not promise it.
     NotPromised,
-    /// What can be tested on real time holds. The rest cannot be tested there, for this reason.
+    /// On real time, only a part of the case can be tested, and that part holds. This is why.
     OnVirtualTimeOnly(&'static str),
 }
 

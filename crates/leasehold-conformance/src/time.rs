@@ -82,7 +82,7 @@ impl RealTime {
     /// Ends the case.
     async fn end(&self, why: &'static str) {
         self.spent().over = Some(why);
-        // Whoever runs the case sees `over` now, and drops this future.
+        // The runner of the case sees `over` now, and drops this future.
         pending::<()>().await;
     }
 

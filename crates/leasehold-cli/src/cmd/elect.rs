@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use super::Context;
 use super::holding::{End, Holding, as_shown, end, policy};
-use super::join::{WITHOUT, refuse};
+use super::join::{INNER_ADVICE, refuse};
 use crate::args::Elect;
 use crate::board::Board;
 use crate::duration::human;
@@ -86,7 +86,7 @@ impl Candidate<'_> {
     /// stop.
     async fn stand(&self, first: Patience, signals: &mut Signals) -> Result<Exit, Failure> {
         let (name, talk) = (&*self.args.name, &self.context.talk);
-        refuse(self.client, name, WITHOUT).await?;
+        refuse(self.client, name, INNER_ADVICE).await?;
         let election = self.client.election(name).ttl(self.policy.ttl).why(&self.args.why);
         let wanted = Wanted::Term(election);
         let names = [name.to_owned()];

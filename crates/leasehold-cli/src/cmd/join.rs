@@ -77,11 +77,12 @@ pub(super) async fn refuse(client: &Client, name: &str, advice: &str) -> Result<
         Some(_) => ("held", "this command would wait for itself"),
         None => return Ok(()),
     };
-    Err(refused_but(name, how, why, advice))
+    Err(refused(name, how, why, advice))
 }
 
-/// What to do instead of a command below a lock.
-pub(super) const WITHOUT: &str = "run the inner command without leasehold, or use another name";
+/// The advice to a command inside of one that holds the lock.
+pub(super) const INNER_ADVICE: &str =
+    "run the inner command without leasehold, or use another name";
 
 const NO_SHARE: &str = "a second share would wait behind whoever waits for the lock alone, and a \
                         share cannot become the whole lock";
@@ -89,11 +90,7 @@ const NO_SHARE: &str = "a second share would wait behind whoever waits for the l
 const ELSEWHERE: &str = "its store or namespace was named differently there: this may be a copy of \
                          that store, whose lock nobody renews";
 
-fn refused(name: &str, how: &str, why: &str) -> Failure {
-    refused_but(name, how, why, WITHOUT)
-}
-
-fn refused_but(name: &str, how: &str, why: &str, advice: &str) -> Failure {
+fn refused(name: &str, how: &str, why: &str, advice: &str) -> Failure {
     let message = format!(
         "`{}` is already {how} by an outer leasehold command or by this shell, and {why}; nothing \
          was changed; {advice}",
@@ -123,10 +120,10 @@ pub(super) async fn join(
         let lock = LockId::new(&store, namespace.as_deref(), name);
         if let Some((outer, holder)) = find(chain, seen) {
             if outer.lock.is_some_and(|theirs| theirs != lock) {
-                return Err(refused(name, "held", ELSEWHERE));
+                return Err(refused(name, "held", ELSEWHERE, INNER_ADVICE));
             }
             if let Some((how, why)) = why_not(args, &outer, &holder) {
-                return Err(refused(name, how, why));
+                return Err(refused(name, how, why, INNER_ADVICE));
             }
             let Outer { token, fence, .. } = outer;
             joined.push(Joined { name: name.clone(), token, fence, holder: Some(holder) });

@@ -1,4 +1,4 @@
-//! What is special about PostgreSQL: its tables, its URLs, and its errors.
+//! What only PostgreSQL has: tables that must be made, its URLs, and its errors.
 
 use leasehold_testkit::servers::PostgresServer;
 use serde_json::Value;

@@ -40,7 +40,7 @@ pub(crate) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World
     assert_eq!(snapshot.fencing, block.map(|block| block.first));
 }
 
-/// Who has a key matters most when the lease is long and its client is gone.
+/// A long lease may outlive its client. People must still see who took it.
 pub(crate) async fn a_holder_is_known_until_its_lease_ends(world: &World) {
     const HOUR_MS: u64 = 3_600_000;
     if world.capabilities().strict == Some(true) {

@@ -29,7 +29,7 @@ pub(crate) struct Liar {
     kept: Arc<Mutex<Kept>>,
 }
 
-/// What the store remembers, to lie.
+/// The state that the store needs for its lies.
 #[derive(Default)]
 struct Kept {
     /// The asks of all that joined a line, in order.

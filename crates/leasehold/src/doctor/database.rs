@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::check::{Check, Subject};
 use super::survival::Deployment;
 use super::texts::{advice_of, cause_of, span};
+use super::trials::{release, round_trip};
 use crate::core::ttl::Ttl;
 use crate::store::postgres::examine::{About, DatabaseFacts};
 
@@ -17,16 +18,6 @@ const OFFSET: Subject = Subject {
     id: "clock-offset",
     why: "Fencing tokens follow the server's time, so a server that replaces another one must not \
           be behind it.",
-};
-
-const ROUND_TRIP: Subject = Subject {
-    id: "round-trip",
-    why: "A renewal that takes too long loses the lock, and a slow acquire shortens the lease.",
-};
-
-const RELEASE: Subject = Subject {
-    id: "release",
-    why: "A release must end the lease of its owner, and never that of the next holder.",
 };
 
 const DURABLE: Subject = Subject {
@@ -46,8 +37,8 @@ pub(super) fn checks(facts: &DatabaseFacts, ttl: Ttl) -> Vec<Check> {
     let about = facts.about.as_ref();
     let checks = [
         Some(reachable(facts)),
-        round_trip(facts, ttl),
-        lease(facts),
+        round_trip(&facts.round_trips, ttl, 20, "a closer server"),
+        facts.lease.as_ref().map(|lease| release(lease, advice_of)),
         about.map(offset),
         about.map(durable),
         about.map(standbys),
@@ -77,30 +68,6 @@ fn reachable(facts: &DatabaseFacts) -> Check {
         }
         (None, None) => REACHABLE.unknown("the server does not say what it is", "see its log"),
     }
-}
-
-fn round_trip(facts: &DatabaseFacts, ttl: Ttl) -> Option<Check> {
-    let mut all = facts.round_trips.clone();
-    all.sort_unstable();
-    let (median, slow) = (*all.get(all.len() / 2)?, *all.last()?);
-    let evidence = format!("p50 {}, at most {}", span(median), span(slow));
-    let longer = format!("use a ttl of at least {}, or a closer server", span(slow * 20));
-    let is_slow = slow > ttl.get() / 20;
-    Some(if is_slow { ROUND_TRIP.warn(evidence, longer) } else { ROUND_TRIP.ok(evidence) })
-}
-
-fn lease(facts: &DatabaseFacts) -> Option<Check> {
-    Some(match facts.lease.as_ref()? {
-        Ok(true) => RELEASE.ok("a wrong token ended nothing, and the right one ended its lease"),
-        Ok(false) => RELEASE.fail(
-            "a probe lease was not granted, or was not released by its own token alone",
-            "run the command again; if it fails again, report it",
-        ),
-        Err(error) => RELEASE.fail(
-            cause_of(error),
-            advice_of(error).unwrap_or_else(|| "see the message".to_owned()),
-        ),
-    })
 }
 
 fn offset(about: &About) -> Check {

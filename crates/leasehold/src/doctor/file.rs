@@ -1,7 +1,8 @@
 //! Checks of the file of an SQLite store.
 
 use super::check::{Check, Subject};
-use super::texts::{advice_of, bytes, cause_of, span};
+use super::texts::{advice_of, bytes, cause_of};
+use super::trials::{release, round_trip};
 use crate::core::ttl::Ttl;
 use crate::store::sqlite::examine::FileFacts;
 
@@ -31,16 +32,6 @@ const BOOT: Subject = Subject {
     why: "Leases count from the boot of the machine, and those of an earlier boot must end.",
 };
 
-const ROUND_TRIP: Subject = Subject {
-    id: "round-trip",
-    why: "A renewal that takes too long loses the lock, and a slow acquire shortens the lease.",
-};
-
-const RELEASE: Subject = Subject {
-    id: "release",
-    why: "A release must end the lease of its owner, and never that of the next holder.",
-};
-
 const REACH: Subject = Subject {
     id: "reach",
     why: "Processes on other machines do not see the locks in a file, and take the same ones.",
@@ -52,10 +43,10 @@ const FREE_MIN: u64 = 16 << 20;
 pub(super) fn checks(facts: &FileFacts, ttl: Ttl) -> Vec<Check> {
     let checks = [
         Some(reachable(facts)),
-        round_trip(facts, ttl),
+        round_trip(&facts.round_trips, ttl, 100, "a faster disk"),
         Some(file_system(facts)),
         Some(writes(facts)),
-        lease(facts),
+        facts.lease.as_ref().map(|lease| release(lease, |_| None)),
         owner(facts),
         space(facts),
         Some(boot(facts)),
@@ -84,16 +75,6 @@ fn reachable(facts: &FileFacts) -> Check {
     }
 }
 
-fn round_trip(facts: &FileFacts, ttl: Ttl) -> Option<Check> {
-    let mut all = facts.round_trips.clone();
-    all.sort_unstable();
-    let (median, slow) = (*all.get(all.len() / 2)?, *all.last()?);
-    let evidence = format!("p50 {}, at most {}", span(median), span(slow));
-    let longer = format!("use a ttl of at least {}, or a faster disk", span(slow * 100));
-    let is_slow = slow > ttl.get() / 100;
-    Some(if is_slow { ROUND_TRIP.warn(evidence, longer) } else { ROUND_TRIP.ok(evidence) })
-}
-
 fn file_system(facts: &FileFacts) -> Check {
     match &facts.shared_by {
         Ok(None) => FILE_SYSTEM.ok("the file system is local"),
@@ -112,17 +93,6 @@ fn writes(facts: &FileFacts) -> Check {
             "let this user write the directory of the file, or choose another path",
         ),
     }
-}
-
-fn lease(facts: &FileFacts) -> Option<Check> {
-    Some(match facts.lease.as_ref()? {
-        Ok(true) => RELEASE.ok("a wrong token ended nothing, and the right one ended its lease"),
-        Ok(false) => RELEASE.fail(
-            "a probe lease was not granted, or was not released by its own token alone",
-            "run the command again; if it fails again, report it",
-        ),
-        Err(error) => RELEASE.fail(cause_of(error), "see the message"),
-    })
 }
 
 fn owner(facts: &FileFacts) -> Option<Check> {

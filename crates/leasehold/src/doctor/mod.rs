@@ -15,6 +15,8 @@ mod file;
 mod server;
 mod survival;
 mod texts;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod trials;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -179,9 +179,8 @@ impl Drop for Running {
         }
         self.hints.disconnected();
         let mut state = self.hints.state();
-        // If the host drops its own task, it ends. A new task would keep it alive.
-        let was_askers = std::mem::replace(&mut state.home, Home::Host) == Home::Asker;
-        state.is_running = was_askers && !state.is_closed && !state.inboxes.is_empty();
+        state.is_running =
+            state.home.moves_to_host() && !state.is_closed && !state.inboxes.is_empty();
         let goes_on = state.is_running;
         drop(state);
         if goes_on {

@@ -109,6 +109,10 @@ impl PostgresStore {
     ///   locks.
     /// - [`Denied`](crate::ErrorKind::Denied) for a wrong password or a missing right.
     /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server cannot be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future opens no store, and changes nothing in the database.
     pub async fn connect_with(
         connector: PostgresConnector,
         host: Arc<dyn Host>,

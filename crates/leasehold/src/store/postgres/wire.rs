@@ -261,9 +261,7 @@ impl Drop for Serving {
             return;
         }
         let mut state = self.shared.state();
-        // If the host drops its own task, it ends. A new task would keep it alive.
-        let was_askers = std::mem::replace(&mut state.home, Home::Host) == Home::Asker;
-        state.is_running = was_askers && !state.queue.is_empty();
+        state.is_running = state.home.moves_to_host() && !state.queue.is_empty();
         let goes_on = state.is_running;
         drop(state);
         if goes_on {
