@@ -1,6 +1,7 @@
 //! One store, runtimes that come and go around it, and futures that are dropped.
 
 use std::future::Future;
+use std::time::Duration;
 
 use leasehold::{Client, Release};
 use leasehold_testkit::cut_after;
@@ -64,12 +65,16 @@ fn a_client_goes_on_when_the_runtime_that_connected_it_is_gone() {
 fn a_lock_outlives_the_runtime_that_took_it() {
     let schema = Schema::lend();
     let client = run(async { client(&schema.url()).await });
-    let mutex = client.mutex("a").ttl(std::time::Duration::from_millis(300));
+    let mutex = client.mutex("a").ttl(Duration::from_secs(3));
     let guard = run(async { mutex.lock().await.expect("free") });
-    let began = std::time::Instant::now();
-    while began.elapsed() < std::time::Duration::from_millis(900) {
+    // Four renewals, a second apart: longer than one ttl.
+    let ends = || schema.sql("SELECT expires FROM leasehold.locks WHERE key = 'a'");
+    let (mut end, mut renewals) = (ends(), 0);
+    while renewals < 4 {
         assert!(guard.is_held());
-        std::thread::yield_now();
+        let now = ends();
+        renewals += usize::from(now != end);
+        end = now;
     }
     drop(guard);
     run(async { drop(mutex.lock().await.expect("free")) });
