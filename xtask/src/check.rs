@@ -58,7 +58,7 @@ fn documentation() -> Result<(), String> {
 /// Checks that the library compiles without the stores that need other crates, and that each of
 /// the stores on servers compiles alone and without TLS.
 fn features() -> Result<(), String> {
-    for features in ["", "postgres", "redis", "redis-crate"] {
+    for features in ["", "etcd", "mysql", "postgres", "redis", "redis-crate", "zookeeper"] {
         let clippy = ["clippy", "--quiet", "--package", "leasehold", "--no-default-features"];
         let features = ["--features", features, "--locked", "--", "-D", "warnings"];
         step::run(step::cargo().args(clippy).args(features))?;

@@ -1,5 +1,5 @@
-//! The tasks of this repository: `cargo xtask test`, `check`, `tidy`, `ci`, `sim`, `chaos`, `trust`
-//! and `bench`.
+//! The tasks of this repository: `cargo xtask test`, `check`, `tidy`, `ci`, `sim`, `chaos`,
+//! `interop`, `trust` and `bench`.
 //!
 //! One program instead of scripts, so that a laptop and a build machine do exactly the same.
 #![allow(clippy::disallowed_methods, reason = "this is a tool, not the library")]
@@ -7,9 +7,11 @@
 mod bench;
 mod chaos;
 mod check;
+mod interop;
 mod invariants;
 mod planted;
 mod record;
+mod rivals;
 mod servers;
 mod sim;
 mod step;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         ("check", []) => check::run(),
         ("sim", rest) => sim::run(rest),
         ("trust", []) => trust::run(),
+        ("interop", rest) => interop::run(rest),
         ("bench", rest) => bench::run(rest),
         ("ci", []) => {
             let checked = check::run();

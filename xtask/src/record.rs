@@ -22,6 +22,11 @@ impl Record {
         Err(format!("{path}: its schema is {schema}, not {expected}"))
     }
 
+    /// A part of a record, which has no schema of its own.
+    pub(crate) fn of(path: &str, value: Value) -> Self {
+        Self { path: path.to_owned(), value }
+    }
+
     fn part(&self, name: &str, value: &Value) -> Self {
         Self { path: format!("{}: {name}", self.path), value: value.clone() }
     }
@@ -33,6 +38,11 @@ impl Record {
     /// Whether it has a value of that name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.value.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// Whether a value of that name is there and true.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.value.get(name).and_then(Value::as_bool).unwrap_or_default()
     }
 
     /// A text.

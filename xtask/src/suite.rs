@@ -11,6 +11,15 @@ const THREADS: &str = "RUST_TEST_THREADS";
 /// A part of the name of each test that needs a PostgreSQL server.
 pub(crate) const ON_POSTGRES: &str = "on_postgres";
 
+/// A part of the name of each test that needs a MariaDB server.
+pub(crate) const ON_MYSQL: &str = "on_mysql";
+
+/// A part of the name of each test that needs an etcd server.
+pub(crate) const ON_ETCD: &str = "on_etcd";
+
+/// A part of the name of each test that needs a ZooKeeper server.
+pub(crate) const ON_ZOOKEEPER: &str = "on_zookeeper";
+
 /// The variable that tells tests on several stores that there is no PostgreSQL server.
 const WITHOUT_POSTGRES: &str = "LEASEHOLD_TEST_WITHOUT_POSTGRES";
 
@@ -28,6 +37,9 @@ fn cores() -> usize {
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     need()?;
     let without = tools::need_postgres().err();
+    let without_mysql = tools::need_mariadb().err();
+    let without_etcd = tools::need_etcd().err();
+    let without_zookeeper = tools::need_zookeeper().err();
     let mut cargo = step::cargo();
     cargo.args(["test", "--no-fail-fast"]);
     if args.is_empty() {
@@ -35,9 +47,20 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     } else {
         cargo.args(args);
     }
+    let missing = [
+        (&without, ON_POSTGRES),
+        (&without_mysql, ON_MYSQL),
+        (&without_etcd, ON_ETCD),
+        (&without_zookeeper, ON_ZOOKEEPER),
+    ];
+    let skipped: Vec<_> = missing.iter().filter(|it| it.0.is_some()).map(|it| it.1).collect();
+    if !skipped.is_empty() && !args.iter().any(|arg| arg == "--") {
+        cargo.arg("--");
+    }
+    for part in skipped {
+        cargo.args(["--skip", part]);
+    }
     if without.is_some() {
-        let has_end = args.iter().any(|arg| arg == "--");
-        cargo.args(if has_end { &[][..] } else { &["--"] }).args(["--skip", ON_POSTGRES]);
         cargo.env(WITHOUT_POSTGRES, "yes");
     }
     let mut totals = Totals::default();
@@ -45,6 +68,15 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     totals.report(!args.is_empty());
     if let Some(why) = without {
         println!("not run: the tests on PostgreSQL: {why}");
+    }
+    if let Some(why) = without_mysql {
+        println!("not run: the tests on MariaDB: {why}");
+    }
+    if let Some(why) = without_etcd {
+        println!("not run: the tests on etcd: {why}");
+    }
+    if let Some(why) = without_zookeeper {
+        println!("not run: the tests on ZooKeeper: {why}");
     }
     totals.verdict(succeeded)
 }

@@ -37,6 +37,27 @@ const POSTGRES: Need = Need {
     before: Some(forbid_a_cluster),
 };
 
+const MARIADB: Need = Need {
+    what: "a MariaDB server (`mariadbd` and `mariadb-install-db`)",
+    packages: &["mariadb-server"],
+    is_there: has_mariadb,
+    before: None,
+};
+
+const ETCD: Need = Need {
+    what: "an etcd server (`etcd`)",
+    packages: &["etcd-server"],
+    is_there: has_etcd,
+    before: None,
+};
+
+const ZOOKEEPER: Need = Need {
+    what: "a ZooKeeper server (`/usr/share/java/zookeeper.jar`) and Java",
+    packages: &["zookeeper"],
+    is_there: has_zookeeper,
+    before: None,
+};
+
 const PIP: Need = Need {
     what: "the package installer of Python (`python3 -m pip`)",
     packages: &["python3-pip"],
@@ -62,6 +83,24 @@ pub(crate) fn need_redis_server() -> Result<(), String> {
 /// touch a running server of the system.
 pub(crate) fn need_postgres() -> Result<(), String> {
     need(&POSTGRES)
+}
+
+/// Makes sure that there is a MariaDB server, of which tests start private ones. They do not touch
+/// a running server of the system.
+pub(crate) fn need_mariadb() -> Result<(), String> {
+    need(&MARIADB)
+}
+
+/// Makes sure that there is an etcd server, of which tests start private ones. They do not touch a
+/// running server of the system.
+pub(crate) fn need_etcd() -> Result<(), String> {
+    need(&ETCD)
+}
+
+/// Makes sure that there is a ZooKeeper server, of which tests start private ones. The package of
+/// the system starts none.
+pub(crate) fn need_zookeeper() -> Result<(), String> {
+    need(&ZOOKEEPER)
 }
 
 /// Makes sure that there is pip, which downloads the packages of other servers.
@@ -145,6 +184,26 @@ fn forbid_a_cluster() -> Result<(), String> {
     let fail = |error| format!("cannot change {}: {error}", settings.display());
     let before = std::fs::read_to_string(settings).unwrap_or_default();
     std::fs::write(settings, before + "\ncreate_main_cluster = false\n").map_err(fail)
+}
+
+fn has_mariadb() -> bool {
+    // Debian keeps the server where only root looks.
+    let is_there = |program: &str| {
+        ["/usr/sbin", "/usr/bin"].iter().any(|bin| Path::new(bin).join(program).is_file())
+            || step::succeeds(Command::new(program).arg("--version"))
+    };
+    ["mariadbd", "mariadb-install-db", "mariadb"].into_iter().all(is_there)
+}
+
+fn has_etcd() -> bool {
+    step::succeeds(Command::new("etcd").arg("--version"))
+}
+
+fn has_zookeeper() -> bool {
+    let jars = ["zookeeper", "slf4j-simple"];
+    let mut jars = jars.map(|name| format!("/usr/share/java/{name}.jar")).into_iter();
+    jars.all(|jar| Path::new(&jar).is_file())
+        && step::succeeds(Command::new("java").arg("-version"))
 }
 
 /// The package installer of Python.

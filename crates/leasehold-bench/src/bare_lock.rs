@@ -3,7 +3,7 @@
 
 use leasehold::{Error, ErrorKind};
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, Value};
+use redis::{RedisResult, Value};
 
 use crate::bare_redis::{connect, unavailable};
 
@@ -11,6 +11,9 @@ const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then 
                                   return redis.call('del', KEYS[1]) else return 0 end";
 
 const TTL_MS: u64 = 10_000;
+
+/// As long as one of our tokens. Drawing a token is not part of the yardstick.
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// The keys of one task. All tasks share a connection, so requests of the same moment travel
 /// together.
@@ -37,26 +40,33 @@ impl BareLock {
 
     /// Locks and releases one of the keys, in turn.
     pub(crate) async fn set_and_delete(&mut self, time: usize) -> Result<(), Error> {
-        // As long as one of our tokens. Drawing a token is not part of the yardstick.
-        const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-        let key = &self.keys[time % self.keys.len()];
+        let key = self.keys[time % self.keys.len()].clone();
+        self.set(&key, TTL_MS).await?;
+        self.delete(&key).await
+    }
+
+    /// Locks a key. It must be free.
+    pub(crate) async fn set(&self, key: &str, ttl_ms: u64) -> Result<(), Error> {
         let mut set = redis::cmd("SET");
-        set.arg(key).arg(TOKEN).arg("NX").arg("PX").arg(TTL_MS);
+        set.arg(key).arg(TOKEN).arg("NX").arg("PX").arg(ttl_ms);
+        expect(&set.query_async(&mut self.connection.clone()).await, &Value::Okay)
+    }
+
+    /// Releases a key. It must be held.
+    pub(crate) async fn delete(&self, key: &str) -> Result<(), Error> {
         let mut delete = redis::cmd("EVALSHA");
         delete.arg(&self.script).arg(1).arg(key).arg(TOKEN);
-        let connection = &mut self.connection;
-        let answers = async {
-            Ok::<_, RedisError>((
-                set.query_async(connection).await?,
-                delete.query_async(connection).await?,
-            ))
-        };
-        match answers.await.map_err(|error| unavailable(&error))? {
-            (Value::Okay, Value::Int(1)) => Ok(()),
-            answers => {
-                let message = format!("the yardstick's key was not free: {answers:?}");
-                Err(Error::new(ErrorKind::Unavailable, message))
-            }
+        expect(&delete.query_async(&mut self.connection.clone()).await, &Value::Int(1))
+    }
+}
+
+fn expect(answer: &RedisResult<Value>, expected: &Value) -> Result<(), Error> {
+    match answer {
+        Ok(answer) if answer == expected => Ok(()),
+        Ok(answer) => {
+            let message = format!("the yardstick's key was not free: {answer:?}");
+            Err(Error::new(ErrorKind::Unavailable, message))
         }
+        Err(error) => Err(unavailable(error)),
     }
 }

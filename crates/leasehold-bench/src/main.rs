@@ -10,6 +10,7 @@ mod bare_redis;
 mod clock;
 mod cluster_renew;
 mod cycles;
+mod engines;
 mod failover;
 mod figure;
 mod handoff;
@@ -23,6 +24,7 @@ mod reach;
 mod recording;
 mod renew;
 mod requests;
+mod rival;
 mod roundtrip;
 mod rwlock;
 mod samples;
@@ -213,6 +215,28 @@ enum Scenario {
         #[arg(long, default_value_t = 50)]
         tries: usize,
     },
+    /// Locks on a PostgreSQL server, beside bare statements. It starts a private server of its own
+    Engines {
+        /// How many pairs of lock and release
+        #[arg(long, default_value_t = 7_000)]
+        pairs: usize,
+        /// How many leases a client holds
+        #[arg(long, default_value_t = 10_000)]
+        leases: usize,
+        /// For how many seconds waiters and leases are watched
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
+    /// Obeys the orders of `cargo xtask bench --rivals`, as a program of another library does
+    #[command(hide = true)]
+    Rival {
+        program: rival::Program,
+        /// The server, as HOST:PORT
+        address: String,
+        ttl_ms: u64,
+        /// For libraries that poll. Ours does not
+        _poll_ms: u64,
+    },
     /// One of the other processes of a scenario
     #[command(hide = true)]
     Peer {
@@ -242,6 +266,16 @@ impl Scenario {
         if let Self::Quorum { .. } = self { quorum::NODES } else { 1 }
     }
 
+    /// How many worker threads it has, unless told otherwise. `None` is the main thread alone.
+    fn workers(&self) -> Option<usize> {
+        match self {
+            Self::Hot { .. } => Some(2),
+            // As a program with `#[tokio::main]`, which those of other libraries are.
+            Self::Rival { .. } => std::thread::available_parallelism().ok().map(usize::from),
+            _ => None,
+        }
+    }
+
     /// Runs the scenario on the store at `url`, or on `servers` if it needs several. The other
     /// process of a scenario has no report.
     async fn run(self, url: &str, servers: &[RedisServer]) -> Result<Option<Report>, Error> {
@@ -266,6 +300,14 @@ impl Scenario {
                 quorum::measure(servers, extent).await?
             }
             Self::Opening { pairs, tries } => opening::measure(opening::Extent { pairs, tries })?,
+            Self::Engines { pairs, leases, seconds } => {
+                let watched = Duration::from_secs(seconds);
+                engines::measure(engines::Extent { pairs, leases, watched }).await?
+            }
+            Self::Rival { program, address, ttl_ms, .. } => {
+                rival::run(program, &format!("redis://{address}"), ttl_ms).await?;
+                return Ok(None);
+            }
             Self::Peer { of } => {
                 match of {
                     PeerOf::Handoff => handoff::peer(url).await,
@@ -293,8 +335,8 @@ fn run(Arguments { common, scenario }: Arguments) -> Result<(), Box<dyn std::err
     if let Some(cores) = common.cores {
         pin_to(cores)?;
     }
-    let is_hot = matches!(scenario, Scenario::Hot { .. });
-    let runtime = runtime(common.workers.or(if is_hot { Some(2) } else { None }))?;
+    let workers = common.workers.or_else(|| scenario.workers());
+    let runtime = runtime(workers)?;
     let scratch = tempfile::tempdir()?;
     let servers = if common.redis { scenario.servers() } else { 0 };
     let servers: Vec<_> = (0..servers).map(|_| RedisServer::start()).collect();

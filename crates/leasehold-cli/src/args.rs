@@ -1,5 +1,6 @@
 //! The command line. No other module knows how it is parsed.
 
+mod coexisting;
 mod names;
 mod notes;
 
@@ -14,6 +15,7 @@ use leasehold::Client;
 use leasehold::store::Claim;
 use rustix::process::Signal;
 
+use self::coexisting::Coexisting;
 use self::names::{Name, Names};
 use self::notes::{
     ACQUIRE_NOTES, DOCTOR_NOTES, ELECT_NOTES, MIGRATE_NOTES, RUN_NOTES, STRICT_NOTES,
@@ -66,9 +68,10 @@ struct Cli {
 #[command(next_help_heading = "Options of every command")]
 struct GlobalArgs {
     /// The store: redis://HOST:PORT/DB, rediss:// for TLS, redis+sentinel://HOSTS/NAME,
-    /// redis+cluster://HOSTS, unix:/SOCKET, postgres://USER@HOST/DB or sqlite:PATH. Several, each by
-    /// --url, make a quorum: the holder needs the lock on a majority of them. Default:
-    /// LEASEHOLD_URL, else an SQLite file of this user
+    /// redis+cluster://HOSTS, unix:/SOCKET, postgres://USER@HOST/DB, mysql://USER@HOST/DB,
+    /// etcd://HOSTS, zookeeper://HOSTS or sqlite:PATH. Several, each by --url, make a quorum: the
+    /// holder needs the lock on a majority of them. Default: LEASEHOLD_URL, else an SQLite file of
+    /// this user
     #[arg(long, global = true, value_name = "URL", action = ArgAction::Append)]
     url: Vec<String>,
     /// A file with the URL, for URLs with passwords. For a quorum, one URL a line. Default:
@@ -138,7 +141,7 @@ pub(crate) enum Command {
     /// Check that the store keeps locks safely, and say what to change
     #[command(after_help = notes(DOCTOR_NOTES))]
     Doctor(Doctor),
-    /// Make the tables of a PostgreSQL store, or bring older ones up to date
+    /// Make the tables of a PostgreSQL or MySQL store, or bring older ones up to date
     #[command(after_help = MIGRATE_NOTES)]
     Migrate,
     /// Switch databases of Redis or Valkey servers to strict mode, switch it off, or show its state
@@ -176,19 +179,21 @@ pub(crate) struct Take {
     /// How many permits to take
     #[arg(long, value_name = "W", requires = "permits", default_value = "1")]
     weight: u32,
+    #[command(flatten)]
+    coexisting: Coexisting,
 }
 
 impl Take {
     /// The lock that these settings make of one name.
     pub(crate) fn of(&self, client: &Client, name: &str, ttl: Duration) -> Wanted {
-        let why = self.why();
+        let (why, how) = (self.why(), self.coexisting.how());
         match self.permits {
             Some(of) => {
                 let semaphore = client.semaphore(name, of).weight(self.weight);
                 Wanted::Permits(semaphore.ttl(ttl).why(why))
             }
             None if self.shared => Wanted::Shared(client.rwlock(name).ttl(ttl).why(why)),
-            None => Wanted::Alone(client.mutex(name).ttl(ttl).why(why)),
+            None => Wanted::Alone(client.mutex(name).coexist(how).ttl(ttl).why(why)),
         }
     }
 
@@ -205,7 +210,10 @@ impl Take {
     pub(crate) fn of_all(&self, client: &Client, names: &[String], ttl: Duration) -> Wanted {
         match names {
             [name] => self.of(client, name, ttl),
-            _ => Wanted::Together(client.lock_all(names).ttl(ttl).why(self.why())),
+            _ => {
+                let locks = client.lock_all(names).coexist(self.coexisting.how());
+                Wanted::Together(locks.ttl(ttl).why(self.why()))
+            }
         }
     }
 
@@ -355,8 +363,8 @@ pub(crate) struct Ls {
     /// Only locks held for longer than this, if the store knows when they were acquired
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) older_than: Option<Duration>,
-    /// Repeat the list every 2 s, or at a given interval: --watch=500ms. If stdout is not a
-    /// terminal, repeat it only when something has changed
+    /// Repeat the list every 2 s, or at a given interval of at least 100 ms: --watch=500ms. If
+    /// stdout is not a terminal, repeat it only when something has changed
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "2s")]
     pub(crate) watch: Option<Duration>,
@@ -387,7 +395,8 @@ pub(crate) struct Unlock {
     #[arg(long, conflicts_with = "force")]
     pub(crate) ask: bool,
     /// With --ask, wait at most this long until they have let go. Default: do not wait
-    #[arg(short, long, value_name = "DUR", requires = "ask", value_parser = duration::parse)]
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(requires = "ask", conflicts_with = "force")]
     pub(crate) wait: Option<Duration>,
     /// The reason. With --ask, the holder sees it. Otherwise this command prints and logs it
     /// (LEASEHOLD_LOG), and the store does not keep it

@@ -1,5 +1,7 @@
 //! As much HTTP/1.1 as two pages need: the head of a request, and an answer.
 
+use httparse::Status;
+
 /// The longest head of a request, in bytes.
 pub(crate) const HEAD_MAX: usize = 8 * 1024;
 
@@ -34,45 +36,35 @@ pub(crate) enum Refusal {
     TooLong,
 }
 
+/// The most header lines of a request.
+const HEADERS_MAX: usize = 100;
+
 /// Reads the request at the beginning of `bytes`. `None` means that its head has not ended yet.
 pub(crate) fn read(bytes: &[u8]) -> Option<Result<Request, Refusal>> {
-    match length_of_head(bytes) {
-        Some(length) if length <= HEAD_MAX => Some(request(&bytes[..length])),
-        None if bytes.len() < HEAD_MAX => None,
-        _ => Some(Err(Refusal::TooLong)),
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Request::new(&mut headers);
+    match head.parse(bytes) {
+        Ok(Status::Complete(length)) if length <= HEAD_MAX => Some(request(&head)),
+        Ok(Status::Partial) if bytes.len() < HEAD_MAX => None,
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => Some(Err(Refusal::TooLong)),
+        Err(_) => Some(Err(Refusal::Malformed)),
     }
 }
 
-/// The length of the head with its empty line. A line may end without a carriage return.
-fn length_of_head(bytes: &[u8]) -> Option<usize> {
-    let ends = |at: usize| match bytes[at..] {
-        [b'\n', b'\n', ..] => Some(at + 2),
-        [b'\n', b'\r', b'\n', ..] => Some(at + 3),
-        _ => None,
-    };
-    (0..bytes.len()).find_map(ends)
-}
-
-/// The request of a whole head. Nothing after its first line matters to us.
-fn request(head: &[u8]) -> Result<Request, Refusal> {
-    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
-    let [method, target, b"HTTP/1.1" | b"HTTP/1.0"] = words[..] else {
-        return Err(Refusal::Malformed);
-    };
-    let is_visible = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_graphic);
-    if !is_visible(method) || !is_visible(target) || target[0] != b'/' {
+/// The request of a whole head. Its header lines do not matter to us.
+fn request(head: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
+    let (method, target) = (head.method.unwrap_or_default(), head.path.unwrap_or_default());
+    if !target.starts_with('/') || !target.is_ascii() {
         return Err(Refusal::Malformed);
     }
     let head_only = match method {
-        b"GET" => false,
-        b"HEAD" => true,
+        "GET" => false,
+        "HEAD" => true,
         _ => return Err(Refusal::NoSuchMethod),
     };
-    let page = match target.split(|byte| *byte == b'?').next() {
-        Some(b"/leader") => Page::Leader,
-        Some(b"/readyz") => Page::Ready,
+    let page = match target.split('?').next() {
+        Some("/leader") => Page::Leader,
+        Some("/readyz") => Page::Ready,
         _ => return Err(Refusal::NoSuchPage),
     };
     Ok(Request { page, head_only })

@@ -103,7 +103,9 @@ pub(crate) fn why_unread() -> Option<&'static str> {
     match mode(out) {
         Err(_) => Some("it is closed"),
         Ok(OFlags::RDONLY) => Some("it is not open for writing"),
-        Ok(_) if is_stand_in(out) && !is_stand_in(err) => Some("it is closed"),
+        Ok(_) if is_stand_in(out) && !is_stand_in(err) => {
+            Some("it is closed, or /dev/null opened for reading too")
+        }
         Ok(_) => None,
     }
 }

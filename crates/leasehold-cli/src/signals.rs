@@ -17,6 +17,11 @@ pub(crate) const FATAL: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, S
 const OTHERS: [Signal; 6] =
     [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::CONT, Signal::TSTP, Signal::CHILD];
 
+/// Whether every `leasehold run` passes this signal on to its command.
+pub(crate) fn is_passed_on(signal: Signal) -> bool {
+    FATAL.contains(&signal) || [Signal::USR1, Signal::USR2].contains(&signal)
+}
+
 /// The signals as they come in.
 #[derive(Debug)]
 pub(crate) struct Signals {

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use crate::exit::Failure;
 
 /// The schemes that tell a further URL from a path with a blank in it.
-const SCHEMES: [&str; 12] = [
+const SCHEMES: [&str; 16] = [
     "redis",
     "rediss",
     "redis+sentinel",
@@ -19,9 +19,13 @@ const SCHEMES: [&str; 12] = [
     "rediss+cluster",
     "valkey",
     "unix",
+    "etcd",
+    "mysql",
+    "mariadb",
     "postgres",
     "postgresql",
     "sqlite",
+    "zookeeper",
     "memory",
 ];
 

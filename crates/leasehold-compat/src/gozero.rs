@@ -22,8 +22,7 @@
 //! acquired twice. Without [`set_expire`](RedisLock::set_expire) the lock lasts for half a second.
 //!
 //! `Mutex` renews, waits, tells when the lock is lost, and gives every task its own owner. To move,
-//! lock the key with `client.mutex(key).coexist()`, process by process: both kinds contend for the
-//! same key.
+//! lock the key with `client.mutex(key)`, process by process: both kinds contend for the same key.
 //!
 //! # What differs
 //!

@@ -17,8 +17,8 @@
 //! no order among waiters.
 //!
 //! `Mutex` renews, wakes waiters when the key is free, tells when the lock is lost, and provides a
-//! fencing token against late writes. To move, lock the key with `client.mutex(key).coexist()`,
-//! process by process: both kinds contend for the same key.
+//! fencing token against late writes. To move, lock the key with `client.mutex(key)`, process by
+//! process: both kinds contend for the same key.
 //!
 //! # What differs
 //!

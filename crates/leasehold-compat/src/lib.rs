@@ -18,14 +18,14 @@
 //!
 //! ```
 //! # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
-//! let guard = client.mutex("stock:42").coexist().lock().await?;
+//! let guard = client.mutex("stock:42").lock().await?;
 //! // … the work; guard.lost() says if it must stop …
 //! guard.release().await?;
 //! # Ok(()) }
 //! ```
 //!
-//! with the same name. [`coexist`](leasehold::Mutex::coexist) gives polling clients a chance at the
-//! key. Drop it when none of them is left.
+//! with the same name. Its line stands aside now and then, so that clients that poll have their
+//! turns; [`coexist`](leasehold::Mutex::coexist) chooses how much of the lock they get.
 //!
 //! # What differs from all namesakes
 //!

@@ -165,6 +165,14 @@ impl Actor {
         boxed(self.store.release(self.lease(key), OnRelease::FreeAndWake))
     }
 
+    /// Releases its lease, and lets the store open the key if that is due.
+    pub fn open(
+        &self,
+        key: &Key,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
+        boxed(self.store.release(self.lease(key), OnRelease::Open))
+    }
+
     /// Releases another claim.
     pub fn release_as(
         &self,
@@ -183,8 +191,26 @@ impl Actor {
         ttl_ms: u64,
         reserve: u32,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
-        let on_release =
-            OnRelease::KeepIfAlone { owner: heir.owner.clone(), ttl: ttl(ttl_ms), reserve };
+        let on_release = OnRelease::KeepIfAlone {
+            owner: heir.owner.clone(),
+            ttl: ttl(ttl_ms),
+            reserve,
+            opens: false,
+        };
+        boxed(self.store.release(self.lease(key), on_release))
+    }
+
+    /// Releases its lease, and makes `heir` the owner if nobody waits and the store does not open
+    /// the key.
+    pub fn keep_or_open(
+        &self,
+        heir: &Self,
+        key: &Key,
+        ttl_ms: u64,
+        reserve: u32,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static + use<> {
+        let (owner, ttl) = (heir.owner.clone(), ttl(ttl_ms));
+        let on_release = OnRelease::KeepIfAlone { owner, ttl, reserve, opens: true };
         boxed(self.store.release(self.lease(key), on_release))
     }
 

@@ -212,6 +212,7 @@ macro_rules! for_each_case {
             capabilities {
                 a_claim_that_is_not_promised_is_refused,
                 a_line_that_is_not_promised_is_refused,
+                a_release_that_frees_is_refused_if_it_is_not_promised,
                 fencing_tokens_that_are_not_promised_are_not_given,
                 a_request_to_let_go_that_is_not_promised_is_refused,
                 every_handle_promises_the_same,

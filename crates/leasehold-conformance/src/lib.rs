@@ -36,6 +36,8 @@
 //! | its [`Host`](leasehold::host::Host) | [`conformance_tests!`] | no time but that of its requests, in each of three [runs](SEEDS) |
 //! | a server, or the clock of the machine | [`conformance_tests_in_real_time!`] | at most [`REAL_TIME_MAX`] besides its requests, and [`REAL_CASE_MAX`] in all |
 //!
+//! If your server counts whole seconds, call [`run_in_whole_seconds`] for each of the [`cases`].
+//!
 //! On virtual time, nothing sleeps, and a seed decides everything. A server whose clock a test can
 //! set may keep virtual time too: see [`virtual_host::Outside`]. On real time, a few cases are not
 //! run to their end, and say so: nobody can step the clock of the machine, or wait for an hour.
@@ -74,7 +76,8 @@ pub use self::actor::{Actor, Asking};
 pub use self::cases::cases;
 pub use self::failure::Failure;
 pub use self::run::{
-    Outcome, REAL_CASE_MAX, SEEDS, run, run_in_real_time, run_named, run_named_in_real_time,
+    Outcome, REAL_CASE_MAX, SEEDS, run, run_in_real_time, run_in_whole_seconds, run_named,
+    run_named_in_real_time,
 };
 pub use self::time::REAL_TIME_MAX;
 pub use self::virtual_host::VirtualHost;

@@ -67,9 +67,27 @@ pub fn run(
 ///
 /// If the sentence does not hold.
 pub fn run_in_real_time(case: &Case, setup: impl Fn() -> Opener) -> Result<Outcome, Failure> {
+    run_in_time(case, setup, false)
+}
+
+/// As [`run_in_real_time`], for a store whose leases end at whole seconds, and up to a second
+/// later. Cases that need an exact end are not run to their own end, and say so.
+///
+/// # Errors
+///
+/// If the sentence does not hold.
+pub fn run_in_whole_seconds(case: &Case, setup: impl Fn() -> Opener) -> Result<Outcome, Failure> {
+    run_in_time(case, setup, true)
+}
+
+fn run_in_time(
+    case: &Case,
+    setup: impl Fn() -> Opener,
+    is_coarse: bool,
+) -> Result<Outcome, Failure> {
     let mut run = 1;
     loop {
-        let (late, ran) = run_once_in_real_time(case, &setup);
+        let (late, ran) = run_once_in_real_time(case, &setup, is_coarse);
         if ran.is_ok() || late < LATE_MAX || run == REAL_RUNS_MAX {
             let time = || format!("on real time, run {run}, {late:?} late");
             return ran.map_err(|panic| Failure::new(case, &*panic, time()));
@@ -81,6 +99,7 @@ pub fn run_in_real_time(case: &Case, setup: impl Fn() -> Opener) -> Result<Outco
 fn run_once_in_real_time(
     case: &Case,
     setup: &impl Fn() -> Opener,
+    is_coarse: bool,
 ) -> (Duration, std::thread::Result<Outcome>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -88,7 +107,7 @@ fn run_once_in_real_time(
         .enable_all()
         .build()
         .expect("the process may start one more thread");
-    let real = RealTime::begin(runtime.handle().clone());
+    let real = RealTime::begin(runtime.handle().clone(), is_coarse);
     let time = Time::Real(Arc::clone(&real));
     let ran = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {

@@ -23,6 +23,9 @@ const REAL_EARLY: Duration = Duration::from_millis(100);
 /// How long a store may take in real time to open a connection for hints, once a client waits.
 const REAL_SETTLING: Duration = Duration::from_millis(300);
 
+/// How much later than its ttl a lease may end on a store that counts whole seconds.
+const COARSE: Duration = Duration::from_millis(1_100);
+
 /// How late a hint may be in real time.
 const REAL_HINT: Duration = Duration::from_secs(5);
 
@@ -43,6 +46,7 @@ pub(crate) struct RealTime {
     host: Arc<dyn Host>,
     runtime: tokio::runtime::Handle,
     began: Moment,
+    is_coarse: bool,
     spent: Mutex<Spent>,
 }
 
@@ -54,10 +58,11 @@ struct Spent {
 }
 
 impl RealTime {
-    pub(crate) fn begin(runtime: tokio::runtime::Handle) -> Arc<Self> {
+    /// `is_coarse`: the store counts whole seconds.
+    pub(crate) fn begin(runtime: tokio::runtime::Handle, is_coarse: bool) -> Arc<Self> {
         let host = SystemHost::shared();
         let began = host.now();
-        Arc::new(Self { host, runtime, began, spent: Mutex::default() })
+        Arc::new(Self { host, runtime, began, is_coarse, spent: Mutex::default() })
     }
 
     fn spent(&self) -> MutexGuard<'_, Spent> {
@@ -136,6 +141,23 @@ impl Time {
     /// Ends the case unless it runs on virtual time.
     pub(crate) async fn virtual_only(&self, why: &'static str) {
         if let Self::Real(real) = self {
+            real.end(why).await;
+        }
+    }
+
+    /// How much later than its ttl a lease may end.
+    pub(crate) fn slack(&self) -> Duration {
+        match self {
+            Self::Real(real) if real.is_coarse => COARSE,
+            _ => SLACK,
+        }
+    }
+
+    /// Ends the case if the store counts whole seconds.
+    pub(crate) async fn fine_only(&self, why: &'static str) {
+        if let Self::Real(real) = self
+            && real.is_coarse
+        {
             real.end(why).await;
         }
     }

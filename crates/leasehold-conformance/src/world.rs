@@ -149,6 +149,26 @@ impl World {
         self.time.early(span)
     }
 
+    /// How much later than its ttl a lease may end: [`SLACK`], or a second more on a store that
+    /// counts whole seconds.
+    #[must_use]
+    pub fn slack(&self) -> Duration {
+        self.time.slack()
+    }
+
+    /// Whether the store may be a node of a quorum, whose waiters watch. Such a store keeps a
+    /// counter of fencing tokens for each key, also while the key is free, and raises it if asked.
+    #[must_use]
+    pub fn may_be_a_node(&self) -> bool {
+        self.capabilities().watching
+    }
+
+    /// Ends the case on a store that counts whole seconds: what it did before is all that can be
+    /// tested there.
+    pub async fn fine_only(&self, why: &'static str) {
+        self.time.fine_only(why).await;
+    }
+
     /// Steps the time of day by that many microseconds, forward or back. Ends the case on real
     /// time.
     pub async fn step_wall(&self, by_us: i64) {

@@ -5,6 +5,7 @@
 //! | [`virtual_host`] | a host on virtual time: nothing sleeps, and a seed decides everything |
 //! | [`conformance`] | the suite that every store must pass |
 //! | [`faults`] | a store that loses, refuses and delays requests as a test says |
+//! | [`real_suite`] | the suite on a real server, in real time |
 //! | [`servers`] | real servers that tests start and kill, and whose clocks they set |
 //! | [`fuzz`] | functions that take any bytes, and their corpus |
 //! | [`protocol`] | the protocol of Redis: asks servers, and plays them |
@@ -18,6 +19,7 @@ pub mod faults;
 pub mod fuzz;
 pub mod history;
 pub mod protocol;
+pub mod real_suite;
 pub mod servers;
 pub mod simulation;
 

@@ -163,7 +163,7 @@ impl Store for Table {
             let before = row.lease.take().expect("it is the owner's");
             match on_release {
                 OnRelease::Free | OnRelease::FreeAndWake => Ok(Released::Freed),
-                OnRelease::KeepIfAlone { owner, ttl, reserve } => {
+                OnRelease::KeepIfAlone { owner, ttl, reserve, .. } => {
                     let fencing = row.reserve(reserve);
                     let ends = now + ttl.get();
                     row.lease =
@@ -201,6 +201,7 @@ impl Store for Table {
         let mut promised = Capabilities::NONE;
         promised.fencing = true;
         promised.reask = true;
+        (promised.detached, promised.frees) = (true, true);
         promised.reach = Reach::Process;
         promised
     }

@@ -299,7 +299,13 @@ async fn watch_clock_until(at: Moment) {
 /// # Errors
 ///
 /// If the thread cannot start.
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 pub(crate) async fn beside<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

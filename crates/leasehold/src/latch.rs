@@ -44,9 +44,7 @@ const LOOKS: Backoff =
 /// # Stores
 ///
 /// As for [`Semaphore`](crate::Semaphore). The first user of a name sets the count, and another
-/// count is refused ([`Config`](crate::ErrorKind::Config)). In
-/// [strict mode](crate::store::Capabilities::strict) a count lasts for 60 s at most: set
-/// [`keep`](Self::keep).
+/// count is refused ([`Config`](crate::ErrorKind::Config)).
 ///
 /// # Examples
 ///

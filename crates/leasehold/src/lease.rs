@@ -9,7 +9,7 @@ use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
 use crate::guard::Release;
 use crate::session::Session;
-use crate::store::{Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Revocation, Store};
+use crate::store::{Claim, LeaseId, Released, Renewal, Renewed, Revocation, Store};
 
 /// A handle for a lease that another process acquired and detached. It can renew and release the
 /// lease.
@@ -100,7 +100,9 @@ impl Lease {
     /// Dropping the future loses the answer. The request may still take effect.
     pub async fn release(&self) -> Result<Release, Error> {
         self.check_here()?;
-        match self.session.store.release(self.id()?, OnRelease::Free).await {
+        let id = self.id()?;
+        let on_release = self.session.usual_release(id.claim);
+        match self.session.store.release(id, on_release).await {
             Ok(Released::NotHeld) => Ok(Release::NotHeld),
             Ok(_) => Ok(Release::Released),
             Err(error) => Err(error.about(&self.name)),

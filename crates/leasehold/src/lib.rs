@@ -29,7 +29,8 @@
 //! | wait until several processes are ready | [`Client::latch`], [`Latch::count_down`], [`Latch::wait`] |
 //! | keep data out of reach without the lock | [`Guarded`] |
 //! | check a fencing token in SQL or in Redis | [`fence`] |
-//! | share a name with libraries that poll | [`Mutex::coexist`] |
+//! | lock in a transaction of your own | [`in_transaction`] |
+//! | choose how to share a name with libraries that poll | [`Mutex::coexist`] |
 //! | hand a lease to another process | [`Guard::detach`], [`Client::lease`] |
 //! | see who holds and who waits | [`Client::inspect`], [`Client::list`] |
 //! | check that a store keeps locks safely | [`doctor::diagnose`] |
@@ -117,17 +118,28 @@
 //! | feature | default | what it brings |
 //! |---|---|---|
 //! | `redis` | yes | leases on Redis or Valkey: one server, sentinels, a cluster |
+//! | `etcd` | no | leases in an etcd cluster, 3.4 or later |
+//! | `mysql` | no | leases in tables of a MySQL server, 8.0 or later, or MariaDB, 10.6 or later |
 //! | `postgres` | no | leases in tables of a PostgreSQL server, 13 or later |
 //! | `tls` | no | TLS for the stores on servers |
 //! | `redis-crate` | no | leases through a connection of the crate `redis`, see [`store::redis`] |
+//! | `zookeeper` | no | leases in a ZooKeeper ensemble, 3.5 or later |
 //! | `sqlite` | yes | leases in one file, for the processes of one user on one machine |
 
 pub mod blocking;
 pub mod core;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 pub mod doctor;
 pub mod fence;
 pub mod host;
+pub mod in_transaction;
 pub mod process;
 pub mod store;
 #[cfg(feature = "redis")]
@@ -153,7 +165,7 @@ mod session;
 
 pub use client::{Client, ClientBuilder, Shutdown};
 #[doc(inline)]
-pub use core::{Error, ErrorKind, FencingToken, Key, Lost, OwnerToken, Ttl};
+pub use core::{Coexist, Error, ErrorKind, FencingToken, Key, Lost, OwnerToken, Ttl};
 pub use election::{Election, Leader, Leadership, Observer};
 pub use guard::{Guard, Release};
 pub use guarded::{Guarded, GuardedRef};

@@ -3,12 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::core::coexist::Coexist;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 use crate::guard::{Guard, check_kept};
 use crate::session::{Hold, Session, Spec, User, Wait};
 use crate::store::{Claim, Note, Store};
+
+/// A choice, as far as the store knows it.
+fn effective(coexist: Coexist, session: &Session) -> Coexist {
+    if coexist == Coexist::Auto && !session.opens() { Coexist::Off } else { coexist }
+}
 
 /// The name and the settings of a lock, and the client that takes it.
 #[derive(Clone, Debug)]
@@ -31,6 +37,7 @@ impl Locking {
     ) -> Self {
         let spec = key.map(|key| {
             let unqueued = !user.session().can_queue();
+            let coexist = effective(Coexist::Auto, user.session());
             Arc::new(Spec {
                 key,
                 ttl,
@@ -44,7 +51,7 @@ impl Locking {
                 strict_fifo: false,
                 unqueued,
                 bare: false,
-                coexist: false,
+                coexist,
             })
         });
         Self { user, name, spec, bad_ttl: None }
@@ -55,6 +62,12 @@ impl Locking {
             change(Arc::make_mut(spec));
         }
         self
+    }
+
+    /// How it treats clients that poll.
+    pub(crate) fn coexist(self, coexist: Coexist) -> Self {
+        let coexist = effective(coexist, self.session());
+        self.changed(|spec| spec.coexist = coexist)
     }
 
     /// Takes so many of the permits of the name, instead of the name alone.
@@ -96,8 +109,8 @@ impl Locking {
         self.named(check_kept(span))?;
         if span < ttl {
             let message = format!(
-                "a lock that stays taken for {span:?} needs a shorter ttl than {ttl:?}; no request \
-                 was sent; change one of them"
+                "a lock can stay taken for its ttl or longer, not for {span:?}; no request was \
+                 sent; ask for a longer time, or choose a shorter ttl than {ttl:?}"
             );
             return Err(Error::new(ErrorKind::Config, message).about(&self.name));
         }
@@ -106,7 +119,16 @@ impl Locking {
 
     /// Checks that the store may keep a lease for longer than a ttl.
     pub(crate) fn check_store(&self) -> Result<(), Error> {
-        match self.session().store.capabilities().strict {
+        let promised = self.session().store.capabilities();
+        if !promised.detached {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "a lock in this store ends with the process that took it, so it cannot stay taken \
+                 after its holder; nothing is held; use another store",
+            )
+            .about(&self.name));
+        }
+        match promised.strict {
             Some(true) => Err(Error::new(
                 ErrorKind::Unsupported,
                 "a store in strict mode keeps no lease for longer than 60 s, so the lock would not \
@@ -127,6 +149,16 @@ impl Locking {
     /// The settings, and that nothing is wrong with them.
     fn checked(&self) -> Result<&Arc<Spec>, Error> {
         let spec = self.spec()?;
+        let promised = self.session().store.capabilities();
+        if spec.gives_way() && promised.line && !promised.frees {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "this store always gives a lock to the first client in line, so it cannot be \
+                 shared with clients that poll (`Coexist::On`); no request was sent; let them wait \
+                 in its line",
+            )
+            .about(&self.name));
+        }
         if !spec.min_hold.is_zero() {
             self.check_kept(spec.min_hold)?;
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::core::coexist::Coexist;
 use crate::core::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::locking::Locking;
@@ -84,6 +85,12 @@ impl MultiLock {
     /// Sets whether grants carry fencing tokens. Default: on. Each lock has its own token.
     pub fn fencing(self, on: bool) -> Self {
         self.changed(|lock| lock.changed(|spec| spec.fencing = on))
+    }
+
+    /// How each of the locks shares its name with clients of other libraries. See
+    /// [`Mutex::coexist`](crate::Mutex::coexist).
+    pub fn coexist(self, coexist: Coexist) -> Self {
+        self.changed(|lock| lock.coexist(coexist))
     }
 
     /// Takes the locks if all of them are free and nobody waits for them. Otherwise returns `None`

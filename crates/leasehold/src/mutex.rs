@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::core::coexist::Coexist;
 use crate::core::error::Error;
 use crate::core::lost::Lost;
 use crate::guard::{Guard, Release};
@@ -212,12 +213,11 @@ impl Mutex {
         self.changed(|spec| (spec.unqueued, spec.bare) = (true, true))
     }
 
-    /// Gives clients of other libraries a chance. A release frees the key for the first client to
-    /// ask, and wakes the first waiter in line instead of handing the key over. Default: off.
+    /// How the lock shares its name with clients of other libraries, such as go-zero, redsync,
+    /// redis-py, rslock or the Jedis recipe. They poll and do not queue. Default:
+    /// [`Auto`](Coexist::Auto), which needs no choice.
     ///
-    /// Use it for names that go-zero, redsync, the Jedis recipe or similar clients lock too. They
-    /// poll and do not queue. With hand-overs the key is never free, so a line that never empties
-    /// would starve them. Polling clients are invisible, so the lock always assumes that one waits:
+    /// With [`On`](Coexist::On), the lock always assumes that such a client waits:
     ///
     /// - A client passes the lock on among its own tasks at most 64 times and for at most 20 ms.
     /// - When the key becomes free, the first waiter in line pauses for 5 to 10 ms, once per wait.
@@ -225,14 +225,11 @@ impl Mutex {
     /// - [`keep_idle`](Self::keep_idle) has no effect.
     ///
     /// A client that polls more often than every 5 ms then gets the key. One that polls less often
-    /// gets it now and then. Leasehold's own clients are still served in order, and mutual
-    /// exclusion holds in any case.
-    ///
-    /// Use it in every Leasehold client of that lock: one without it hands the key over.
-    /// [`try_lock`](Self::try_lock) does not wait: if the key is free and Leasehold clients wait,
-    /// it hands the key to the first of them.
-    pub fn coexist(self) -> Self {
-        self.changed(|spec| spec.coexist = true)
+    /// gets it now and then. Use it in every Leasehold client of that lock: one without it hands
+    /// the key over. [`try_lock`](Self::try_lock) does not wait: if the key is free and Leasehold
+    /// clients wait, it hands the key to the first of them.
+    pub fn coexist(self, coexist: Coexist) -> Self {
+        Self { locking: self.locking.coexist(coexist) }
     }
 
     /// Takes the lock if it is free and nobody waits for it. Otherwise returns `None` without

@@ -28,8 +28,9 @@ use crate::store::Store as _;
 /// # Stores
 ///
 /// Needs a store that promises [`permits`](crate::store::Capabilities::permits): `memory:`,
-/// `sqlite:`, and Redis or Valkey, also behind sentinels and in a cluster. Others answer
-/// [`Unsupported`](crate::ErrorKind::Unsupported), as for [`RwLock`](crate::RwLock).
+/// `sqlite:`, PostgreSQL, MySQL, and Redis or Valkey, also behind sentinels and in a cluster.
+/// Others answer [`Unsupported`](crate::ErrorKind::Unsupported), as for
+/// [`RwLock`](crate::RwLock).
 ///
 /// # Examples
 ///

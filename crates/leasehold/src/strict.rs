@@ -193,6 +193,18 @@ fn server(url: &str) -> Result<RedisConnector, Error> {
         Named::Memory(_) => {
             unsupported("a store in memory has no strict mode: it ends with its process")
         }
+        #[cfg(feature = "zookeeper")]
+        Named::Zookeeper(_) => {
+            unsupported("a ZooKeeper store has no strict mode: its servers do not forget sessions")
+        }
+        #[cfg(feature = "etcd")]
+        Named::Etcd(_) => {
+            unsupported("an etcd store has no strict mode: its members do not forget leases")
+        }
+        #[cfg(feature = "mysql")]
+        Named::Mysql(_) => {
+            unsupported("a MySQL store has no strict mode: its tables do not forget leases")
+        }
         #[cfg(feature = "postgres")]
         Named::Postgres(_) => {
             unsupported("a PostgreSQL store has no strict mode: its tables do not forget leases")

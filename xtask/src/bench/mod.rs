@@ -2,6 +2,7 @@
 
 mod machine;
 mod page;
+mod rivals;
 mod scenarios;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 pub(crate) use page::render;
+pub(crate) use rivals::{PAGE as COMPARED, files as compared};
 use scenarios::{Run, SCENARIOS, Scenario};
 
 use crate::{step, tools};
@@ -38,6 +40,11 @@ fn command(scenario: &str, arguments: &[&str]) -> String {
 
 /// Measures the scenarios that `args` name, and renders the page.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    if let [first, rest @ ..] = args
+        && first == "--rivals"
+    {
+        return rivals::run(rest);
+    }
     let named = named(args)?;
     if !named.is_empty() {
         tools::need_c_compiler()?;
@@ -52,7 +59,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         }
     }
     let read = |path: &str| std::fs::read_to_string(crate::root().join(path)).ok();
-    write(PAGE, &render(read)?)
+    write(PAGE, &render(read)?)?;
+    rivals::render()
 }
 
 /// The requested scenarios; all of them if none is named.

@@ -58,11 +58,11 @@ impl Goals {
     }
 }
 
-/// The section with the figures of one scenario.
-fn measured(scenario: &Scenario, record: &Record, goals: &mut Goals) -> Result<String, String> {
+/// When and where something was measured.
+pub(super) fn provenance(record: &Record) -> Result<String, String> {
     let machine = record.object("machine")?;
-    let mut section = format!(
-        "At commit `{}`, {}, on {} with {} cores ({}), {}; load average before the run: {}.\n\n",
+    Ok(format!(
+        "At commit `{}`, {}, on {} with {} cores ({}), {}; load average before the run: {}",
         record.text("commit")?,
         record.text("date")?,
         machine.text("kernel")?,
@@ -70,7 +70,12 @@ fn measured(scenario: &Scenario, record: &Record, goals: &mut Goals) -> Result<S
         machine.text("processor")?,
         machine.text("server")?,
         number(machine.measure("load")?),
-    );
+    ))
+}
+
+/// The section with the figures of one scenario.
+fn measured(scenario: &Scenario, record: &Record, goals: &mut Goals) -> Result<String, String> {
+    let mut section = format!("{}.\n\n", provenance(record)?);
     let runs = record.list("runs")?;
     if runs.len() != scenario.runs.len() {
         return Err(format!("{}: not as many runs as there are now", record_path(scenario.name)));
@@ -153,7 +158,7 @@ fn unit(unit: &str) -> String {
 }
 
 /// Three digits, or all digits before the point.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if size >= 999.5 {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is large")]

@@ -20,7 +20,7 @@ const fn run(arguments: &'static [&'static str]) -> Run {
 }
 
 /// All scenarios.
-pub(super) const SCENARIOS: [Scenario; 16] = [
+pub(super) const SCENARIOS: [Scenario; 17] = [
     Scenario {
         name: "roundtrip",
         runs: &[run(&["--redis", "--cores", "1"]), run(&["--redis", "--cores", "2"])],
@@ -46,4 +46,5 @@ pub(super) const SCENARIOS: [Scenario; 16] = [
     Scenario { name: "idle", runs: &[run(&["--redis"])] },
     Scenario { name: "quorum", runs: &[run(&["--redis"])] },
     Scenario { name: "opening", runs: &[run(&["--cores", "2"])] },
+    Scenario { name: "engines", runs: &[run(&[])] },
 ];

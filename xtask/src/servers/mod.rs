@@ -55,7 +55,10 @@ const TESTS: [Tests; 3] = [
         elsewhere: &[
             "conformance::memory",
             "conformance::own",
+            suite::ON_ETCD,
+            suite::ON_MYSQL,
             suite::ON_POSTGRES,
+            suite::ON_ZOOKEEPER,
             "conformance::sqlite",
             "fuzz::",
             "simulation::",

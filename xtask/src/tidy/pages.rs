@@ -1,4 +1,5 @@
-//! TRUST.md and BENCHMARKS.md agree with the records: nobody edits a figure by hand.
+//! TRUST.md, BENCHMARKS.md and the page of rivals agree with the records: nobody edits a figure by
+//! hand.
 
 use super::Finding;
 use super::repository::Repository;
@@ -23,6 +24,19 @@ pub(super) fn the_page_of_benchmarks_is_what_the_records_say(
 ) -> Vec<Finding> {
     let expected = bench::render(|path| text(repository, path));
     compare(repository, bench::PAGE, expected, "cargo xtask bench --render")
+}
+
+/// The page of rivals and its pictures are the output of `cargo xtask bench --render`, too.
+pub(super) fn the_page_of_rivals_is_what_the_record_says(repository: &Repository) -> Vec<Finding> {
+    match bench::compared(|path| text(repository, path)) {
+        Err(complaint) => vec![Finding::new(bench::COMPARED, 0, complaint)],
+        Ok(files) => {
+            let compare = |(path, text): &(String, String)| {
+                compare(repository, path, Ok(text.clone()), "cargo xtask bench --render")
+            };
+            files.iter().flat_map(compare).collect()
+        }
+    }
 }
 
 fn text(repository: &Repository, path: &str) -> Option<String> {
@@ -61,6 +75,21 @@ mod tests {
         assert_finds(rule, &[(page, &good.replacen("trusted", "loved", 1))], &["TRUST.md:3"]);
         assert_finds(rule, &[], &["TRUST.md:1"]);
         assert_finds(rule, &[(page, &good), ("trust/chaos.json", "{")], &["TRUST.md:0"]);
+    }
+
+    #[test]
+    fn a_figure_of_a_rival_that_was_changed_by_hand_is_found() {
+        let rule = the_page_of_rivals_is_what_the_record_says;
+        let good = bench::compared(|_| None).expect("rendered");
+        let (page, text) = (&*good[0].0, &*good[0].1);
+        assert_finds(rule, &[(page, text)], &[]);
+        assert_finds(rule, &[(page, &text.replacen("Leasehold", "Nothing", 1))], &[&at(page, 1)]);
+        let files = [(page, text), ("bench/records/rivals.json", "{")];
+        assert_finds(rule, &files, &[&at(page, 0)]);
+    }
+
+    fn at(page: &str, line: usize) -> String {
+        format!("{page}:{line}")
     }
 
     #[test]

@@ -128,7 +128,9 @@ fn declared_at(code: &str) -> Option<usize> {
 
 /// The calls of the server: their positions, and the arguments of each.
 fn calls(code: &str) -> Vec<(usize, Vec<&str>)> {
-    let all = words(code, "call").chain(words(code, "pcall"));
+    // Without `redis`, it is a call of a function that catches its errors.
+    let caught = words(code, "pcall").filter(|at| code[..*at].ends_with("redis."));
+    let all = words(code, "call").chain(caught);
     all.filter_map(|at| {
         let open = at + code[at..].find('(')?;
         let between = &code[at..open];

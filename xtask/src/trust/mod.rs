@@ -17,11 +17,14 @@ pub(crate) const PAGE: &str = "TRUST.md";
 const TEMPLATE: &str = include_str!("page.md");
 
 /// The deployments besides one server: as a record is called, and as the page shows them.
-const DEPLOYMENTS: [(&str, &str); 4] = [
+const DEPLOYMENTS: [(&str, &str); 7] = [
     ("tls", "one server behind TLS (`tls`)"),
     ("sentinels", "a primary, two replicas and three sentinels (`sentinels`)"),
     ("cluster", "three primaries, each with a replica (`cluster`)"),
     ("quorum", "three independent servers (`quorum`)"),
+    ("postgres", "a PostgreSQL server (`postgres`)"),
+    ("mysql", "a MariaDB server (`mysql`)"),
+    ("etcd", "three members of an etcd cluster (`etcd`)"),
 ];
 
 /// The schema of a run on real servers.

@@ -1,6 +1,7 @@
 //! How a command line is understood.
 
 use clap::CommandFactory as _;
+use leasehold::Coexist;
 
 use super::*;
 
@@ -57,6 +58,24 @@ fn a_lock_is_shared_or_a_semaphore_and_not_both() {
         "leasehold resize x",
     ] {
         assert_eq!(parsed(line).expect_err(line).exit, Exit::USAGE, "{line}");
+    }
+}
+
+#[test]
+fn a_lock_gives_other_libraries_a_chance_unless_told_otherwise() {
+    for (flags, how) in [
+        ("", Coexist::Auto),
+        (" --coexist auto", Coexist::Auto),
+        (" --coexist=on", Coexist::On),
+        (" --coexist off", Coexist::Off),
+        (" --shared", Coexist::Auto),
+    ] {
+        let take = run(&format!("leasehold run x{flags} -- true")).take;
+        assert_eq!(take.coexisting.how(), how, "{flags}");
+    }
+    for flags in ["--coexist", "--coexist maybe", "--shared --coexist on"] {
+        let line = format!("leasehold run x {flags} -- true");
+        assert_eq!(parsed(&line).expect_err(&line).exit, Exit::USAGE, "{line}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Guard, Identity};
+use leasehold::{Client, Guard, Identity};
 use rustix::io::Errno;
 use serde_json::json;
 
@@ -32,11 +32,15 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
         client = context.settings.connect_patiently(&who, Some(&args.name), &mut patience, talk) =>
             client?,
     };
+    refuse_bound(&client, &args.name)?;
     context.settings.reach_all(&client, &args.name).await?;
     let wait = args.take.wait();
     if wait != Wait::Never {
         let word = shell_word(&args.name);
-        let advice = format!("extend it by `leasehold renew {word}`, or release it first");
+        let advice = format!(
+            "below `leasehold run`, use its lock or another name; in a shell with a lease of its \
+             own, extend it by `leasehold renew {word}`, or release it first"
+        );
         refuse(&client, &args.name, &advice).await?;
     }
     let wanted = args.take.of(&client, &args.name, ttl);
@@ -68,6 +72,17 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
 /// the lock is still needed.
 fn detached() -> Identity {
     Identity::process().command("leasehold acquire (detached)")
+}
+
+/// Refuses a store whose leases end with their process.
+fn refuse_bound(client: &Client, name: &str) -> Result<(), Failure> {
+    if client.capabilities().detached {
+        return Ok(());
+    }
+    let message = "a lock in this store ends with the process that took it, so `acquire` cannot \
+                   leave it to a script; nothing was acquired; use `leasehold run`, which keeps it \
+                   for a command";
+    Err(Failure::config(message).about(name))
 }
 
 /// Refuses to take a lock if nobody would read its token.

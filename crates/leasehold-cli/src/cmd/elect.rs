@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Client, ErrorKind, Identity, MultiGuard};
+use leasehold::{Client, Identity, MultiGuard};
 use rustix::process::Signal;
 
 use super::Context;
-use super::holding::{End, Holding, as_shown, end, policy};
+use super::holding::{End, Holding, as_shown, end, is_about_the_lease, policy};
 use super::join::{INNER_ADVICE, refuse};
 use crate::args::Elect;
 use crate::board::Board;
@@ -195,12 +195,6 @@ fn failed(exit: Exit) -> String {
         Exit::Signal(signal) => format!("signal {signal} ended the command: resigned"),
         Exit::Code(code) => format!("the command failed with exit code {code}: resigned"),
     }
-}
-
-/// Whether a command was not started because its lease was in doubt. Another campaign may help.
-fn is_about_the_lease(failure: &Failure) -> bool {
-    let kinds = [ErrorKind::Lost, ErrorKind::Unavailable, ErrorKind::Unknown];
-    kinds.iter().any(|kind| kind.as_str() == failure.kind)
 }
 
 /// The pauses after commands that failed.

@@ -26,6 +26,12 @@ use crate::view::millis;
 /// The longest default grace.
 const GRACE_MAX: Duration = Duration::from_secs(5);
 
+/// The kind of the failure for a command that is not there.
+const NOT_FOUND: &str = "not-found";
+
+/// The pause between two renewals of a lease that came late.
+const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
+
 /// The command that is to run under a lock, and its surroundings.
 pub(crate) struct Holding<'a> {
     /// The context of every command.
@@ -43,12 +49,17 @@ pub(crate) struct Holding<'a> {
 }
 
 impl Holding<'_> {
-    /// Starts the command, under leases with enough time left.
+    /// Starts the command, under leases with enough time left. A failure that
+    /// [is about the lease](is_about_the_lease) means that they ended first.
     pub(crate) async fn start(&self, guard: &MultiGuard) -> Result<Child, Failure> {
         let Policy { ttl, terminal, .. } = self.policy;
-        if guard.remaining() < ttl / 2 {
-            // The grant came late: a command started now would be told to stop right away.
-            guard.renew().await?;
+        // The grant came late: a command started now would be told to stop right away.
+        while guard.remaining() < ttl / 2 {
+            let Err(error) = guard.renew().await else { break };
+            if !error.is_retryable() || !guard.guards().iter().all(Guard::is_held) {
+                return Err(error.into());
+            }
+            tokio::time::sleep(RENEWAL_PAUSE).await;
         }
         let env = self.environment(guard, ttl);
         Child::start(&self.guarded.command, &env, terminal, ttl)
@@ -94,6 +105,12 @@ impl Holding<'_> {
             None => Ok(verdict),
         }
     }
+}
+
+/// Whether a command did not start because of its lease, so that another lease may help.
+pub(super) fn is_about_the_lease(failure: &Failure) -> bool {
+    let kinds = [ErrorKind::Lost, ErrorKind::Unavailable, ErrorKind::Unknown];
+    kinds.iter().any(|kind| kind.as_str() == failure.kind)
 }
 
 /// The name of the lock, if there is one. A message that concerns several locks names none.
@@ -190,7 +207,11 @@ fn not_released(talk: &Talk, name: Option<&str>, cause: Option<String>) {
 
 /// How to watch over a command, or why its options cannot be carried out.
 pub(crate) fn policy(name: Option<&str>, guarded: &Guarded) -> Result<Policy, Failure> {
-    let Guarded { ttl: typed, grace, stop_signal, .. } = guarded;
+    let Guarded { ttl: typed, grace, stop_signal, command } = guarded;
+    if program(command).is_empty() {
+        let message = "the command is empty; no lock was asked for; name a program after --";
+        return Err(Failure::new(Exit::NOT_FOUND, NOT_FOUND, message).about_any(name));
+    }
     let ttl = typed.ttl(name)?;
     let span = grace.as_ref().map_or_else(|| GRACE_MAX.min(ttl / 4), |grace| grace.span);
     if span >= ttl / 2 {
@@ -253,9 +274,7 @@ pub(super) fn not_begun(command: &[OsString], error: &std::io::Error, state: &st
     let program = program(command);
     let exit = child::not_begun(error);
     let shown = escape(&program);
-    let message = if program.is_empty() {
-        format!("the command is empty; {state}, name a program after --")
-    } else if exit == Exit::INTERNAL {
+    let message = if exit == Exit::INTERNAL {
         format!("cannot start a process: {error}; {state}, nothing was run")
     } else if exit == Exit::CANNOT_EXECUTE {
         format!("cannot execute `{shown}`: {error}; {state}")
@@ -271,7 +290,7 @@ pub(super) fn not_begun(command: &[OsString], error: &std::io::Error, state: &st
         format!("`{shown}` was not found; {state}, check the name and PATH")
     };
     let kind = match exit {
-        Exit::NOT_FOUND => "not-found",
+        Exit::NOT_FOUND => NOT_FOUND,
         Exit::INTERNAL => "internal",
         _ => "cannot-execute",
     };

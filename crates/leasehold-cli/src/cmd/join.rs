@@ -163,7 +163,7 @@ fn why_not(args: &Run, outer: &Outer, holder: &Holder) -> Option<(&'static str, 
             "the inner command wants more permits than the outer one has"
         }
         (Claim::Permits { .. }, Claim::Permits { .. }) => {
-            "the inner command wants permits of another number"
+            "the two commands name different numbers of permits"
         }
         (Claim::Permits { .. }, _) | (_, Claim::Permits { .. }) => {
             "one of the two commands uses the name as a semaphore, and the other as a lock"

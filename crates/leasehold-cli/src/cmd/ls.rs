@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::Context;
 use crate::args::Ls;
-use crate::duration;
+use crate::duration::{self, human};
 use crate::escape::escape;
 use crate::exit::{Exit, Failure, unnamed};
 use crate::output::{clock, columns, json_line, object, print, rfc3339};
@@ -35,9 +35,17 @@ pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
         );
         return Err(Failure::new(Exit::USAGE, "usage", text));
     }
+    if let Some(every) = args.watch.filter(|every| *every < WATCH_EVERY_MIN) {
+        let text = format!(
+            "--watch={}: the shortest interval is {}",
+            human(every),
+            human(WATCH_EVERY_MIN)
+        );
+        return Err(Failure::new(Exit::USAGE, "usage", text));
+    }
     let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
     if let Some(every) = args.watch {
-        return Err(watch(context, args, &client, every.max(WATCH_EVERY_MIN)).await);
+        return Err(watch(context, args, &client, every).await);
     }
     let mut list = List::default();
     list.look(&client, args, context.json).await?;

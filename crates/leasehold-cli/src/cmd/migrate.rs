@@ -1,8 +1,9 @@
-//! `leasehold migrate`: makes the tables of a PostgreSQL store.
+//! `leasehold migrate`: makes the tables of a PostgreSQL or MySQL store.
 
 use leasehold::host::SystemHost;
-use leasehold::store::postgres::{Migrated, migrate as migrate_url};
+use leasehold::store::postgres::Migrated;
 use leasehold::store::redact_url;
+use leasehold::store::{mysql, postgres};
 use serde_json::json;
 
 use super::Context;
@@ -15,19 +16,21 @@ use crate::urls::after_scheme;
 pub(crate) async fn migrate(context: &Context) -> Result<Exit, Failure> {
     let (urls, _) = context.settings.named();
     for url in urls {
-        let is_database =
-            ["postgres", "postgresql"].iter().any(|it| after_scheme(url, it).is_some());
-        if !is_database {
+        if !is_mysql(url) && !is_postgres(url) {
             return Err(Failure::config(format!(
                 "`{}` has no tables that must be made; nothing was changed; name a PostgreSQL \
-                 store, as in --url postgres://USER@HOST/DATABASE",
+                 or MySQL store, as in --url postgres://USER@HOST/DATABASE",
                 redact_url(url)
             )));
         }
     }
     let mut done = Vec::new();
     for url in urls {
-        done.push(migrate_url(url, SystemHost::shared()).await?);
+        let host = SystemHost::shared();
+        done.push(match is_mysql(url) {
+            true => mysql::migrate(url, host).await?,
+            false => postgres::migrate(url, host).await?,
+        });
     }
     if context.json {
         let nodes: Vec<_> = done.iter().map(object).collect();
@@ -38,6 +41,14 @@ pub(crate) async fn migrate(context: &Context) -> Result<Exit, Failure> {
         context.talk.notice(Level::Info, "migrated", None, &text(node));
     }
     Ok(Exit::OK)
+}
+
+fn is_mysql(url: &str) -> bool {
+    ["mysql", "mariadb"].iter().any(|it| after_scheme(url, it).is_some())
+}
+
+fn is_postgres(url: &str) -> bool {
+    ["postgres", "postgresql"].iter().any(|it| after_scheme(url, it).is_some())
 }
 
 fn object(node: &Migrated) -> serde_json::Value {

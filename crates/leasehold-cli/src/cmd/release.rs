@@ -29,9 +29,9 @@ pub(crate) async fn release(context: &Context, args: &Release) -> Result<Exit, F
 
 fn not_held(name: &str) -> Failure {
     let message = format!(
-        "`{}`: this release came too late and changed nothing. The lease had run out, was released \
-         before, was ended by an operator, or the store lost it. Others may have held the lock \
-         during your work",
+        "`{}`: nothing was released: the token does not hold this lock. If it is the right one, \
+         the lease had run out, was released before, was ended by an operator, or the store lost \
+         it, and others may have held the lock during your work",
         escape(name)
     );
     Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message).about(name)

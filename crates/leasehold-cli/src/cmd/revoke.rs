@@ -33,15 +33,18 @@ pub(super) async fn revoke(
         if client.revoke(&args.name, &holder.token, &args.why).await? == Revoked::Asked {
             asked.push(holder);
             let told = if holder.idle {
-                "its work has ended; if its process has too, only --force frees the lock early"
+                "its work has ended; if that process has too, only --force frees the lock early"
             } else {
                 "it learns of it at its next renewal, and keeps the lock until it lets go"
             };
-            let text = format!(
-                "{} was asked to let go (why: {}); {told}",
-                view::who(holder.client.as_ref()),
-                escape(&args.why)
-            );
+            let who = view::who(holder.client.as_ref());
+            let text = match &holder.revoked {
+                // The store keeps the first request, and the holder learns of no other.
+                Some(first) => {
+                    format!("{who} had been {}; that request stands; {told}", view::asked(first))
+                }
+                None => format!("{who} was asked to let go (why: {}); {told}", escape(&args.why)),
+            };
             context.talk.notice(Level::Info, "asked", Some(&args.name), &text);
         }
     }
@@ -110,6 +113,14 @@ fn may_hold(token: &[u8], seen: &Snapshot) -> bool {
 
 fn still_held(args: &Unlock, holder: &Holder, wait: Duration) -> Failure {
     let (name, word) = (escape(&args.name), shell_word(&args.name));
+    if holder.idle {
+        let message = format!(
+            "`{name}` is still kept after {}, although its work has ended: perhaps no process is \
+             left that could let go; `leasehold unlock {word} --force --why TEXT` frees it",
+            human(wait)
+        );
+        return Failure::new(Exit::TAKEN, "wait-elapsed", message).about(&args.name);
+    }
     let message = format!(
         "`{name}` is still held by {} after {}; the request stands; see `leasehold inspect {word}` \
          and ask its owner",

@@ -8,7 +8,7 @@ use leasehold::{Identity, MultiGuard};
 use rustix::process::Signal;
 
 use super::Context;
-use super::holding::{Holding, as_shown, end, policy};
+use super::holding::{Holding, as_shown, end, is_about_the_lease, policy};
 use super::join::{self, Joined};
 use super::once;
 use crate::args::Run;
@@ -130,18 +130,33 @@ async fn take_and_hold(
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     let Holding { context, client, .. } = holding;
-    let guard = match take(client, asked, wanted, signals, &context.talk).await? {
-        Taken::Granted(guard) => guard,
-        Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
-        Taken::Interrupted(signal) => return stopped(signal),
+    let Asked { names, wait, mut patience } = asked;
+    let (guard, child, since) = loop {
+        let asked = Asked { names, wait, patience };
+        let guard = match take(client, asked, wanted, signals, &context.talk).await? {
+            Taken::Granted(guard) => guard,
+            Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),
+            Taken::Interrupted(signal) => return stopped(signal),
+        };
+        let since = SystemHost.now();
+        if let Some(signal) = signals.interrupted_already().await {
+            return stopped(signal);
+        }
+        let child = tokio::select! {
+            biased;
+            signal = signals.interrupt() => return stopped(signal),
+            child = holding.start(&guard) => child,
+        };
+        match child {
+            Ok(child) => break (guard, child, since),
+            Err(failure) if wait == Wait::ForEver && is_about_the_lease(&failure) => {}
+            Err(failure) => return Err(failure),
+        }
+        // The store answered once, so it is waited for from now on.
+        patience = Patience::endless();
     };
-    let since = SystemHost.now();
-    if let Some(signal) = signals.interrupted_already().await {
-        return stopped(signal);
-    }
     let limit = args.max_hold.as_ref().map(|span| since + span.span);
     let holding = Holding { policy: Policy { limit, ..holding.policy }, ..*holding };
-    let child = holding.start(&guard).await?;
     let verdict = holding.watch(&guard, child, signals).await?;
     Ok(Course::Ran(guard, since, verdict))
 }

@@ -26,9 +26,7 @@ use crate::exit::{Exit, Failure};
 /// Our own program, even after its file was replaced or deleted.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// A keeper must answer an order to kill within this time. Later orders may also find it in the
-/// middle of a round over all processes. If it does not answer, we kill the keeper; its processes
-/// become our children, and we kill them.
+/// A keeper must answer an order to kill within this time.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 
 /// A smaller change of the moment to kill is not sent to the keeper.
@@ -202,7 +200,10 @@ impl Child {
                     changes.push(Change::AllGone);
                 }
                 Note::Killing => (self.kill_ordered, self.is_killing) = (None, true),
-                Note::KilledInTime => changes.push(Change::KilledInTime),
+                Note::KilledInTime => {
+                    self.is_killing = true;
+                    changes.push(Change::KilledInTime);
+                }
                 Note::Signal(signal) => changes.push(Change::Signal(signal)),
             }
         }
@@ -270,9 +271,9 @@ impl Child {
             return self.tree.signal(&[Signal::KILL]);
         }
         let now = SystemHost.now();
-        let round = if self.is_killing { self.census.took * TIMES_A_LOOK } else { Duration::ZERO };
+        let answer_within = answer_within(self.is_killing, self.census.took);
         match self.kill_ordered {
-            Some(since) if now.since(since) >= ANSWERED_WITHIN + round && !self.keeper_gone => {
+            Some(since) if now.since(since) >= answer_within && !self.keeper_gone => {
                 // The keeper is stopped, or gets no processor time. We can do its work.
                 let _ = kill_process(self.keeper, Signal::KILL);
                 self.broken = true;
@@ -297,6 +298,14 @@ impl Child {
     }
 }
 
+/// How long a keeper may take to answer an order to kill, when looking at all processes takes
+/// `look`. If it kills already, the order may find it in the middle of a round. A keeper that does
+/// not answer is killed. Its processes become our children then, and we kill them.
+fn answer_within(is_killing: bool, look: Duration) -> Duration {
+    let round = if is_killing { look * TIMES_A_LOOK } else { Duration::ZERO };
+    ANSWERED_WITHIN + round
+}
+
 /// Our own program, to be started again.
 fn keeper_program() -> Command {
     if Path::new(OURSELVES).exists() {
@@ -313,5 +322,23 @@ pub(crate) fn not_begun(error: &io::Error) -> Exit {
         // The system had no room for another process, which is not the command's fault.
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => Exit::INTERNAL,
         _ => Exit::CANNOT_EXECUTE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_that_kills_already_may_finish_its_round_before_it_answers() {
+        let ms = Duration::from_millis;
+        for (is_killing, look, within) in [
+            (false, ms(0), ms(100)),
+            (false, ms(500), ms(100)),
+            (true, ms(0), ms(100)),
+            (true, ms(500), ms(2_100)),
+        ] {
+            assert_eq!(answer_within(is_killing, look), within, "{is_killing}, {look:?}");
+        }
     }
 }

@@ -15,6 +15,8 @@ use rustix::process::{
 };
 
 use super::by_wait::{ByWait, has_children};
+use super::keeper;
+use crate::signals::is_passed_on;
 
 /// The processes below this one.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub(super) struct Process {
     /// No thread is left. After the main thread has ended, other threads may live on.
     pub(super) is_dead: bool,
     has_threads: bool,
+    /// Whether it bears the name of a keeper.
+    is_keeper: bool,
     /// When it was forked, in ticks of the kernel.
     pub(super) started: u64,
 }
@@ -85,6 +89,9 @@ impl Tree {
     }
 
     /// Signals every process that one look finds.
+    ///
+    /// A signal that another `leasehold run` below us passes on is not sent to what runs under that
+    /// one: it would come twice, and twice means more than once.
     pub(crate) fn signal(&mut self, signals: &[Signal]) {
         // Our children keep their pids until we reap them, and nothing reaps here. A signal may
         // fail: the process has ended, or belongs to another user.
@@ -105,6 +112,7 @@ impl Tree {
         let first: HashSet<i32> = self.ours().into_iter().collect();
         first.iter().for_each(|pid| direct(*pid));
         let us = self.us;
+        let mut kept_by_others = HashSet::new();
         self.walk_with(|pid, parent| {
             if parent == us {
                 if !first.contains(&pid) {
@@ -116,8 +124,12 @@ impl Tree {
             // handle.
             let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
             let process = read(pid)?;
+            let is_kept = process.is_keeper || kept_by_others.contains(&parent);
+            if is_kept {
+                kept_by_others.insert(pid);
+            }
             if [parent, us].contains(&process.parent) {
-                for signal in signals {
+                for signal in signals.iter().filter(|signal| !is_kept || !is_passed_on(**signal)) {
                     let _ = pidfd_send_signal(&handle, *signal);
                 }
             }
@@ -238,13 +250,15 @@ pub(super) fn read(pid: i32) -> Option<Process> {
 /// Reads `/proc/PID/stat`, see proc(5). The command name in parentheses can contain anything.
 fn parse(stat: &str) -> Option<Process> {
     let pid = stat.split_once(' ')?.0.parse().ok()?;
-    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
+    let (name, fields) = stat.split_once(" (")?.1.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
     let threads: u32 = fields.get(17)?.parse().ok()?;
     Some(Process {
         pid,
         parent: fields.get(1)?.parse().ok()?,
         is_dead: matches!(*fields.first()?, "Z" | "X" | "x") && threads <= 1,
         has_threads: threads > 1,
+        is_keeper: name == keeper::NAME,
         started: fields.get(19)?.parse().ok()?,
     })
 }
@@ -256,9 +270,17 @@ mod tests {
     #[test]
     fn a_process_is_read_whatever_its_name_is() {
         let stat = "42 (a) Z 1 (b) S 7 42 42 0 -1 4194304 1 0 0 0 1 2 3 4 20 0 1 0 987 1000 1";
-        let (is_dead, has_threads) = (false, false);
-        let expected = Process { pid: 42, parent: 7, is_dead, has_threads, started: 987 };
+        let expected = Process {
+            pid: 42,
+            parent: 7,
+            is_dead: false,
+            has_threads: false,
+            is_keeper: false,
+            started: 987,
+        };
         assert_eq!(parse(stat), Some(expected));
+        let keeper = stat.replace("a) Z 1 (b", keeper::NAME);
+        assert_eq!(parse(&keeper), Some(Process { is_keeper: true, ..expected }));
         for broken in ["", "42", "42 (x", "42 (x)", "42 (x) S 7", "x (x) S 7"] {
             assert_eq!(parse(broken), None, "{broken}");
         }

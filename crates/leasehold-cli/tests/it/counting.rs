@@ -1,7 +1,7 @@
 //! A counter in a file: read it, add one, write it.
 
 use std::collections::BTreeSet;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Instant;
 
@@ -45,7 +45,7 @@ fn crowd() -> usize {
 /// Processes that want one lock. Those that are left are killed when it is dropped.
 struct Crowd {
     left: BTreeSet<i32>,
-    ended: Receiver<(i32, ExitStatus)>,
+    ended: Receiver<(i32, Output)>,
 }
 
 impl Crowd {
@@ -55,12 +55,14 @@ impl Crowd {
         let mut left = BTreeSet::new();
         for _ in 0..crowd() {
             let mut command = world.leasehold(["run", "-q", "--wait-store", "1m"]);
-            command.args(["x", "--", "true"]).stdout(Stdio::null());
-            let mut one = command.spawn().expect("the command starts");
+            command.args(["x", "--", "true"]).stdout(Stdio::null()).stderr(Stdio::piped());
+            let one = command.spawn().expect("the command starts");
             let pid = i32::try_from(one.id()).expect("a pid");
             left.insert(pid);
             let sender = sender.clone();
-            std::thread::spawn(move || sender.send((pid, one.wait().expect("it is ours"))));
+            std::thread::spawn(move || {
+                sender.send((pid, one.wait_with_output().expect("it is ours")))
+            });
         }
         Self { left, ended }
     }
@@ -69,11 +71,11 @@ impl Crowd {
     #[track_caller]
     fn served_to_the_last(mut self) {
         while !self.left.is_empty() {
-            let Ok((pid, status)) = self.ended.recv_timeout(CEILING) else {
+            let Ok((pid, output)) = self.ended.recv_timeout(CEILING) else {
                 panic!("nobody is served, and {} are left", self.left.len());
             };
             self.left.remove(&pid);
-            assert_eq!(status.code(), Some(0), "{} are left", self.left.len());
+            assert!(output.status.success(), "{output:?}, and {} are left", self.left.len());
         }
     }
 

@@ -85,7 +85,7 @@ fn what_a_run_holds_decides_which_inner_runs_join(world: &World) {
         (permits, permits, None),
         (permits, "--permits 3", None),
         (permits, "--permits 3 --weight 3", Some("wants more permits than the outer one has")),
-        (permits, "--permits 4", Some("wants permits of another number")),
+        (permits, "--permits 4", Some("name different numbers of permits")),
         (permits, "", Some("uses the name as a semaphore")),
         ("", "--once-per 1h", Some("need a lock of their own")),
         ("", "--max-hold 1h", Some("need a lock of their own")),
@@ -235,4 +235,19 @@ fn a_signal_to_the_outer_run_reaches_the_joined_command() {
     run.expect("term");
     run.end().code(9);
     world.assert_nothing_left();
+}
+
+/// A second one would kill it at once.
+#[test]
+fn a_lost_outer_lock_tells_the_command_of_an_inner_run_to_stop_once() {
+    let world = World::sqlite();
+    let innermost = "trap \"echo term\" TERM; echo up; while :; do sleep 0.02; done";
+    let inner = format!("exec {EXE} run y -- {EXE} run z -- sh -c '{innermost}'");
+    let mut run = start(world.run("x", &["--ttl", "10s"], &inner));
+    run.expect("up");
+    unlock(&world);
+    run.expect("term");
+    let done = run.end();
+    done.code(79).says("the lock is lost");
+    assert!(!done.stderr.contains("second signal"), "{}", done.stderr);
 }

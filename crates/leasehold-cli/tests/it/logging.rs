@@ -25,14 +25,14 @@ fn each_level_shows_more_than_the_one_before(world: &World) {
             assert!(!text.contains(part), "`{part}` is in:\n{text}");
         }
     }
-    let mut holder = start(world.run("x", &["-vv", "--ttl", "200ms"], "echo up; read line"));
+    let mut holder = start(world.run("x", &["-vv", "--ttl", "1s"], "echo up; read line"));
     holder.expect("up");
     holder.expect_message("renewed");
     drop(holder.end());
 }
 
 fn a_level_in_the_environment_shows_what_its_flag_does(world: &World) {
-    let mut run = world.run("x", &["--ttl", "200ms"], "echo up; read line");
+    let mut run = world.run("x", &["--ttl", "1s"], "echo up; read line");
     run.env("LEASEHOLD_LOG", "debug");
     let mut holder = start(run);
     holder.expect("up");

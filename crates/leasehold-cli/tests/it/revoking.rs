@@ -47,7 +47,8 @@ fn a_command_that_does_not_stop_keeps_its_lock_and_is_not_killed(world: &World) 
     run.expect("up");
     let waited = finish(ask(world, &["--wait", "2s"]));
     waited.code(75).says("`x` is still held by").says("the request stands");
-    finish(ask(world, &["--wait", "1s"])).code(75);
+    let again = finish(world.leasehold(["unlock", "x", "--ask", "--why", "now", "--wait", "1s"]));
+    again.code(75).says("had been asked to let go by").says("(why: deploy at noon)");
     run.expect("no");
     assert_eq!(world.state("x"), "held", "longer than its ttl and its grace");
     run.kill(Signal::USR1);

@@ -207,6 +207,8 @@ fn ls_shows_what_is_held_for_longer_than_some_time(world: &World) {
 fn ls_watches_and_prints_what_has_changed(world: &World) {
     let mistaken = finish(world.leasehold(["ls", "--watch", "500ms"]));
     mistaken.code(64).says("write `--watch=500ms`");
+    let hasty = finish(world.leasehold(["ls", "--watch=99ms"]));
+    hasty.code(64).says("the shortest interval is 100ms");
     let mut watch = start(world.leasehold(["ls", "--watch=100ms", "--json"]));
     let mut next = || serde_json::from_str::<Value>(&watch.line()).expect("JSON");
     let listing = next();

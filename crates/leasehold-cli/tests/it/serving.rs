@@ -28,7 +28,8 @@ fn a_bad_request_gets_its_reason_and_the_next_client_an_answer() {
     let posted = format!("POST /leader HTTP/1.1\r\nContent-Length: 50000\r\n\r\n{long:>50000}");
     for (request, expected) in [
         ("hello\r\n\r\n", "400 Bad Request"),
-        ("\r\n\r\n", "400 Bad Request"),
+        // RFC 9112, 2.2: empty lines before a request do not matter.
+        ("\r\nhello\r\n\r\n", "400 Bad Request"),
         ("\u{16}\u{3}\u{1}\r\n\r\n", "400 Bad Request"),
         ("GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
         ("GET /metrics HTTP/1.1\r\n\r\n", "404 Not Found"),

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 use rustix::process::Signal;
 
-use crate::harness::{Running, World, finish, start, until};
+use crate::harness::{Running, World, finish, start, state_of, until};
 
 on_every_store! {
     five_waiters_are_served_in_the_order_in_which_they_came,
@@ -123,6 +123,26 @@ fn a_store_that_stops_answering_is_told_once_with_its_cause_and_so_is_its_return
     done.code(0);
     assert_eq!(done.stderr.matches("does not answer").count(), 1, "{}", done.stderr);
     quiet.end().code(0);
+}
+
+/// The waiter learns of its grant, and no renewal of it is answered until the lease has ended.
+#[test]
+fn a_grant_that_the_store_cannot_renew_costs_no_run() {
+    let world = World::redis();
+    let mut first = holder(&world, &[]);
+    let mut waiter = start(world.run("x", &[], "echo ran"));
+    until("it waits", || world.waiters("x") == 1);
+    waiter.kill(Signal::STOP);
+    until("it is stopped", || state_of(waiter.pid()) == 'T');
+    first.tell("end");
+    first.end().code(0);
+    world.server().pause();
+    waiter.kill(Signal::CONT);
+    let line = waiter.expect_message("the store ");
+    assert!(line.contains("still "), "{line}");
+    world.server().resume();
+    waiter.expect("ran");
+    waiter.end().code(0);
 }
 
 /// Two containers may have the same host name, and both may be process 1.

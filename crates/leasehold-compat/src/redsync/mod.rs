@@ -35,8 +35,9 @@
 //! `Client::quorum([url, …])` asks the same nodes for the same keys. Its
 //! [`Mutex`](leasehold::Mutex) renews, waits for wake-ups, tells when the lock is lost, and gives
 //! every grant a [fencing token](leasehold::Guard::fencing_token). To move, lock the same name with
-//! `client.mutex(name).coexist()`, process by process, on the same servers: both kinds contend for
-//! the same keys. Drop `coexist` when no redsync process is left.
+//! `client.mutex(name)`, process by process, on the same servers: both kinds contend for the same
+//! keys. On several servers, add `.coexist(Coexist::On)` until no redsync process is left: there a
+//! line never stands aside by itself.
 //!
 //! # What differs
 //!

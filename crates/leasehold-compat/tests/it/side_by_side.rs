@@ -1,5 +1,6 @@
 //! All locks on one key, together with Leasehold's own clients.
 
+use leasehold::Coexist;
 use leasehold_compat::gozero::RedisLock;
 use leasehold_compat::jedis::RedisDistributedLock;
 
@@ -15,7 +16,7 @@ fn a_release_wakes_who_waits_with_leaseholds_mutex() {
         for coexists in [false, true] {
             assert!(lock.acquire().await.expect("an answer"));
             let mutex = client.mutex("a");
-            let mutex = if coexists { mutex.coexist() } else { mutex };
+            let mutex = if coexists { mutex.coexist(Coexist::On) } else { mutex };
             let waiting = world.host.task(async move { mutex.lock().await.expect("in turn") });
             world.pass(ms(350)).await;
             assert!(!waiting.is_finished());
@@ -31,7 +32,7 @@ fn a_release_wakes_who_waits_with_leaseholds_mutex() {
 }
 
 async fn with_mutex(world: &World, inside: &Inside) {
-    let mutex = world.client().await.mutex("a").coexist();
+    let mutex = world.client().await.mutex("a").coexist(Coexist::On);
     let (host, inside) = (world.host.clone(), inside.clone());
     let _goes_on = world.host.task(async move {
         loop {

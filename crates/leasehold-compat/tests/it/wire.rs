@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 
+use leasehold::Coexist;
 use leasehold::store::RedisStore;
 use leasehold_compat::gozero::RedisLock;
 use leasehold_compat::jedis::RedisDistributedLock;
@@ -171,7 +172,7 @@ fn a_release_frees_the_key_and_tells_the_first_of_leaseholds_waiters() {
     play(async |world| {
         let lock = gozero(world).await;
         assert!(lock.acquire().await.expect("an answer"));
-        let mutex = world.client().await.mutex("job").coexist();
+        let mutex = world.client().await.mutex("job").coexist(Coexist::On);
         let waiting = world.host.task(async move { mutex.lock().await.expect("in turn") });
         world.pass(ms(350)).await;
         let mut monitor = Monitor::start(world.server());

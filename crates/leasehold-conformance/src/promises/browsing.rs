@@ -6,7 +6,7 @@ use leasehold::store::{
 };
 
 use crate::check::{granted, lost, released, taken};
-use crate::world::{SLACK, World, key, ms};
+use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "tools find what is in use, and end only what they saw";
 pub(crate) const CONTRACT: &str = "`Capabilities::browse` and `Browse`";
@@ -93,8 +93,10 @@ pub(crate) async fn a_long_list_comes_in_pages(world: &World) {
 /// A page that is exactly full may be the last one.
 pub(crate) async fn a_full_page_says_whether_another_follows(world: &World) {
     let anna = world.actor();
-    for number in 0..PAGE_KEYS_MAX {
-        drop(anna.ask(&key(&format!("key {number:05}"))).ttl(600_000).send());
+    let ask = |number| anna.ask(&key(&format!("key {number:05}"))).ttl(600_000).send();
+    let asks: Vec<_> = (0..PAGE_KEYS_MAX).map(ask).collect();
+    for ask in asks {
+        granted(ask.await);
     }
     assert_eq!(list(world.browse(), "*").await.len(), PAGE_KEYS_MAX);
 }
@@ -110,7 +112,7 @@ pub(crate) async fn only_keys_in_use_are_listed(world: &World) {
         granted(anna.ask(&key("waited for")).ttl(1_000).send().await);
         taken(bert.ask(&key("waited for")).join().send().await);
     }
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     let mut expected = vec!["held"];
     expected.extend(world.capabilities().line.then_some("waited for"));
     assert_eq!(list(world.browse(), "*").await, expected);
@@ -147,7 +149,7 @@ pub(crate) async fn an_eviction_spares_whoever_was_not_seen(world: &World) {
     }
     crate::check::renewed(bert.renew(&key("a"), 1_000).await);
     assert_eq!(evict(world, "never used", seen).await, Evicted::Changed);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     let ended = bert.owner().as_str().as_bytes();
     assert_eq!(evict(world, "a", ended).await, Evicted::Changed, "it had ended by itself");
 }

@@ -3,7 +3,7 @@
 use leasehold::ErrorKind;
 use leasehold::store::{Capabilities, Claim, Reach, Released, Snapshot, Store};
 
-use crate::check::{granted, refused, released, renewed, whole};
+use crate::check::{granted, refused, released, renewed, taken, whole};
 use crate::world::{World, key};
 
 pub(crate) const PROMISE: &str = "what a store does not promise it refuses";
@@ -73,6 +73,18 @@ pub(crate) async fn a_line_that_is_not_promised_is_refused(world: &World) {
     if !world.capabilities().watching {
         refused(anna.ask(&key("a")).watch(1_000).send().await, ErrorKind::Unsupported);
     }
+}
+
+/// The holder keeps its lease, and may release it in another way.
+pub(crate) async fn a_release_that_frees_is_refused_if_it_is_not_promised(world: &World) {
+    if world.capabilities().frees || !world.capabilities().line {
+        return;
+    }
+    let (anna, bert) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    refused(anna.free(&key("a")).await, ErrorKind::Unsupported);
+    taken(bert.ask(&key("a")).send().await);
+    released(anna.release(&key("a")).await, Released::Freed);
 }
 
 /// The capabilities belong to the store, not to the handle.

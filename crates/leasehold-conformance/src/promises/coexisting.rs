@@ -8,10 +8,10 @@ use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str =
     "a release that wakes frees the key and tells the head of the line";
-pub(crate) const CONTRACT: &str = "`OnRelease::FreeAndWake`";
+pub(crate) const CONTRACT: &str = "`OnRelease::FreeAndWake` and `Capabilities::frees`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
-    capabilities.line
+    capabilities.line && capabilities.frees
 }
 
 /// Nobody holds the key then, so a client outside the line can take it.
@@ -87,6 +87,7 @@ pub(crate) async fn a_release_that_wakes_by_another_ends_nothing(world: &World) 
 
 /// The release wakes the first living waiter.
 pub(crate) async fn a_release_that_wakes_passes_by_the_dead(world: &World) {
+    world.fine_only("a place of half a second lasts longer there").await;
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join_as(1, 500, 500).send().await);

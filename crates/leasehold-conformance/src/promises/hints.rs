@@ -39,7 +39,7 @@ pub(crate) async fn a_hand_over_by_an_ask_is_told_too(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     taken(carl.ask(&key("a")).send().await);
     assert_eq!(bert.hint(granted_key).await, key("a"));
 }
@@ -91,15 +91,15 @@ pub(crate) async fn the_latest_sink_of_an_inbox_replaces_the_others(world: &Worl
 
 /// The answer does not depend on hints.
 pub(crate) async fn a_waiter_that_takes_no_hints_is_served_all_the_same(world: &World) {
-    let anna = world.actor();
+    let anna = world.actor_here();
     granted(anna.ask(&key("a")).send().await);
     let deaf = {
-        let bert = world.actor();
+        let bert = world.actor_here();
         taken(bert.ask(&key("a")).join().send().await);
         bert.owner().clone()
     };
     // The waiter's sink was dropped with it.
     released(anna.release(&key("a")).await, Released::HandedOver);
     world.pass(SLACK).await;
-    granted(world.actor().with_token(deaf).ask(&key("a")).send().await);
+    granted(world.actor_here().with_token(deaf).ask(&key("a")).send().await);
 }

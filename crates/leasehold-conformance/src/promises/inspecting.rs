@@ -5,7 +5,7 @@ use leasehold::store::{Capabilities, Released, Snapshot};
 
 use crate::actor::Actor;
 use crate::check::{between, granted, released, renewed, taken, whole};
-use crate::world::{SLACK, World, key, ms};
+use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "what people are shown is what there is";
 pub(crate) const CONTRACT: &str = "`Store::inspect` and `Snapshot`";
@@ -31,7 +31,7 @@ pub(crate) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World
     assert_eq!(holder.token, anna.owner().as_str().as_bytes());
     assert_eq!(holder.client.as_ref(), Some(&anna.record()));
     assert_eq!(holder.why.as_deref(), Some("nightly report"));
-    between(holder.ttl_left.expect("it has an end"), ms(7_900), ms(8_000) + SLACK);
+    between(holder.ttl_left.expect("it has an end"), ms(7_900), ms(8_000) + world.slack());
     assert_eq!(holder.fencing, block);
     assert!(!holder.idle);
     let since = holder.since.expect("it is known").as_unix_millis();
@@ -100,7 +100,7 @@ pub(crate) async fn a_reason_is_handed_over_with_the_key(world: &World) {
 pub(crate) async fn a_lease_that_ended_is_not_shown(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).ttl(1_000).named().send().await);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     let snapshot = world.inspect(&key("a")).await;
     assert_eq!(snapshot.holders, []);
     released(anna.release(&key("a")).await, Released::NotHeld);
@@ -153,7 +153,7 @@ pub(crate) async fn looking_changes_nothing(world: &World) {
         world.inspect(&key("a")).await;
     }
     assert_eq!(world.inspect(&key("a")).await.holders[0].fencing, block);
-    world.pass(ms(100) + SLACK).await;
+    world.pass(ms(100) + world.slack()).await;
     world.inspect(&key("a")).await;
     granted(bert.ask(&key("a")).send().await);
 }

@@ -7,7 +7,7 @@ use leasehold::store::{Capabilities, Claim, Hint, Released, Store};
 
 use crate::actor::Actor;
 use crate::check::{fence, granted, lost, refused, released, renewed, taken};
-use crate::world::{SLACK, World, key, ms};
+use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "never more permits are taken than there are";
 pub(crate) const CONTRACT: &str = "`Capabilities::permits`, `Claim::Permits` and `Store::resize`";
@@ -89,7 +89,7 @@ pub(crate) async fn permits_of_the_dead_come_back(world: &World) {
     granted(anna.ask(&key("a")).permits(2, 3).ttl(1_000).send().await);
     granted(bert.ask(&key("a")).permits(1, 3).send().await);
     taken(carl.ask(&key("a")).permits(2, 3).send().await);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     granted(carl.ask(&key("a")).permits(2, 3).send().await);
     lost(anna.renew_as(&key("a"), of(3), 5_000).await);
     renewed(bert.renew_as(&key("a"), of(3), 5_000).await);
@@ -102,7 +102,7 @@ pub(crate) async fn each_owner_renews_its_permits_alone(world: &World) {
     granted(bert.ask(&key("a")).permits(1, 2).ttl(1_000).send().await);
     world.pass(ms(900)).await;
     renewed(bert.renew_as(&key("a"), of(2), 5_000).await);
-    world.pass(ms(100) + SLACK).await;
+    world.pass(ms(100) + world.slack()).await;
     granted(carl.ask(&key("a")).permits(1, 2).send().await);
     taken(anna.another().ask(&key("a")).permits(1, 2).send().await);
 }

@@ -5,7 +5,7 @@ use leasehold::{Error, Key};
 
 use crate::actor::Actor;
 use crate::check::{granted, lost, released, renewed, taken};
-use crate::world::{SLACK, World, key, ms};
+use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "a plain lock is as exclusive as any";
 pub(crate) const CONTRACT: &str = "`Claim::Plain`";
@@ -26,8 +26,8 @@ async fn release(actor: &Actor, key: &Key) -> Result<Released, Error> {
 async fn acquainted(world: &World) -> Actor {
     let actor = world.actor();
     for _ in 0..2 {
-        assert_eq!(granted(ask(&actor.another(), &key("met"), 10).await), None);
-        world.pass(ms(10) + SLACK).await;
+        assert_eq!(granted(ask(&actor.another(), &key("met"), 1_000).await), None);
+        world.pass(ms(1_000) + world.slack()).await;
     }
     actor
 }
@@ -56,7 +56,7 @@ pub(crate) async fn a_repeated_plain_ask_lengthens_a_lease_and_never_shortens_it
     let early = world.early(ms(10));
     world.pass(ms(2_000) - early).await;
     taken(ask(&bert, &key("a"), 1_000).await);
-    world.pass(early + SLACK).await;
+    world.pass(early + world.slack()).await;
     granted(ask(&bert, &key("a"), 1_000).await);
 }
 
@@ -71,7 +71,7 @@ pub(crate) async fn a_plain_lease_is_renewed_as_any(world: &World) {
     let early = world.early(ms(10));
     world.pass(ms(1_000) - early).await;
     taken(ask(&bert, &key("a"), 1_000).await);
-    world.pass(early + SLACK).await;
+    world.pass(early + world.slack()).await;
     lost(anna.renew(&key("a"), 1_000).await);
     granted(ask(&bert, &key("a"), 1_000).await);
 }

@@ -3,7 +3,7 @@
 use leasehold::store::{Capabilities, Released};
 
 use crate::check::{first, free_after, granted, lost, released, renewed, taken};
-use crate::world::{SLACK, World, key, ms};
+use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "a renewal restarts the ttl, never shortens, never brings back";
 pub(crate) const CONTRACT: &str =
@@ -24,7 +24,7 @@ pub(crate) async fn a_renewal_restarts_the_ttl(world: &World) {
     let early = world.early(ms(10));
     world.pass(ms(1_000) - early).await;
     taken(bert.ask(&key("a")).send().await);
-    world.pass(early + SLACK).await;
+    world.pass(early + world.slack()).await;
     granted(bert.ask(&key("a")).send().await);
 }
 
@@ -35,7 +35,7 @@ pub(crate) async fn a_renewal_never_shortens_a_lease(world: &World) {
     renewed(anna.renew(&key("a"), 100).await);
     world.pass(ms(9_900)).await;
     taken(bert.ask(&key("a")).send().await);
-    world.pass(ms(100) + SLACK).await;
+    world.pass(ms(100) + world.slack()).await;
     granted(bert.ask(&key("a")).send().await);
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn a_renewal_never_brings_an_ended_lease_back(world: &World) {
     granted(bert.ask(&key("released")).send().await);
 
     granted(anna.ask(&key("expired")).ttl(1_000).send().await);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     lost(anna.renew(&key("expired"), 10_000).await);
     granted(bert.ask(&key("expired")).send().await);
 }
@@ -89,7 +89,7 @@ pub(crate) async fn a_renewal_tells_whether_somebody_waits(world: &World) {
     assert!(!wanted().await, "who does not wait is not counted");
     taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
     assert!(wanted().await);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     assert!(!wanted().await, "a place that died is nobody's");
     taken(bert.ask(&key("a")).join_as(2, 1_000, 1_000).send().await);
     assert!(wanted().await);

@@ -5,7 +5,7 @@ use leasehold::store::{Capabilities, Claim, Evicted, Hint, Released};
 
 use crate::actor::Actor;
 use crate::check::{first, granted, lost, released, renewed, taken};
-use crate::world::{SLACK, World, key, ms};
+use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "readers share a key, and nobody passes one that waits longer";
 pub(crate) const CONTRACT: &str = "`Capabilities::shared` and `Claim::Shared`";
@@ -120,13 +120,13 @@ pub(crate) async fn each_reader_has_a_lease_of_its_own(world: &World) {
     world.pass(ms(900)).await;
     renewed(bert.renew_as(&key("a"), Claim::Shared, 2_000).await);
     renewed(bert.renew_as(&key("a"), Claim::Shared, 500).await);
-    world.pass(ms(100) + SLACK).await;
+    world.pass(ms(100) + world.slack()).await;
     lost(anna.renew_as(&key("a"), Claim::Shared, 1_000).await);
     released(anna.release_as(&key("a"), Claim::Shared).await, Released::NotHeld);
     taken(carl.ask(&key("a")).send().await);
     world.pass(ms(1_700)).await;
     taken(carl.ask(&key("a")).send().await);
-    world.pass(ms(200) + SLACK).await;
+    world.pass(ms(200) + world.slack()).await;
     granted(carl.ask(&key("a")).send().await);
 }
 
@@ -136,7 +136,7 @@ pub(crate) async fn the_crash_of_a_reader_frees_only_what_it_had(world: &World) 
     granted(anna.ask(&key("a")).shared().ttl(1_000).send().await);
     granted(bert.ask(&key("a")).shared().ttl(10_000).send().await);
     taken(carl.ask(&key("a")).join().send().await);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     taken(carl.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
     renewed(bert.renew_as(&key("a"), Claim::Shared, 1_000).await);
     released(bert.release_as(&key("a"), Claim::Shared).await, Released::HandedOver);
@@ -152,7 +152,7 @@ pub(crate) async fn an_ask_that_is_granted_lets_those_behind_it_in(world: &World
         taken(reader.ask(&key("a")).shared().join_as(1, 5_000, 3_000).send().await);
     }
     world.settle().await;
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     granted(carl.ask(&key("a")).shared().join_as(2, 5_000, 3_000).send().await);
     for reader in [&bert, &dora] {
         reader.hint(|hint| is_grant_for(hint, reader)).await;
@@ -182,7 +182,7 @@ pub(crate) async fn readers_behind_a_writer_that_died_are_let_in_by_any_ask(worl
     taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
     taken(carl.ask(&key("a")).shared().join_as(1, 5_000, 3_000).send().await);
     taken(dora.ask(&key("a")).shared().join_as(1, 5_000, 3_000).send().await);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     granted(dora.ask(&key("a")).shared().join_as(2, 5_000, 3_000).send().await);
     renewed(carl.renew_as(&key("a"), Claim::Shared, 5_000).await);
 }
@@ -221,7 +221,7 @@ pub(crate) async fn a_downgrade_that_comes_too_late_lets_in_those_that_wait(worl
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).shared().join_as(1, 5_000, 3_000).send().await);
     world.settle().await;
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     released(anna.downgrade_to(&heir, &key("a"), 5_000).await, Released::NotHeld);
     bert.hint(|hint| is_grant_for(hint, &bert)).await;
     renewed(bert.renew_as(&key("a"), Claim::Shared, 5_000).await);

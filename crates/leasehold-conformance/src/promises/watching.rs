@@ -4,7 +4,7 @@ use leasehold::core::line::GIVES_WAY_FOR;
 use leasehold::store::{Capabilities, Hint, Reach, Released};
 
 use crate::check::{granted, released, renewed, taken};
-use crate::world::{SLACK, World, key, ms};
+use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "who only watches is woken, and never made the owner";
 pub(crate) const CONTRACT: &str = "`Capabilities::watching` and `Line::Watch`";
@@ -50,7 +50,7 @@ pub(crate) async fn a_watching_place_holds_nobody_up(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).watch(9_000).send().await);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     granted(carl.ask(&key("a")).send().await);
     let snapshot = world.inspect(&key("a")).await;
     assert_eq!(snapshot.holders[0].token, carl.owner().as_str().as_bytes());
@@ -80,10 +80,10 @@ pub(crate) async fn a_newcomer_gives_way_to_nobody_who_is_not_about_to_ask(world
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).watch(9_000).send().await);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     granted(carl.ask(&key("a")).watch(9_000).send().await);
     released(carl.release(&key("a")).await, Released::Freed);
-    world.pass(GIVES_WAY_FOR + SLACK).await;
+    world.pass(GIVES_WAY_FOR + world.slack()).await;
     granted(world.actor().ask(&key("a")).watch(9_000).send().await);
 }
 
@@ -92,7 +92,7 @@ pub(crate) async fn a_watching_place_is_granted_by_asking_and_leaves_the_line(wo
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).watch(9_000).send().await);
-    world.pass(ms(1_000) + SLACK).await;
+    world.pass(ms(1_000) + world.slack()).await;
     granted(bert.ask(&key("a")).watch(9_000).send().await);
     assert_eq!(world.inspect(&key("a")).await.waiting, 0);
 }

@@ -304,6 +304,8 @@ impl Store for Liar {
             Lie::HidesSharing => promised.shared = false,
             Lie::HidesPermits => promised.permits = false,
             Lie::HidesTheLine => promised.line = false,
+            Lie::HidesDetaching => promised.detached = false,
+            Lie::HidesFreeing => promised.frees = false,
             Lie::HidesTokens => promised.fencing = false,
             Lie::HidesRevoking => promised.revoke = false,
             Lie::HidesTools => promised.browse = false,

@@ -47,6 +47,8 @@ pub(crate) enum Lie {
     SendsWhenPolled,
     HidesSharing,
     HidesPermits,
+    HidesDetaching,
+    HidesFreeing,
     HidesTheLine,
     HidesTokens,
     HidesRevoking,
@@ -55,7 +57,7 @@ pub(crate) enum Lie {
 }
 
 /// Each lie, the case that must catch it, and what the failure says that was seen.
-const TABLE: [(Lie, &str, &str); 37] = [
+const TABLE: [(Lie, &str, &str); 39] = [
     (Lie::GrantsAHeldKey, "a_key_held_by_another_is_taken", "not taken: Ok(Granted"),
     (
         Lie::ForgetsTheOwner,
@@ -104,6 +106,8 @@ const TABLE: [(Lie, &str, &str); 37] = [
     (Lie::SendsWhenPolled, "an_ask_whose_answer_was_dropped_has_taken_the_key", "not taken"),
     (Lie::HidesSharing, "a_claim_that_is_not_promised_is_refused", "not refused"),
     (Lie::HidesPermits, "a_claim_that_is_not_promised_is_refused", "not refused"),
+    (Lie::HidesDetaching, "a_lease_is_renewed_and_released_through_any_handle", "not refused"),
+    (Lie::HidesFreeing, "a_release_that_frees_is_refused_if_it_is_not_promised", "not refused"),
     (Lie::HidesTheLine, "a_line_that_is_not_promised_is_refused", "not refused"),
     (Lie::HidesTokens, "fencing_tokens_that_are_not_promised_are_not_given", "FencingBlock"),
     (

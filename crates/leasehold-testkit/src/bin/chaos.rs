@@ -20,7 +20,8 @@ usage: chaos [FLAGS]
   --seed S          what the choices follow from; default: another one each time
   --json FILE       where the record goes
   --worlds N        servers side by side; default 3
-  --deployment D    one (default), tls, sentinels, cluster or quorum
+  --deployment D    one (default), tls, sentinels, cluster, quorum, postgres,
+                    mysql or etcd
   --kinds A,B       only these faults
   --black-holes N   how many children lose their server for good; default 100
   --ttl-ms N        the ttl of every lock; default 1200

@@ -110,7 +110,7 @@ impl Campaign {
         let mut seeds = SeededRandom::new(self.seed);
         let seed = (0..=number).map(|_| seeds.next_u64()).last().expect("one at least");
         let mut world = World::start(&self.make, seed);
-        let server = version(&world);
+        let server = world.server().version();
         let lasts = Duration::from_secs_f64(self.minutes * 60.0);
         // Faults begin at once and follow each other without a pause. A machine that starts all
         // these processes is not calm, so no error needs another cause than the faults.
@@ -185,10 +185,4 @@ fn see_it_end(world: &mut World) -> Result<(), String> {
     world.journal.tell(What::Over);
     world.look_at_keys();
     ended
-}
-
-fn version(world: &World) -> String {
-    let info = world.server().command(&["INFO", "server"]).text();
-    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
-    format!("redis {}", version.unwrap_or("of no version"))
 }

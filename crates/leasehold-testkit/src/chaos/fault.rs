@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::kind::Kind;
+use super::server::Server;
 use super::world::{Role, World};
 use super::{share, span};
 use crate::history::event::What;
-use crate::servers::{RedisServer, Then, Way};
+use crate::servers::{Then, Way};
 
 /// After a stopped `leasehold run` goes on, its child may live for this long before it is killed.
 /// Its reports do not count meanwhile.
@@ -30,8 +31,10 @@ impl World {
             Kind::ReplyLost => self.lose_replies(),
             Kind::LateRequest => self.be_late(),
             Kind::Duplicate => self.duplicate(),
-            Kind::SubscriberKill => self.command_often(&["CLIENT", "KILL", "TYPE", "pubsub"]),
-            Kind::ScriptFlush => self.command_often(&["SCRIPT", "FLUSH"]),
+            Kind::SubscriberKill => self.often(|server| server.end_listening()),
+            Kind::ScriptFlush => self.often(|server| {
+                server.redis().command(&["SCRIPT", "FLUSH"]);
+            }),
             Kind::OutOfMemory => self.fill(),
             Kind::ServerStop => self.stop_server(),
             Kind::ServerRestart => self.restart(|_| {}),
@@ -50,7 +53,7 @@ impl World {
             Kind::SlotMove => self.move_slot(),
             Kind::SentinelStop => self.stop_sentinel(),
             Kind::Flushall => {
-                self.servers.granting().into_iter().for_each(RedisServer::flush);
+                self.servers.granting().into_iter().for_each(Server::flush);
                 self.journal.tell(What::Forgot);
             }
         }
@@ -62,11 +65,13 @@ impl World {
         share(&mut self.random, ttl, least, most)
     }
 
-    /// Some of the slots, at least one.
+    /// Some of the slots with a bad network, at least one.
     fn victims(&mut self) -> Vec<usize> {
-        let slots = self.slots.len();
-        let always = self.random.below(slots);
-        (0..slots).filter(|slot| *slot == always || self.random.once_in(2)).collect()
+        let slots = (0..self.slots.len()).filter(|slot| self.slots[*slot].proxy.is_some());
+        let slots: Vec<_> = slots.collect();
+        let always = slots[self.random.below(slots.len())];
+        let chosen = slots.into_iter().filter(|slot| *slot == always || self.random.once_in(2));
+        chosen.collect()
     }
 
     fn delay(&mut self) {
@@ -142,9 +147,9 @@ impl World {
         self.wait(later);
     }
 
-    fn command_often(&mut self, command: &[&str]) {
+    fn often(&mut self, disturb: impl Fn(Server<'_>)) {
         for _ in 0..=self.random.below(3) {
-            self.server().command(command);
+            disturb(self.server());
             let next = span(&mut self.random, 0, 100);
             self.wait(next);
         }
@@ -152,13 +157,14 @@ impl World {
 
     fn fill(&mut self) {
         let lasts = self.some(30, 120);
-        self.server().command(&["CONFIG", "SET", "maxmemory", "1"]);
+        self.server().redis().command(&["CONFIG", "SET", "maxmemory", "1"]);
         self.wait(lasts);
-        self.server().command(&["CONFIG", "SET", "maxmemory", "0"]);
+        self.server().redis().command(&["CONFIG", "SET", "maxmemory", "0"]);
     }
 
     fn stop_server(&mut self) {
         let lasts = self.some(10, 200);
+        self.spare_a_faulty_leader();
         self.server().pause();
         self.wait(lasts);
         self.server().resume();
@@ -173,7 +179,7 @@ impl World {
     }
 
     fn restart_old(&mut self) {
-        let (kept, old) = (self.data(), self.server().path("old"));
+        let (kept, old) = (self.data(), self.server().redis().path("old"));
         remove(&old);
         copy(&kept, &old);
         let age = self.some(10, 60);
@@ -186,18 +192,18 @@ impl World {
     }
 
     fn data(&self) -> std::path::PathBuf {
-        self.server().path("appendonlydir")
+        self.server().redis().path("appendonlydir")
     }
 
     fn step_forward(&mut self) {
         let step = self.some(20, 250);
-        self.server().clock().step_by(micros(step));
+        self.server().step_clock_by(micros(step));
     }
 
     /// Steps the server's clock back. Returns when the clock shows the old time again.
     fn step_back(&mut self) {
         let step = self.some(20, 100);
-        self.server().clock().step_by(-micros(step));
+        self.server().step_clock_by(-micros(step));
         self.wait(step);
     }
 

@@ -12,6 +12,7 @@
 //! | [`fault`] | injects and ends each fault |
 //! | `takeover` | faults of deployments with several servers |
 //! | [`servers`] | the servers of a world, in each form in which people run them |
+//! | `server` | one server, of either make |
 //! | `keys` | the keys that are left on the servers |
 //! | [`world`] | a server, its processes, and their history |
 //! | [`board`] | chooses the next fault, and counts those that met enough load |
@@ -31,6 +32,7 @@ pub mod fault;
 mod keys;
 pub mod kind;
 pub mod record;
+mod server;
 pub mod servers;
 mod takeover;
 pub mod teller;

@@ -3,9 +3,28 @@
 use std::fmt;
 
 use super::kind::Kind;
+use super::server::{DATABASE, PREFIX, Server, mysql, postgres};
+use crate::servers::etcd::EtcdServer;
+use crate::servers::mysql::MysqlServer;
+use crate::servers::postgres::PostgresServer;
 use crate::servers::redis_server::RedisServerBuilder;
 use crate::servers::sentinels::PRIMARY;
 use crate::servers::{Authority, Cluster, Proxy, RedisServer, Sentinels};
+
+/// The members of a cluster of etcd.
+const MEMBERS: usize = 3;
+
+/// The faults of a network that knows no message.
+const NETWORK: [Kind; 6] = [
+    Kind::Delay,
+    Kind::Partition,
+    Kind::PartitionToServer,
+    Kind::PartitionToClient,
+    Kind::Reset,
+    Kind::LateRequest,
+];
+
+const OF_PROCESSES: [Kind; 3] = [Kind::ClientStop, Kind::ClientCrash, Kind::RunStop];
 
 /// A form in which people run servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,11 +40,26 @@ pub enum Deployment {
     Cluster,
     /// Three independent servers.
     Quorum,
+    /// A PostgreSQL server.
+    Postgres,
+    /// A MariaDB server.
+    Mysql,
+    /// A cluster of three members of etcd.
+    Etcd,
 }
 
 impl Deployment {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::One, Self::Tls, Self::Sentinels, Self::Cluster, Self::Quorum];
+    pub const ALL: [Self; 8] = [
+        Self::One,
+        Self::Tls,
+        Self::Sentinels,
+        Self::Cluster,
+        Self::Quorum,
+        Self::Postgres,
+        Self::Mysql,
+        Self::Etcd,
+    ];
 
     /// Its name.
     #[must_use]
@@ -36,6 +70,9 @@ impl Deployment {
             Self::Sentinels => "sentinels",
             Self::Cluster => "cluster",
             Self::Quorum => "quorum",
+            Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
+            Self::Etcd => "etcd",
         }
     }
 
@@ -49,34 +86,25 @@ impl Deployment {
     /// servers, so no bad network can be put in between.
     #[must_use]
     pub fn kinds(self) -> Vec<Kind> {
-        let of_processes = [Kind::ClientStop, Kind::ClientCrash, Kind::RunStop];
-        let of_requests = [Kind::SubscriberKill, Kind::ScriptFlush];
-        let own: &[Kind] = match self {
-            Self::One => &Kind::OF_ONE,
-            // The network is bad, but it cannot tell one reply from the next.
-            Self::Tls => &[
-                Kind::Delay,
-                Kind::Partition,
-                Kind::PartitionToServer,
-                Kind::PartitionToClient,
-                Kind::Reset,
-                Kind::LateRequest,
-                Kind::OutOfMemory,
-                Kind::ServerStop,
-                Kind::ServerRestart,
-                Kind::RestartEmpty,
-                Kind::RestartOld,
-                Kind::Flushall,
-            ],
-            Self::Sentinels => &[Kind::Failover, Kind::SentinelStop, Kind::Flushall],
-            Self::Cluster => &[Kind::Failover, Kind::Handover, Kind::SlotMove, Kind::Flushall],
-            Self::Quorum => &[Kind::OutOfMemory, Kind::ServerStop, Kind::ServerRestart],
+        let data = [Kind::OutOfMemory, Kind::RestartEmpty, Kind::RestartOld];
+        let steps = [Kind::ClockStepBack, Kind::ClockStepForward];
+        let server = [Kind::ServerStop, Kind::ServerRestart];
+        let redis = [Kind::SubscriberKill, Kind::ScriptFlush];
+        // Other networks than that of one Redis cannot tell one reply from the next.
+        let own: &[&[Kind]] = match self {
+            Self::One => return Kind::OF_ONE.to_vec(),
+            Self::Tls => &[&NETWORK, &server, &data, &redis, &[Kind::Flushall]],
+            Self::Sentinels => &[&redis, &[Kind::Failover, Kind::SentinelStop, Kind::Flushall]],
+            Self::Cluster => {
+                &[&redis, &[Kind::Failover, Kind::Handover, Kind::SlotMove, Kind::Flushall]]
+            }
+            Self::Quorum => &[&redis, &server, &[Kind::OutOfMemory]],
+            Self::Postgres => &[&NETWORK, &server, &steps, &[Kind::SubscriberKill, Kind::Flushall]],
+            Self::Mysql => &[&NETWORK, &server, &steps, &[Kind::Flushall]],
+            // Its clocks are not those of the day.
+            Self::Etcd => &[&NETWORK, &server, &[Kind::Flushall]],
         };
-        let mut kinds = own.to_vec();
-        if self != Self::One {
-            kinds.extend(of_processes.into_iter().chain(of_requests));
-        }
-        kinds
+        [own, &[&OF_PROCESSES]].concat().concat()
     }
 
     pub(super) fn start(self) -> Servers {
@@ -95,6 +123,9 @@ impl Deployment {
             }
             Self::Cluster => Servers::Cluster(Cluster::builder().start()),
             Self::Quorum => Servers::Quorum((0..3).map(|_| keeping().start()).collect()),
+            Self::Postgres => Servers::Postgres(Box::new(postgres())),
+            Self::Mysql => Servers::Mysql(Box::new(mysql())),
+            Self::Etcd => Servers::Etcd(Box::new(EtcdServer::quick_cluster())),
         }
     }
 }
@@ -122,14 +153,23 @@ pub(super) enum Servers {
     Sentinels(Sentinels),
     Cluster(Cluster),
     Quorum(Vec<RedisServer>),
+    Postgres(Box<PostgresServer>),
+    Mysql(Box<MysqlServer>),
+    Etcd(Box<EtcdServer>),
 }
 
 impl Servers {
-    /// A bad network in front of them, where there can be one.
-    pub(super) fn proxy(&self) -> Option<Proxy> {
+    /// A bad network in front of them, for that slot, where there can be one.
+    pub(super) fn proxy(&self, slot: usize) -> Option<Proxy> {
         match self {
+            // Every other process knows all members. The rest knows one, over a bad network.
+            Self::Etcd(all) => {
+                slot.is_multiple_of(2).then(|| Proxy::to(all.port(slot / 2 % MEMBERS)))
+            }
+            Self::Mysql(server) => Some(Proxy::to(server.port())),
             Self::One(server) => Some(Proxy::to(server.port())),
             Self::Tls(server, _) => Some(Proxy::to(server.tls_port())),
+            Self::Postgres(server) => Some(Proxy::to(server.port())),
             Self::Sentinels(_) | Self::Cluster(_) | Self::Quorum(_) => None,
         }
     }
@@ -143,6 +183,18 @@ impl Servers {
             }
             (Self::One(_), Some(proxy)) => vec![proxy.url()],
             (Self::One(server) | Self::Tls(server, _), None) => vec![server.url()],
+            (Self::Postgres(server), proxy) => {
+                let port = proxy.map_or_else(|| server.port(), Proxy::port);
+                vec![format!("postgres://postgres@127.0.0.1:{port}/postgres")]
+            }
+            (Self::Mysql(server), proxy) => {
+                let port = proxy.map_or_else(|| server.port(), Proxy::port);
+                vec![format!("mysql://app@127.0.0.1:{port}/{DATABASE}")]
+            }
+            (Self::Etcd(_), Some(proxy)) => {
+                vec![format!("etcd://127.0.0.1:{}/{PREFIX}", proxy.port())]
+            }
+            (Self::Etcd(all), None) => vec![all.url(PREFIX)],
             (Self::Sentinels(all), _) => vec![all.url()],
             (Self::Cluster(all), _) => vec![all.url()],
             (Self::Quorum(nodes), _) => nodes.iter().map(RedisServer::url).collect(),
@@ -150,31 +202,39 @@ impl Servers {
     }
 
     /// The server that a fault hits, of which number `number` is one.
-    pub(super) fn victim(&self, number: usize, key: &str) -> &RedisServer {
-        match self {
+    pub(super) fn victim(&self, number: usize, key: &str) -> Server<'_> {
+        let redis = match self {
+            Self::Postgres(server) => return Server::Postgres(server),
+            Self::Mysql(server) => return Server::Mysql(server),
+            Self::Etcd(all) => return Server::Etcd(all, number % MEMBERS),
             Self::One(server) | Self::Tls(server, _) => server,
             Self::Sentinels(all) => all.primary(),
             Self::Cluster(all) => all.node_of(key),
             Self::Quorum(nodes) => &nodes[number % nodes.len()],
-        }
+        };
+        Server::Redis(redis)
     }
 
     /// A number that rises with each failover, where somebody watches the servers.
     pub(super) fn epoch(&self) -> u64 {
         match self {
             Self::Sentinels(all) => all.epoch(),
-            Self::One(_) | Self::Tls(..) | Self::Cluster(_) | Self::Quorum(_) => 0,
+            _ => 0,
         }
     }
 
     /// All servers that grant locks.
-    pub(super) fn granting(&self) -> Vec<&RedisServer> {
-        match self {
-            Self::One(server) | Self::Tls(server, _) => vec![server],
+    pub(super) fn granting(&self) -> Vec<Server<'_>> {
+        let redis = match self {
+            Self::Postgres(server) => return vec![Server::Postgres(server)],
+            Self::Mysql(server) => return vec![Server::Mysql(server)],
+            Self::Etcd(all) => return vec![Server::Etcd(all, 0)],
+            Self::One(server) | Self::Tls(server, _) => vec![&**server],
             Self::Sentinels(all) => vec![all.primary()],
             Self::Cluster(all) => all.primaries(),
             Self::Quorum(nodes) => nodes.iter().collect(),
-        }
+        };
+        redis.into_iter().map(Server::Redis).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::kind::Kind;
+use super::server::Server;
 use super::servers::Servers;
 use super::world::World;
 use crate::history::event::{Event, What};
@@ -26,7 +27,7 @@ impl World {
         let ends = [End::Killed, End::Stopped, End::Told];
         let end = ends[self.random.below(ends.len())];
         let (servers, key) = (Arc::clone(&self.servers), self.some_key());
-        let before = servers.victim(0, key);
+        let before = servers.victim(0, key).redis();
         if self.random.once_in(2) {
             before.cut_replicas_off();
             let lasts = self.some(5, 40);
@@ -39,7 +40,7 @@ impl World {
             End::Told => match &*servers {
                 Servers::Sentinels(all) => all.ask_to_fail_over(),
                 Servers::Cluster(all) => all.ask_to_fail_over(key, true),
-                Servers::One(_) | Servers::Tls(..) | Servers::Quorum(_) => nobody(),
+                _ => nobody(),
             },
         }
         match &*servers {
@@ -51,10 +52,24 @@ impl World {
                 all.until_one_names_another(key, before);
                 self.mend(before, end, || Cluster::repair(all));
             }
-            Servers::One(_) | Servers::Tls(..) | Servers::Quorum(_) => nobody(),
+            _ => nobody(),
         }
         // The new primary does not have what the old one granted meanwhile.
         self.journal.tell(What::Forgot);
+    }
+
+    /// Chooses another member of etcd than the leader, if the leader must not stand still: older
+    /// versions then end leases that others have renewed, as GUARANTEES.md says.
+    pub(super) fn spare_a_faulty_leader(&mut self) {
+        let servers = Arc::clone(&self.servers);
+        let Servers::Etcd(all) = &*servers else { return };
+        if all.leader_may_stand_still() {
+            return;
+        }
+        let leader = all.leader();
+        while matches!(self.server(), Server::Etcd(_, member) if member == leader) {
+            self.victim += 1;
+        }
     }
 
     /// Forgets which failovers there were. Call it after one that was injected.

@@ -71,6 +71,7 @@ impl Verdict {
 fn bounds(ttl: Duration) -> Bounds {
     Bounds {
         slack: Duration::from_secs(2),
+        opened: Bounds::OPENED,
         wake: Duration::from_millis(250),
         notice: Duration::from_millis(500),
         ..Bounds::of_ttl(ttl)

@@ -12,13 +12,14 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
 
+use super::server::Server;
 use super::servers::{Deployment, Servers};
 use super::teller::first_number;
 use super::{span, worker};
 use crate::history::event::{CallId, CallKind, Event, Name, Outcome, ProcessId, What, WindowId};
 use crate::history::from_line;
 use crate::servers::process::Process;
-use crate::servers::{PATIENCE, Proxy, RedisServer};
+use crate::servers::{PATIENCE, Proxy};
 use crate::virtual_host::SeededRandom;
 
 /// How often a waiting world checks its processes.
@@ -172,10 +173,10 @@ impl World {
     #[must_use]
     pub fn start(make: &Make, seed: u64) -> Self {
         let servers = Arc::new(make.deployment.start());
-        let slot = |role| Slot { role, proxy: servers.proxy(), running: None };
-        let workers = (0..make.workers).map(|_| slot(Role::Worker));
-        let runs = (0..make.runs).map(|_| slot(Role::Run));
-        let slots = workers.chain(runs).collect();
+        let workers = (0..make.workers).map(|_| Role::Worker);
+        let roles = workers.chain((0..make.runs).map(|_| Role::Run)).enumerate();
+        let slot = |(number, role)| Slot { role, proxy: servers.proxy(number), running: None };
+        let slots = roles.map(slot).collect();
         let log = tempfile::tempfile().expect("a temporary file");
         let mut world = Self {
             servers,
@@ -194,7 +195,7 @@ impl World {
     }
 
     /// The server that a fault hits.
-    pub(super) fn server(&self) -> &RedisServer {
+    pub(super) fn server(&self) -> Server<'_> {
         self.servers.victim(self.victim, KEYS[self.victim % KEYS.len()])
     }
 

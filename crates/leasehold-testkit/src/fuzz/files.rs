@@ -60,7 +60,12 @@ async fn ask(store: &AnyStore, host: &VirtualHost) {
             renewal.at_least = FencingToken::new(7);
             renewal.reserve = 2;
             let _answer = store.renew(renewal).await;
-            let keep = OnRelease::KeepIfAlone { owner: heir(), ttl: Ttl::DEFAULT, reserve: 2 };
+            let keep = OnRelease::KeepIfAlone {
+                owner: heir(),
+                ttl: Ttl::DEFAULT,
+                reserve: 2,
+                opens: false,
+            };
             let _answer = store.release(lease.clone(), keep).await;
             let _answer = store.release(lease, OnRelease::Free).await;
         }

@@ -56,7 +56,8 @@ const STEPS: [Step; 9] = [
     |store, _| Box::pin(async move { renew(&store).await }),
     |store, _| Box::pin(async move { release(&store, OnRelease::Free).await }),
     |store, _| {
-        let keep = OnRelease::KeepIfAlone { owner: heir(), ttl: Ttl::DEFAULT, reserve: 8 };
+        let keep =
+            OnRelease::KeepIfAlone { owner: heir(), ttl: Ttl::DEFAULT, reserve: 8, opens: false };
         Box::pin(async move { release(&store, keep).await })
     },
     |store, _| Box::pin(async move { inspect(&store).await }),

@@ -28,6 +28,9 @@ pub struct Bounds {
     /// How long a client may take to learn, without a hint, that another client waits for a lease
     /// that it keeps without a guard.
     pub wanted: Duration,
+    /// How long a line may stand aside for clients of other libraries, and its head may take to
+    /// notice the end. Zero where it never does.
+    pub opened: Duration,
     /// How late a running process may notice a moment: the delay of its timers.
     pub wake: Duration,
     /// How late a process that stood still may notice it, after it goes on: one more look at the
@@ -52,10 +55,15 @@ impl Bounds {
             reconnect: Duration::from_secs(5),
             queued: Duration::from_secs(1),
             wanted: Duration::ZERO,
+            opened: Duration::ZERO,
             wake: Duration::from_millis(1),
             notice: Duration::from_millis(150),
         }
     }
+
+    /// The longest [`opened`](Self::opened) of the scripts: an opening, and the pause between two
+    /// looks at it.
+    pub const OPENED: Duration = Duration::from_millis(300 + 50);
 
     /// The largest error between two clocks over `span`: 1 % of it and 2 ms.
     #[must_use]

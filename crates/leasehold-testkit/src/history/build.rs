@@ -73,6 +73,18 @@ impl Tale {
         self
     }
 
+    /// Lines never stand aside.
+    pub(super) const fn never_opens(mut self) -> Self {
+        self.bounds.opened = Duration::ZERO;
+        self
+    }
+
+    /// Lines stand aside now and then.
+    pub(super) const fn opens(mut self) -> Self {
+        self.bounds.opened = Bounds::OPENED;
+        self
+    }
+
     fn tell(mut self, what: What) -> Self {
         self.events.push(Event { at: self.now, what });
         self

@@ -347,6 +347,9 @@ pub struct Standing {
     pub dead: usize,
     /// All dead places, each with the number of living ones before it. An ask revives its own.
     pub expired: Vec<(Name, usize)>,
+    /// Whether the line stands aside for other libraries.
+    #[serde(default)]
+    pub is_open: bool,
 }
 
 /// The function of the library that was called.

@@ -22,6 +22,8 @@ pub enum Invariant {
     NoOrphan,
     /// Living waiters are served in the order of the line.
     LineOrder,
+    /// A line that hands a key on stands aside now and then, for clients that take no place in it.
+    LineOpens,
     /// Once another waits, a client passes a lease among its tasks only for a short while.
     PassesBounded,
     /// A lease without a guard is given up once another waits, and when its time is over.
@@ -56,7 +58,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::NoOverlap,
         Self::WindowInsideLease,
         Self::FencingRises,
@@ -64,6 +66,7 @@ impl Invariant {
         Self::NoLostWakeUp,
         Self::NoOrphan,
         Self::LineOrder,
+        Self::LineOpens,
         Self::PassesBounded,
         Self::WantedAnswered,
         Self::ToldBeforeDeadline,
@@ -92,6 +95,7 @@ impl Invariant {
             Self::NoLostWakeUp => "no-lost-wake-up",
             Self::NoOrphan => "no-orphan",
             Self::LineOrder => "line-order",
+            Self::LineOpens => "line-opens",
             Self::PassesBounded => "passes-bounded",
             Self::WantedAnswered => "wanted-answered",
             Self::ToldBeforeDeadline => "told-before-deadline",

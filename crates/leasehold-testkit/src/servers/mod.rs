@@ -7,6 +7,9 @@
 //! | [`outside`] | a server on virtual time |
 //! | [`certificates`] | certificates for TLS, from an authority that a test makes |
 //! | [`postgres`] | a PostgreSQL server, schemas on it, and one on virtual time |
+//! | [`etcd`] | an etcd server, prefixes on it, and a cluster of three members |
+//! | [`zookeeper`] | a ZooKeeper server, paths on it, and an ensemble of three |
+//! | `kept` | processes that end with the test process |
 //! | [`clock`] | a server's clock that a test controls |
 //! | `preload` | compiles what a program loads before its own libraries |
 //! | [`proxy`] | a bad network in front of a server |
@@ -24,9 +27,12 @@
 pub mod certificates;
 pub mod clock;
 pub mod cluster;
+pub mod etcd;
 pub mod fake;
 mod frames;
+mod kept;
 mod listening;
+pub mod mysql;
 pub mod narrow;
 pub mod outside;
 pub mod pool;
@@ -42,13 +48,16 @@ pub mod resp;
 pub mod sentinels;
 #[cfg(test)]
 mod tests;
+pub mod zookeeper;
 
 use std::time::Duration;
 
 pub use certificates::{Authority, Identity};
 pub use clock::ServerClock;
 pub use cluster::Cluster;
+pub use etcd::{EtcdPrefix, EtcdServer};
 pub use fake::FakeServer;
+pub use mysql::{MysqlDatabase, MysqlServer};
 pub use narrow::{NarrowProxy, Unknown};
 pub use outside::ServerOutside;
 pub use postgres::{PostgresServer, Schema, SchemaOutside};
@@ -57,6 +66,7 @@ pub use redis_server::{RedisServer, RedisServerBuilder, version};
 pub use resolver::Resolver;
 pub use resp::Reply;
 pub use sentinels::Sentinels;
+pub use zookeeper::{ZookeeperClient, ZookeeperPath, ZookeeperServer};
 
 /// How long anything real may take before the test gives up: far more than a slow machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -54,8 +54,8 @@ pub(super) fn asked(script: &str, command: &Command) -> Option<Asked> {
                 token: "".into(),
             });
         }
-        // The next argument is how long to keep the key, or `wake` if the key becomes free.
-        "release" if argv(1).is_some_and(|word| word != "wake") => Request::Keep,
+        // The next argument is how long to keep the key, or says in a word how it is released.
+        "release" if argv(1).is_some_and(|word| word.parse::<u64>().is_ok()) => Request::Keep,
         "release" | "release_plain" | "release_foreign" => Request::Release,
         "evict" => Request::Evict,
         _ => return None,

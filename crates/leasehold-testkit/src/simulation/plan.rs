@@ -136,7 +136,7 @@ const ENDS_IN_LEAST: Duration = Duration::from_secs(3);
 const SPLITS_IN: Duration = Duration::from_millis(500);
 
 /// The longest pause of a client that does not queue before it asks again.
-const POLLS_WITHIN: Duration = Duration::from_secs(1);
+const POLLS_WITHIN: Duration = Duration::from_millis(250);
 
 /// How long a node keeps the key with which a quorum probes it.
 const PROBES_KEPT_FOR: Duration = Duration::from_secs(5);
@@ -296,8 +296,16 @@ impl Plan {
             // Requests that were queued for a connection are sent once it is made.
             queued: Duration::from_secs(2),
             wanted: self.wanted(),
+            opened: if self.opens() { Bounds::OPENED } else { Duration::ZERO },
             ..usual
         }
+    }
+
+    /// Whether lines stand aside for other libraries now and then. A quorum, a strict server and
+    /// one with copies hand nothing over that could be kept from them.
+    fn opens(&self) -> bool {
+        let hands_over = self.strict.is_none() && self.copies.is_none();
+        hands_over && !self.is_quorum() && !self.is_local() && !self.is_unqueued
     }
 
     /// How long the server may keep the leftovers of dead clients: a lease that nobody uses, and

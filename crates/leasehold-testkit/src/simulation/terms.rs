@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, MultiLock, Mutex, Semaphore};
+use leasehold::{Client, Coexist, MultiLock, Mutex, Semaphore};
 
 use super::plan::Plan;
 use super::worlds::AnyLock;
@@ -102,7 +102,7 @@ impl Terms {
         let mutex = client.mutex(name).ttl(self.ttl).fencing(self.is_fenced);
         let mutex = mutex.keep_idle(self.keep_idle);
         let mutex = if self.is_fifo { mutex.strict_fifo() } else { mutex };
-        let mutex = if self.coexists { mutex.coexist() } else { mutex };
+        let mutex = if self.coexists { mutex.coexist(Coexist::On) } else { mutex };
         let mutex = if self.is_unqueued { mutex.unqueued() } else { mutex };
         match self.why {
             Some(why) => mutex.why(why),

@@ -14,6 +14,7 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     memory.line = true;
     memory.watching = true;
     memory.reask = true;
+    (memory.detached, memory.frees) = (true, true);
     memory.hints = Reach::Process;
     memory.reach = Reach::Process;
     memory.browse = true;
@@ -25,13 +26,14 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     sqlite.calls_up = true;
     let mut redis = sqlite;
     redis.calls_up = false;
+    redis.opens = true;
     redis.strict = Some(false);
     redis.hints = Reach::Network;
     redis.reach = Reach::Network;
     // A hand-over would be a grant by a release. A release does not check whether the server
     // forgot, and cannot release a grant with too few copies.
     let mut strict = redis;
-    strict.line = false;
+    (strict.line, strict.opens) = (false, false);
     (strict.shared, strict.permits) = (false, false);
     let mut copies = strict;
     strict.strict = Some(true);
@@ -45,6 +47,7 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     let mut own = Capabilities::NONE;
     own.fencing = true;
     own.reask = true;
+    (own.detached, own.frees) = (true, true);
     vec![
         ("own", stores::own, own),
         ("quorum", stores::quorum, quorum),
@@ -62,6 +65,7 @@ fn the_store_on_postgres_promises_what_it_should_and_no_more() {
     (expected.shared, expected.permits) = (true, true);
     (expected.fencing, expected.line, expected.watching) = (true, true, true);
     (expected.reask, expected.durable) = (true, true);
+    (expected.detached, expected.frees) = (true, true);
     (expected.browse, expected.revoke) = (true, true);
     (expected.hints, expected.reach) = (Reach::Network, Reach::Network);
     let host = VirtualHost::new(0);

@@ -41,8 +41,9 @@ use crate::core::validity::valid_until;
 /// The longest time between two asks of a waiter, and so the highest cost of a lost hint.
 pub(crate) const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// The pauses of a polling waiter.
-pub(crate) const POLLS: Backoff = Backoff { first: Duration::from_millis(10), longest: POLL_EVERY };
+/// The pauses of a polling waiter. They end before an opening of a line does, which takes 300 ms.
+pub(crate) const POLLS: Backoff =
+    Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(250) };
 
 /// The shortest time between two refreshes of a place.
 pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);

@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::lost::Lost;
 use crate::core::moment::Moment;
-use crate::core::passing::Passing;
+use crate::core::passing::{ASKS_EVERY, Passing};
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::core::ttl::Ttl;
 use crate::core::validity::{drift, valid_until};
@@ -40,13 +40,8 @@ const SHOWN_AFTER: Duration = Duration::from_millis(100);
 pub(crate) enum LeaseState {
     /// Ours until the deadline, with a guard.
     Held,
-    /// Ours until the deadline, without a guard.
-    Idle {
-        /// Since when.
-        since: Moment,
-        /// How long the client keeps it idle.
-        until: Moment,
-    },
+    /// Ours until the deadline, without a guard. The client keeps it idle from `since` to `until`.
+    Idle { since: Moment, until: Moment },
     /// Ended without us. Final.
     Lost(Lost),
     /// Released by us. Final.
@@ -174,6 +169,11 @@ impl LeaseLife {
         let deadline = valid_until(sent, handed_ttl);
         let renew_at = now + LIFTED_WITHIN.min(deadline.since(now) / 4);
         (Self { deadline, renew_at, ..life }, turn)
+    }
+
+    /// The store must be asked soon whether it opens the key, so passing ends.
+    pub(crate) fn end_passing(&mut self, now: Moment) {
+        self.passing.end_at(now + ASKS_EVERY);
     }
 
     /// Ends the hold at this moment, whatever the store answers.

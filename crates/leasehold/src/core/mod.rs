@@ -8,6 +8,7 @@
 pub(crate) mod acquire;
 pub(crate) mod backoff;
 pub mod claim;
+pub(crate) mod coexist;
 pub mod error;
 pub mod key;
 pub(crate) mod lease;
@@ -21,6 +22,7 @@ pub mod token;
 pub mod ttl;
 pub mod validity;
 
+pub use coexist::Coexist;
 pub use error::{Error, ErrorKind};
 pub use key::Key;
 pub use lost::Lost;

@@ -15,6 +15,10 @@ pub(crate) const PASSES_MAX: u32 = 64;
 /// How long a lease is passed on at most once another client waits.
 pub(crate) const PASSING_MAX: Duration = Duration::from_millis(20);
 
+/// How long a lease is passed on at most where the store opens keys for clients that it does not
+/// see. The store decides that when it is asked. This is as long as the shortest turn of a line.
+pub(crate) const ASKS_EVERY: Duration = Duration::from_millis(100);
+
 /// Tokens to reserve when tasks queue locally: one per allowed pass, plus one for this holder.
 pub(crate) const TURN_BLOCK: u32 = PASSES_MAX + 1;
 
@@ -35,6 +39,8 @@ pub(crate) fn given_way(random: u32) -> Duration {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Passing {
     wanted: Option<Wanted>,
+    /// When passing ends even if nobody is known to wait.
+    ends: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +69,18 @@ impl Passing {
         self.wanted = self.wanted.filter(|wanted| wanted.heard >= sent);
     }
 
+    /// Passing ends at this moment, whoever waits.
+    pub(crate) const fn end_at(&mut self, at: Moment) {
+        self.ends = Some(at);
+    }
+
     /// Whether the lease may be passed on at `now`.
     pub(crate) fn may_pass(self, now: Moment) -> bool {
-        self.wanted.is_none_or(|wanted| {
-            wanted.passes < PASSES_MAX && now.since(wanted.since) < PASSING_MAX
-        })
+        let is_early = self.ends.is_none_or(|ends| now < ends);
+        is_early
+            && self.wanted.is_none_or(|wanted| {
+                wanted.passes < PASSES_MAX && now.since(wanted.since) < PASSING_MAX
+            })
     }
 
     /// Counts a pass.
@@ -115,6 +128,19 @@ mod tests {
         passing.want(at(100));
         passing.want(at(119));
         assert!(!passing.may_pass(at(120)), "heard again, known already");
+    }
+
+    #[test]
+    fn a_lease_that_the_store_must_decide_about_is_passed_on_until_then() {
+        let mut passing = Passing::default();
+        passing.end_at(at(1_000));
+        for ms in 0..1_000 {
+            assert!(passing.may_pass(at(ms)));
+            passing.count();
+        }
+        assert!(!passing.may_pass(at(1_000)));
+        passing.want(at(5));
+        assert!(!passing.may_pass(at(25)), "others still wait for 20 ms");
     }
 
     #[test]

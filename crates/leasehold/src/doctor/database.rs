@@ -1,4 +1,4 @@
-//! Checks of a PostgreSQL database.
+//! Checks of a database of an SQL server.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::survival::Deployment;
 use super::texts::{advice_of, cause_of, span};
 use super::trials::{release, round_trip};
 use crate::core::ttl::Ttl;
-use crate::store::postgres::examine::{About, DatabaseFacts};
+use crate::store::{About, DatabaseFacts, Keeping};
 
 const REACHABLE: Subject = Subject {
     id: "reachable",
@@ -40,21 +40,27 @@ pub(super) fn checks(facts: &DatabaseFacts, ttl: Ttl) -> Vec<Check> {
         round_trip(&facts.round_trips, ttl, 20, "a closer server"),
         facts.lease.as_ref().map(|lease| release(lease, advice_of)),
         about.map(offset),
-        about.map(durable),
-        about.map(standbys),
+        about.map(|about| durable(&about.keeping)),
+        about.map(|about| standbys(&about.keeping)),
     ];
     checks.into_iter().flatten().map(|check| check.at(&facts.label)).collect()
 }
 
-/// What decides which events a lock there survives.
+/// The facts on which it depends what a lock there survives.
 pub(super) fn deployment(facts: &DatabaseFacts) -> Deployment {
-    let about = facts.about.as_ref();
-    Deployment {
-        has_log: true,
-        is_on_disk: about.is_some_and(|it| it.has_fsync && it.commit != "off"),
-        has_replicas: about.is_some_and(|it| it.standbys > 0),
-        ..Deployment::default()
-    }
+    let (is_on_disk, has_replicas) = match facts.about.as_ref().map(|about| &about.keeping) {
+        None => (false, false),
+        #[cfg(feature = "mysql")]
+        // Replicas are not known: any may follow the log.
+        Some(Keeping::Mysql { flush, has_log, syncs_log }) => {
+            (*flush == 1 && (*syncs_log || !has_log), *has_log)
+        }
+        #[cfg(feature = "postgres")]
+        Some(Keeping::Postgres { commit, has_fsync, standbys }) => {
+            (*has_fsync && commit != "off", *standbys > 0)
+        }
+    };
+    Deployment { has_log: true, is_on_disk, has_replicas, ..Deployment::default() }
 }
 
 fn reachable(facts: &DatabaseFacts) -> Check {
@@ -64,7 +70,7 @@ fn reachable(facts: &DatabaseFacts) -> Check {
             advice_of(error).unwrap_or_else(|| "see the message".to_owned()),
         ),
         (None, Some(about)) => {
-            REACHABLE.ok(format!("PostgreSQL {}, with the tables of Leasehold", about.version))
+            REACHABLE.ok(format!("{}, with the tables of Leasehold", about.server))
         }
         (None, None) => REACHABLE.unknown("the server does not say what it is", "see its log"),
     }
@@ -85,45 +91,77 @@ fn offset(about: &About) -> Check {
     }
 }
 
-fn durable(about: &About) -> Check {
-    let commit = &about.commit;
-    if !about.has_fsync {
-        DURABLE.warn("fsync = off", "set `fsync = on` on the server")
-    } else if commit == "off" {
-        DURABLE.warn("synchronous_commit = off", "ALTER ROLE … SET synchronous_commit = on")
-    } else {
-        DURABLE.ok(format!("fsync = on, synchronous_commit = {commit}"))
-    }
-}
-
-fn standbys(about: &About) -> Check {
-    let is_synchronous = matches!(&*about.commit, "on" | "remote_write" | "remote_apply");
-    match about.standbys {
-        0 => STANDBYS.ok("no standby is connected"),
-        // Whether commits wait for them, `synchronous_standby_names` decides.
-        count if is_synchronous => STANDBYS.ok(format!("{count} connected")),
-        count => STANDBYS.warn(
-            format!("{count} connected, and commits do not wait for them"),
-            "set `synchronous_standby_names`, and `synchronous_commit = on`",
+fn durable(keeping: &Keeping) -> Check {
+    match keeping {
+        #[cfg(feature = "mysql")]
+        Keeping::Mysql { flush, .. } if *flush != 1 => DURABLE.warn(
+            format!("innodb_flush_log_at_trx_commit = {flush}"),
+            "set `innodb_flush_log_at_trx_commit = 1` on the server",
         ),
+        #[cfg(feature = "mysql")]
+        Keeping::Mysql { has_log: true, syncs_log: false, .. } => {
+            DURABLE.warn("sync_binlog is not 1", "set `sync_binlog = 1` on the server")
+        }
+        #[cfg(feature = "mysql")]
+        Keeping::Mysql { .. } => DURABLE.ok("innodb_flush_log_at_trx_commit = 1"),
+        #[cfg(feature = "postgres")]
+        Keeping::Postgres { has_fsync: false, .. } => {
+            DURABLE.warn("fsync = off", "set `fsync = on` on the server")
+        }
+        #[cfg(feature = "postgres")]
+        Keeping::Postgres { commit, .. } if commit == "off" => {
+            DURABLE.warn("synchronous_commit = off", "ALTER ROLE … SET synchronous_commit = on")
+        }
+        #[cfg(feature = "postgres")]
+        Keeping::Postgres { commit, .. } => {
+            DURABLE.ok(format!("fsync = on, synchronous_commit = {commit}"))
+        }
     }
 }
 
+fn standbys(keeping: &Keeping) -> Check {
+    match keeping {
+        #[cfg(feature = "mysql")]
+        Keeping::Mysql { has_log: false, .. } => STANDBYS.ok("no replica can follow it"),
+        #[cfg(feature = "mysql")]
+        Keeping::Mysql { has_log: true, .. } => {
+            STANDBYS.unknown("replicas may follow its log", "make commits wait for one of them")
+        }
+        #[cfg(feature = "postgres")]
+        Keeping::Postgres { standbys: 0, .. } => STANDBYS.ok("no standby is connected"),
+        #[cfg(feature = "postgres")]
+        Keeping::Postgres { commit, standbys, .. } => {
+            if matches!(&**commit, "on" | "remote_write" | "remote_apply") {
+                // Whether commits wait for them, `synchronous_standby_names` decides.
+                STANDBYS.ok(format!("{standbys} connected"))
+            } else {
+                STANDBYS.warn(
+                    format!("{standbys} connected, and commits do not wait for them"),
+                    "set `synchronous_standby_names`, and `synchronous_commit = on`",
+                )
+            }
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::core::error::{Error, ErrorKind};
     use crate::doctor::Verdict;
 
+    fn keeping(commit: &str, has_fsync: bool, standbys: u32) -> Keeping {
+        Keeping::Postgres { commit: commit.to_owned(), has_fsync, standbys }
+    }
+
     fn healthy() -> DatabaseFacts {
         DatabaseFacts {
             label: "postgres://u@h/d".to_owned(),
             refused: None,
             about: Some(About {
-                version: "15.4".to_owned(),
-                commit: "on".to_owned(),
-                has_fsync: true,
-                standbys: 0,
+                server: "PostgreSQL 15.4".to_owned(),
+                keeping: keeping("on", true, 0),
                 ahead_us: -40,
                 trip: Duration::from_micros(100),
             }),
@@ -147,13 +185,9 @@ mod tests {
             (|it| it.round_trips = vec![Duration::from_secs(1)], "round-trip", Verdict::Warn),
             (|it| it.lease = Some(Ok(false)), "release", Verdict::Fail),
             (|it| about(it).ahead_us = 2_000_000, "clock-offset", Verdict::Warn),
-            (|it| about(it).has_fsync = false, "durable", Verdict::Warn),
-            (|it| about(it).commit = "off".to_owned(), "durable", Verdict::Warn),
-            (
-                |it| (about(it).standbys, about(it).commit) = (1, "local".to_owned()),
-                "standbys",
-                Verdict::Warn,
-            ),
+            (|it| about(it).keeping = keeping("on", false, 0), "durable", Verdict::Warn),
+            (|it| about(it).keeping = keeping("off", true, 0), "durable", Verdict::Warn),
+            (|it| about(it).keeping = keeping("local", true, 1), "standbys", Verdict::Warn),
         ];
         let faults = |facts: &DatabaseFacts| -> Vec<_> {
             let checks = checks(facts, Ttl::DEFAULT);

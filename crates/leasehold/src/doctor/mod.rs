@@ -7,16 +7,26 @@
 //! Each check is a pure function over what was measured, so tests can cover every fault.
 
 mod check;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod database;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "sqlite")]
 mod file;
 #[cfg(feature = "redis")]
 mod server;
 mod survival;
 mod texts;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 mod trials;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +43,17 @@ use self::survival::{Deployment, Kind, survival};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use crate::store::DatabaseFacts;
+#[cfg(feature = "etcd")]
+use crate::store::EtcdFacts;
 use crate::store::Named;
+#[cfg(feature = "zookeeper")]
+use crate::store::ZookeeperFacts;
+#[cfg(feature = "etcd")]
+use crate::store::etcd as etcd_store;
+#[cfg(feature = "mysql")]
+use crate::store::mysql;
 #[cfg(feature = "postgres")]
 use crate::store::postgres;
 #[cfg(feature = "redis")]
@@ -44,6 +64,8 @@ use crate::store::redis::examine::cluster::{self, ClusterFacts};
 use crate::store::redis::examine::{Facts, Patient};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite;
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper as zookeeper_store;
 
 /// How long all questions together may take.
 #[cfg(feature = "redis")]
@@ -91,10 +113,14 @@ struct Found {
     /// The clusters, whose nodes are among the servers.
     #[cfg(feature = "redis")]
     clusters: Vec<ClusterFacts>,
-    #[cfg(feature = "postgres")]
-    databases: Vec<postgres::examine::DatabaseFacts>,
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    databases: Vec<DatabaseFacts>,
+    #[cfg(feature = "etcd")]
+    clusters_of_etcd: Vec<EtcdFacts>,
     #[cfg(feature = "sqlite")]
     files: Vec<sqlite::examine::FileFacts>,
+    #[cfg(feature = "zookeeper")]
+    ensembles: Vec<ZookeeperFacts>,
     /// The number of stores in this process.
     private: usize,
 }
@@ -142,6 +168,15 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found
                 }
                 patients.append(&mut of_url);
             }
+            #[cfg(feature = "etcd")]
+            Named::Etcd(connector) => {
+                let facts = etcd_store::examine::examine(connector, host, canary).await;
+                found.clusters_of_etcd.push(facts);
+            }
+            #[cfg(feature = "mysql")]
+            Named::Mysql(connector) => {
+                found.databases.push(mysql::examine::examine(connector, host, canary).await);
+            }
             #[cfg(feature = "postgres")]
             Named::Postgres(connector) => {
                 found.databases.push(postgres::examine::examine(connector, host, canary).await);
@@ -149,6 +184,11 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found
             #[cfg(feature = "sqlite")]
             Named::File(path) => {
                 found.files.push(sqlite::examine::examine(&path, host, canary).await);
+            }
+            #[cfg(feature = "zookeeper")]
+            Named::Zookeeper(connector) => {
+                let facts = zookeeper_store::examine::examine(connector, host, canary).await;
+                found.ensembles.push(facts);
             }
         }
     }
@@ -179,11 +219,23 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
         deployment.kind = Kind::File;
         checks.extend(file::checks(facts, ttl));
     }
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     for facts in &found.databases {
         nodes += 1;
         checks.extend(database::checks(facts, ttl));
         deployment = database::deployment(facts);
+    }
+    #[cfg(feature = "etcd")]
+    for facts in &found.clusters_of_etcd {
+        nodes += 1;
+        checks.extend(etcd::checks(facts, ttl));
+        deployment = etcd::deployment(facts);
+    }
+    #[cfg(feature = "zookeeper")]
+    for facts in &found.ensembles {
+        nodes += 1;
+        checks.extend(zookeeper::checks(facts, ttl));
+        deployment = zookeeper::deployment(facts);
     }
     #[cfg(feature = "redis")]
     {
@@ -219,17 +271,36 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
 }
 
 /// The checks without which a node grants no lock.
-const VITAL: [&str; 7] = ["reachable", "role", "mode", "cluster", "writes", "rights", "release"];
+const VITAL: [&str; 8] =
+    ["reachable", "role", "mode", "cluster", "writes", "rights", "release", "session"];
 
 /// Whether a server cannot be used by its URL, as for a wrong password. A quorum refuses that even
 /// at one of its nodes.
 #[cfg_attr(
-    not(any(feature = "postgres", feature = "redis")),
+    not(any(
+        feature = "etcd",
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper"
+    )),
     allow(unused_variables, reason = "there are no servers")
 )]
 fn has_final_error(found: &Found) -> bool {
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     if found.databases.iter().any(|it| it.refused.as_ref().is_some_and(|it| !it.is_retryable())) {
+        return true;
+    }
+    #[cfg(feature = "etcd")]
+    if found
+        .clusters_of_etcd
+        .iter()
+        .any(|it| it.refused.as_ref().is_some_and(|it| !it.is_retryable()))
+    {
+        return true;
+    }
+    #[cfg(feature = "zookeeper")]
+    if found.ensembles.iter().any(|it| it.refused.as_ref().is_some_and(|it| !it.is_retryable())) {
         return true;
     }
     #[cfg(feature = "redis")]

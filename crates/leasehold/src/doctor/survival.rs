@@ -38,6 +38,12 @@ pub(super) enum Kind {
     /// A file on this machine.
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "there are no files"))]
     File,
+    /// The members of a cluster that agree on each step.
+    #[cfg_attr(
+        not(any(feature = "etcd", feature = "zookeeper")),
+        allow(dead_code, reason = "there are no such clusters")
+    )]
+    Members,
     /// The memory of one process.
     Memory,
 }
@@ -64,6 +70,13 @@ pub(super) fn survival(it: &Deployment) -> Survival {
             ("the crash of any process", true, false),
             ("a restart of the machine", true, false),
             ("the loss of the file or its disk", false, true),
+        ],
+        Kind::Members => vec![
+            ("a restart of all members", true, false),
+            ("a power loss of all members", true, false),
+            ("the loss of a minority of the members", it.has_failover, false),
+            ("the loss of a majority of the members", false, false),
+            ("a clock of a member that jumps", true, false),
         ],
         Kind::Memory => vec![("the end of this process", false, false)],
     };

@@ -74,7 +74,7 @@ impl Attempt {
         let mut not_before = None;
         if spec.unqueued {
             decisions = decisions.polling();
-        } else if spec.coexist && waits {
+        } else if spec.gives_way() && waits {
             decisions = decisions.giving_way();
             not_before = session.rests.end_of(&spec.key, now);
         }
@@ -379,6 +379,9 @@ impl Attempt {
     /// Hands the granted lease to the driver, which takes care of it from now on.
     fn hold(&mut self, mut life: LeaseLife, turn: Turn) -> (Arc<Held>, Turn) {
         let now = self.session.now();
+        if self.spec.opens() {
+            life.end_passing(now);
+        }
         if self.spec.others_wait_unseen() {
             // The store does not see waiters that poll, so it never says that the key is wanted.
             life.want(now);

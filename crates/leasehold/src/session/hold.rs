@@ -349,7 +349,7 @@ impl Session {
 
     /// Stays away for a while from a key that others should get a chance at.
     fn rest(&self, held: &Held) {
-        if held.spec.coexist {
+        if held.spec.gives_way() {
             let now = self.now();
             let until = now + given_way(random_u32(&*self.host));
             self.rests.begin(&held.id.key, now, until);

@@ -42,7 +42,8 @@ impl Leaving {
     /// Submits the request. The lease is not ours any more.
     pub(super) fn submit(session: &Arc<Session>, held: &Held) -> Self {
         let reserve = if held.spec.fencing { KEPT_BLOCK } else { 0 };
-        let keep = |owner, ttl| OnRelease::KeepIfAlone { owner, ttl, reserve };
+        let opens = held.spec.opens();
+        let keep = |owner, ttl| OnRelease::KeepIfAlone { owner, ttl, reserve, opens };
         Self::submit_as(session, held, Arc::clone(&held.spec), keep)
     }
 
@@ -96,7 +97,10 @@ impl Leaving {
                     return None;
                 }
                 self.answer = None;
-                let (life, turn) = LeaseLife::granted(self.sent, ttl, fencing);
+                let (mut life, turn) = LeaseLife::granted(self.sent, ttl, fencing);
+                if self.spec.opens() {
+                    life.end_passing(now);
+                }
                 let held = Held::new(self.heir.clone(), Arc::clone(&self.spec), life);
                 self.session.registry.adopt(&self.session, Arc::clone(&held));
                 if !self.spec.asks_alone() {

@@ -126,6 +126,8 @@ pub(crate) struct Session {
     can_queue: bool,
     /// Whether the store tells waiters far back in a line when they come near.
     calls_up: bool,
+    /// Whether the store opens keys now and then for clients outside the line.
+    opens: bool,
     /// When the store is to be asked for hints again, in nanoseconds.
     listens_again_at: AtomicU64,
     /// Tells waiters that the session was closed.
@@ -140,7 +142,7 @@ impl Session {
         id: ClientId,
         record: Option<ClientRecord>,
     ) -> Arc<Self> {
-        let Capabilities { line: has_line, watching, calls_up, .. } = store.capabilities();
+        let Capabilities { line: has_line, watching, calls_up, opens, .. } = store.capabilities();
         let session = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             store,
@@ -158,6 +160,7 @@ impl Session {
             has_line,
             can_queue: has_line || watching,
             calls_up,
+            opens,
             listens_again_at: AtomicU64::new(0),
             closing: Notify::new(),
         });
@@ -191,6 +194,17 @@ impl Session {
     /// Whether a waiter can have a place at the store.
     pub(crate) const fn can_queue(&self) -> bool {
         self.can_queue
+    }
+
+    /// Whether the store opens keys now and then for clients outside the line.
+    pub(crate) const fn opens(&self) -> bool {
+        self.opens
+    }
+
+    /// How a release treats a key whose settings are not known. A lock without companion keys has
+    /// no line.
+    pub(crate) fn usual_release(&self, claim: Claim) -> OnRelease {
+        if self.opens && claim != Claim::Plain { OnRelease::Open } else { OnRelease::Free }
     }
 
     fn fresh_token(&self) -> OwnerToken {
@@ -348,9 +362,10 @@ impl Session {
         self.host.spawn(Box::pin(async move {
             // A handed-over key is kept no longer than a place in line.
             let keeps_at_most = Ttl::MAX.waiter_ttl().get();
-            // The spec is not known here. With `coexist`, the release of the dropped future came
-            // before this one and woke the others.
-            let release = ReleaseInFlight::submit(session, lease, OnRelease::Free, keeps_at_most);
+            // The spec is not known here. With `Coexist::On`, the release of the dropped future
+            // came before this one and woke the others.
+            let on_release = session.usual_release(lease.claim);
+            let release = ReleaseInFlight::submit(session, lease, on_release, keeps_at_most);
             let _followed_up = release.await;
             drop(permit);
         }));

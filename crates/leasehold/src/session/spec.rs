@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::core::coexist::Coexist;
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
@@ -30,8 +31,8 @@ pub(crate) struct Spec {
     pub(crate) unqueued: bool,
     /// The lock has no companion keys if it has no fencing tokens.
     pub(crate) bare: bool,
-    /// Clients that poll lock the key too. A release frees the key for them.
-    pub(crate) coexist: bool,
+    /// How the lock treats clients that poll. Never `Auto` at a store that does not open keys.
+    pub(crate) coexist: Coexist,
 }
 
 impl Spec {
@@ -67,12 +68,27 @@ impl Spec {
 
     /// How a release treats the key.
     pub(crate) const fn on_release(&self) -> OnRelease {
-        if self.coexist { OnRelease::FreeAndWake } else { OnRelease::Free }
+        match self.coexist {
+            Coexist::On => OnRelease::FreeAndWake,
+            Coexist::Auto if self.opens() => OnRelease::Open,
+            Coexist::Auto | Coexist::Off => OnRelease::Free,
+        }
+    }
+
+    /// Whether the store opens the key now and then. A lock without companion keys has no line that
+    /// could stand aside.
+    pub(crate) const fn opens(&self) -> bool {
+        matches!(self.coexist, Coexist::Auto) && !matches!(self.claim(), Claim::Plain)
+    }
+
+    /// Whether a release never hands the key over.
+    pub(crate) const fn gives_way(&self) -> bool {
+        matches!(self.coexist, Coexist::On)
     }
 
     /// Whether clients may wait without the knowledge of the store.
     pub(crate) const fn others_wait_unseen(&self) -> bool {
-        self.unqueued || self.coexist
+        self.unqueued || self.gives_way()
     }
 
     /// The ttl at the store: with the lock delay.

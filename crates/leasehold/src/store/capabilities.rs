@@ -22,6 +22,17 @@ pub struct Capabilities {
     /// tells them to ask when they come near its front. Their places live until they would ask by
     /// themselves ([`place_life`](crate::core::line::place_life)).
     pub calls_up: bool,
+    /// [`OnRelease::Open`](super::OnRelease::Open): now and then the line stands aside for clients
+    /// that take no place in it.
+    pub opens: bool,
+    /// A lease belongs to its owner token: another handle, also in another process, may renew it,
+    /// and ask for it again. Where this is false, a lease ends with the handle that took it. Then
+    /// another handle may still release it.
+    pub detached: bool,
+    /// A key whose lease has ended is free until somebody asks for it, even if others wait in line
+    /// ([`OnRelease::FreeAndWake`](super::OnRelease::FreeAndWake)). Where this is false, the first
+    /// place in line has the key from that moment on.
+    pub frees: bool,
     /// How far hints reach.
     pub hints: Reach,
     /// How far the locks themselves reach.
@@ -48,6 +59,9 @@ impl Capabilities {
         watching: false,
         reask: false,
         calls_up: false,
+        opens: false,
+        detached: false,
+        frees: false,
         hints: Reach::Nobody,
         reach: Reach::Process,
         browse: false,

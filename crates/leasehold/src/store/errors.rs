@@ -10,10 +10,13 @@ use crate::core::key::Key;
 pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
     let Claim::Permits { want, of } = claim else { return None };
     (!claim.is_possible()).then(|| {
-        let message = format!(
-            "{want} of {of} permits cannot be had; no request was sent; ask for at least one and \
-             at most all of them, of which there are at most {PERMITS_MAX}"
-        );
+        let advice = if (1..=PERMITS_MAX).contains(&of) {
+            format!("ask for 1 to {of}")
+        } else {
+            format!("there can be at most {PERMITS_MAX} permits, and at least one")
+        };
+        let message =
+            format!("{want} of {of} permits cannot be had; no request was sent; {advice}");
         Error::new(ErrorKind::Config, message).with_name(key.as_str())
     })
 }
@@ -38,13 +41,20 @@ pub fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
 /// [`Unsupported`](ErrorKind::Unsupported): a claim that the store does not promise.
 #[must_use]
 pub fn unsupported_claim(claim: Claim, key: &Key) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "this store does not grant {claim:?}; no request was sent; use a store that promises it"
-        ),
-    )
-    .with_name(key.as_str())
+    let what = match claim {
+        Claim::Exclusive => "exclusive locks",
+        Claim::Plain => "locks without a line",
+        Claim::Shared => "shared locks",
+        Claim::Permits { .. } => "permits",
+    };
+    let why = if claim.is_alone() {
+        "use a store that promises them"
+    } else {
+        "strict mode, several servers, and the options `replicas` and `fsync` exclude them, and \
+         some engines have none"
+    };
+    let message = format!("this store does not grant {what}; no request was sent; {why}");
+    Error::new(ErrorKind::Unsupported, message).with_name(key.as_str())
 }
 
 /// [`Unavailable`](ErrorKind::Unavailable): an ask that needs a place in a full line.

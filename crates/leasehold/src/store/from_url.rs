@@ -26,8 +26,14 @@ const SCHEMES: &[&str] = &[
     "`redis+cluster://`",
     #[cfg(all(feature = "redis", feature = "tls"))]
     "`rediss+cluster://`",
+    #[cfg(feature = "etcd")]
+    "`etcd://`",
+    #[cfg(feature = "mysql")]
+    "`mysql://`",
     #[cfg(feature = "postgres")]
     "`postgres://`",
+    #[cfg(feature = "zookeeper")]
+    "`zookeeper://`",
     #[cfg(feature = "sqlite")]
     "`sqlite:`",
     "`memory:`",
@@ -44,6 +50,9 @@ const SCHEMES: &[&str] = &[
 /// | `redis+cluster://[[user]:password@]host,host[?OPTIONS]` | a cluster of such servers |
 /// | `rediss+sentinel://…`, `rediss+cluster://…` | the same, over TLS |
 /// | `postgres://user[:password]@host[:port]/database[?OPTIONS]` | a schema of a PostgreSQL database |
+/// | `mysql://user[:password]@host[:port]/database[?OPTIONS]` | a database of a MySQL or MariaDB server |
+/// | `etcd://[user:password@]host,host[/PREFIX][?OPTIONS]` | keys of an etcd cluster |
+/// | `zookeeper://[user:password@]host,host[/PATH][?OPTIONS]` | nodes of a ZooKeeper ensemble |
 /// | `sqlite:/path`, `sqlite:path` | a file for the processes of one user on one machine |
 /// | `memory:` | a new store in this process |
 /// | `memory:NAME` | a store that this process shares under that name |
@@ -62,8 +71,23 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
             store.reach().await?;
             Ok(AnyStore::new(store))
         }
+        #[cfg(feature = "etcd")]
+        Opened::Etcd(store) => {
+            store.reach().await?;
+            Ok(AnyStore::new(store))
+        }
+        #[cfg(feature = "mysql")]
+        Opened::Mysql(store) => {
+            store.reach().await?;
+            Ok(AnyStore::new(store))
+        }
         #[cfg(feature = "postgres")]
         Opened::Postgres(store) => {
+            store.reach().await?;
+            Ok(AnyStore::new(store))
+        }
+        #[cfg(feature = "zookeeper")]
+        Opened::Zookeeper(store) => {
             store.reach().await?;
             Ok(AnyStore::new(store))
         }
@@ -82,7 +106,10 @@ pub async fn quorum_from_urls(
     host: Arc<dyn Host>,
 ) -> Result<AnyStore, Error> {
     let open = |named| Opened::of(named, Arc::clone(&host));
-    let opened = Named::of_all(urls)?.into_iter().map(open).collect::<Result<Vec<_>, Error>>()?;
+    let named = Named::of_all(urls)?;
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+    check_members(&named)?;
+    let opened = named.into_iter().map(open).collect::<Result<Vec<_>, Error>>()?;
     #[cfg(feature = "redis")]
     {
         check_strictness(&opened)?;
@@ -91,11 +118,38 @@ pub async fn quorum_from_urls(
     let store = |opened| match opened {
         #[cfg(feature = "redis")]
         Opened::Redis(store, _) => AnyStore::new(store),
+        #[cfg(feature = "etcd")]
+        Opened::Etcd(store) => AnyStore::new(store),
+        #[cfg(feature = "mysql")]
+        Opened::Mysql(store) => AnyStore::new(store),
         #[cfg(feature = "postgres")]
         Opened::Postgres(store) => AnyStore::new(store),
+        #[cfg(feature = "zookeeper")]
+        Opened::Zookeeper(store) => AnyStore::new(store),
         Opened::Here(store) => store,
     };
     Ok(AnyStore::new(Quorum::connect(opened.into_iter().map(store), host).await?))
+}
+
+/// Refuses a cluster as a node: it is a majority by itself, and nobody can raise its fencing
+/// tokens.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+fn check_members(named: &[Named]) -> Result<(), Error> {
+    for named in named {
+        let (cluster, form) = match named {
+            #[cfg(feature = "etcd")]
+            Named::Etcd(_) => ("an etcd cluster", "etcd://H1,H2,H3"),
+            #[cfg(feature = "zookeeper")]
+            Named::Zookeeper(_) => ("a ZooKeeper ensemble", "zookeeper://H1,H2,H3"),
+            _ => continue,
+        };
+        let message = format!(
+            "{cluster} is no node of a quorum, since its members are a quorum by themselves; no \
+             request was sent; name all members in one URL, as in `{form}`"
+        );
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    Ok(())
 }
 
 /// Refuses several databases of one server. It would have several votes. The quorum itself
@@ -151,8 +205,14 @@ fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
 enum Opened {
     #[cfg(feature = "redis")]
     Redis(super::RedisStore, super::redis::RedisConnector),
+    #[cfg(feature = "etcd")]
+    Etcd(super::EtcdStore),
+    #[cfg(feature = "mysql")]
+    Mysql(super::MysqlStore),
     #[cfg(feature = "postgres")]
     Postgres(super::PostgresStore),
+    #[cfg(feature = "zookeeper")]
+    Zookeeper(super::ZookeeperStore),
     Here(AnyStore),
 }
 
@@ -168,9 +228,17 @@ impl Opened {
                 let store = super::RedisStore::open(connector.clone(), host);
                 Self::Redis(store, connector)
             }
+            #[cfg(feature = "etcd")]
+            Named::Etcd(connector) => Self::Etcd(super::EtcdStore::open(connector, host)),
+            #[cfg(feature = "mysql")]
+            Named::Mysql(connector) => Self::Mysql(super::MysqlStore::open(connector, host)),
             #[cfg(feature = "postgres")]
             Named::Postgres(connector) => {
                 Self::Postgres(super::PostgresStore::open(connector, host))
+            }
+            #[cfg(feature = "zookeeper")]
+            Named::Zookeeper(connector) => {
+                Self::Zookeeper(super::ZookeeperStore::open(connector, host))
             }
             #[cfg(feature = "sqlite")]
             Named::File(path) => Self::Here(AnyStore::new(super::SqliteStore::open(&path, host)?)),
@@ -184,10 +252,16 @@ pub(crate) enum Named {
     Memory(Option<String>),
     #[cfg(feature = "redis")]
     Redis(super::redis::RedisConnector),
+    #[cfg(feature = "etcd")]
+    Etcd(super::etcd::EtcdConnector),
+    #[cfg(feature = "mysql")]
+    Mysql(super::mysql::MysqlConnector),
     #[cfg(feature = "postgres")]
     Postgres(super::postgres::PostgresConnector),
     #[cfg(feature = "sqlite")]
     File(std::path::PathBuf),
+    #[cfg(feature = "zookeeper")]
+    Zookeeper(super::zookeeper::ZookeeperConnector),
 }
 
 impl Named {
@@ -218,10 +292,16 @@ impl Named {
             | "redis+cluster" | "rediss+cluster" => {
                 Ok(Self::Redis(super::redis::RedisConnector::new(url)?))
             }
+            #[cfg(feature = "etcd")]
+            "etcd" => Ok(Self::Etcd(super::etcd::EtcdConnector::new(url)?)),
+            #[cfg(feature = "mysql")]
+            "mysql" | "mariadb" => Ok(Self::Mysql(super::mysql::MysqlConnector::new(url)?)),
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => {
                 Ok(Self::Postgres(super::postgres::PostgresConnector::new(url)?))
             }
+            #[cfg(feature = "zookeeper")]
+            "zookeeper" => Ok(Self::Zookeeper(super::zookeeper::ZookeeperConnector::new(url)?)),
             #[cfg(feature = "sqlite")]
             "sqlite" => {
                 let path = sqlite_path(rest).map_err(|reason| {

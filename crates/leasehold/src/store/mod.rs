@@ -22,13 +22,27 @@
 mod answer;
 mod any;
 mod capabilities;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+mod delegate;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod entry;
 pub mod errors;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod from_url;
 mod hint;
 mod in_order;
 mod limit;
 pub mod memory;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 mod net;
 mod pattern;
 #[cfg(feature = "postgres")]
@@ -41,8 +55,14 @@ mod request;
 mod revocation;
 mod sinks;
 mod snapshot;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod steps;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::future::Future;
 use std::sync::Weak;
@@ -54,13 +74,28 @@ pub use answer::{
 };
 pub use any::AnyStore;
 pub use capabilities::{Capabilities, Reach};
-#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdStore;
+#[cfg(feature = "etcd")]
+pub(crate) use etcd::examine::EtcdFacts;
+#[cfg(all(feature = "etcd", test))]
+pub(crate) use etcd::examine::MemberFacts;
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 pub(crate) use from_url::Named;
 pub use from_url::{from_url, quorum_from_urls, redact_url};
 pub use hint::{Hint, HintSink};
 pub use in_order::InOrder;
 pub use limit::within;
 pub use memory::MemoryStore;
+#[cfg(feature = "mysql")]
+pub use mysql::MysqlStore;
 pub use pattern::matches_pattern;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
@@ -72,8 +107,16 @@ pub use request::{Ask, ClientRecord, Keep, LeaseId, Line, Note, OnRelease, Place
 pub use revocation::Revocation;
 pub use sinks::Sinks;
 pub use snapshot::{Holder, PermitsTaken, Snapshot, Vote, Waiter};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use sql::examine::{About, DatabaseFacts, Keeping};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::ZookeeperStore;
+#[cfg(all(feature = "zookeeper", test))]
+pub(crate) use zookeeper::examine::ServerFacts;
+#[cfg(feature = "zookeeper")]
+pub(crate) use zookeeper::examine::ZookeeperFacts;
 
 pub use crate::core::claim::{Claim, PERMITS_MAX, Usage};
 use crate::core::error::Error;

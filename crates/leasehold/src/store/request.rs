@@ -152,7 +152,8 @@ pub struct Renewal {
     /// How long the store keeps it from now, lock delay included.
     pub ttl: Ttl,
     /// If the counter is lower, the store raises it to this value, and the lease then carries this
-    /// token. A quorum uses it to bring nodes up to date.
+    /// token. A quorum uses it to bring nodes up to date. A store that cannot be a node of a quorum
+    /// may refuse it with [`Unsupported`](crate::ErrorKind::Unsupported).
     pub at_least: Option<FencingToken>,
     /// The most further fencing tokens to reserve: usually 0. If it is not 0, the store may reserve
     /// fewer, but at least one.
@@ -172,7 +173,7 @@ impl Renewal {
 }
 
 /// The effect of a release if nobody waits in line. [`FreeAndWake`](Self::FreeAndWake) applies even
-/// when somebody waits.
+/// when somebody waits, and so does an opening of [`Open`](Self::Open).
 ///
 /// A store refuses a variant that it does not know
 /// ([`Unsupported`](crate::ErrorKind::Unsupported)).
@@ -192,7 +193,14 @@ pub enum OnRelease {
         /// The most tokens to reserve. If it is not 0, the store may reserve fewer, but at least
         /// one.
         reserve: u32,
+        /// Whether the store may open the key instead, as with [`Open`](Self::Open).
+        opens: bool,
     },
+    /// As [`Free`](Self::Free), but now and then the store *opens* the key, even if it could be
+    /// handed over. For a short while the key is free for clients that take no place in line, and
+    /// an ask that takes a place waits. Only stores with
+    /// [`Capabilities::opens`](super::Capabilities::opens) know this.
+    Open,
     /// An exclusive lease becomes a shared one in the same step, so nobody else can have the key in
     /// between. The client shares the key by another owner token, without fencing tokens. Those
     /// that wait at the front of the line to share the key get it too. Only stores that grant
@@ -215,8 +223,9 @@ impl OnRelease {
     #[must_use]
     pub fn wish(&self) -> Wish<Keep<'_>> {
         match self {
-            Self::Free => Wish::Free,
-            Self::KeepIfAlone { owner, ttl, reserve } => {
+            // Whether to open a key, the store decides before it asks for a decision.
+            Self::Free | Self::Open => Wish::Free,
+            Self::KeepIfAlone { owner, ttl, reserve, .. } => {
                 Wish::Keep(Keep { owner, ttl: *ttl, reserve: *reserve })
             }
             Self::FreeAndWake => Wish::Wake,

@@ -171,14 +171,15 @@ impl World {
     }
 }
 
-/// Asserts that an unused server keeps only counters, numbers of permits and client records, and
-/// that these expire.
+/// Asserts that an unused server keeps only counters, numbers of permits, the times of openings and
+/// client records, and that these expire.
 #[track_caller]
 fn assert_remains_expire(server: &RedisServer) {
     for key in server.command(&["KEYS", "*"]).texts() {
         // The shares of a semaphore keep the number of its permits.
         let is_record = key.starts_with(":lh:client:");
-        let stays = is_record || [":lh:fence", ":lh:shares"].iter().any(|end| key.ends_with(end));
+        let stays = is_record
+            || [":lh:fence", ":lh:shares", ":lh:open"].iter().any(|end| key.ends_with(end));
         assert!(stays, "`{key}` was left behind");
         let left = server.command(&["PTTL", &key]).int();
         // It may have expired between the two commands.

@@ -2,7 +2,7 @@
 
 use leasehold::host::SystemHost;
 use leasehold::store::{Quorum, RedisStore};
-use leasehold::{Client, Identity};
+use leasehold::{Client, Coexist, Identity};
 use leasehold_compat::redsync::{Mutex, Redsync};
 use leasehold_testkit::servers::RedisServer;
 
@@ -34,7 +34,7 @@ async fn leasehold(nodes: &Nodes) -> leasehold::Mutex {
     let quorum = Quorum::connect(nodes.stores().await, nodes.host.clone()).await;
     let builder = Client::with_store(quorum.expect("most are there")).host(nodes.host.clone());
     let client = builder.identity(Identity::anonymous()).connect().await.expect("connected");
-    client.mutex(NAME).coexist()
+    client.mutex(NAME).coexist(Coexist::On)
 }
 
 fn play_leasehold(nodes: &Nodes, mutex: leasehold::Mutex, inside: &Inside) {

@@ -18,7 +18,7 @@ broken, and prints the command that runs that seed again.
 Which worlds:
   --seeds A..B       the seeds from A to B, without B (default: 0..100)
   --time 30s         for how long the clients of each go on, on its own clock (default: 30s, or 3s
-                     with --contention; worlds of long leases last longer)
+                     with --contention, and 20s with --mixture; worlds of long leases last longer)
   --world KIND       makes every world one of that kind, where the seed allows it, and leaves out
                      the seeds that do not; may be given several times
   --quorum           leaves out all seeds but those that have a quorum by themselves
@@ -30,6 +30,8 @@ How they are run:
                      stops at the first seed that breaks this invariant, or any with `any`; exits
                      with 0 if there is one, and with 1 if not
   --contention       instead: ten clients that want one lock of five nodes all the time
+  --mixture          instead: clients of another library, which poll, and ours want one lock of one
+                     server all the time
   --grants N         with --contention: ends a world after so many of them got the lock
 
 What is printed and kept:
@@ -80,6 +82,7 @@ pub(crate) enum Mode {
     /// Stops when this invariant is broken; `None` stops at any.
     UntilViolation(Option<Invariant>),
     Contention,
+    Mixture,
     Help,
 }
 
@@ -126,13 +129,15 @@ impl Args {
                 "--commit" => args.commit = value()?,
                 "--trace" => args.trace = true,
                 "--contention" => args.mode = Mode::Contention,
+                "--mixture" => args.mode = Mode::Mixture,
                 "--hashes" => args.mode = Mode::Hashes,
                 "--until-violation" => args.mode = Mode::UntilViolation(sought(&value()?)?),
                 "--help" | "-h" => args.mode = Mode::Help,
                 _ => return Err(format!("`{word}` is not understood")),
             }
         }
-        let is_too_short = |time| time < TIME_MIN && args.mode != Mode::Contention;
+        let has_faults = !matches!(args.mode, Mode::Contention | Mode::Mixture);
+        let is_too_short = |time| time < TIME_MIN && has_faults;
         if args.time.is_some_and(is_too_short) {
             return Err("worlds with faults need a time of 5s at least".to_owned());
         }

@@ -4,6 +4,7 @@
 
 mod args;
 mod contention;
+mod mixture;
 mod record;
 mod sweep;
 
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     };
     match args.mode {
         Mode::Contention => return contention::run(&args),
+        Mode::Mixture => return mixture::run(&args),
         Mode::Help => {
             print!("{}", args::usage());
             return ExitCode::SUCCESS;
@@ -32,7 +34,7 @@ fn main() -> ExitCode {
     match args.mode {
         Mode::Hashes => sweep.print_hashes(),
         Mode::UntilViolation(sought) => return sweep.print_found(sought),
-        Mode::Check | Mode::Contention | Mode::Help => sweep.print_verdict(),
+        Mode::Check | Mode::Contention | Mode::Mixture | Mode::Help => sweep.print_verdict(),
     }
     if let Some(path) = &args.json
         && let Err(error) = record::write(path, &args, &sweep)

@@ -4,8 +4,8 @@ use crate::history::event::{Event, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::Story;
 
-/// After `Over`, no key is left except counters and the records in which clients describe
-/// themselves.
+/// After `Over`, no key is left except counters, the times of openings, and the records in which
+/// clients describe themselves.
 ///
 /// Only our keys are judged: locks that were called for, sent or served, and companion keys.
 pub(super) fn no_orphan(story: &Story<'_>) -> Vec<Violation> {
@@ -40,10 +40,8 @@ fn our_key<'a>(story: &Story<'a>, event: &'a Event) -> Option<(&'a str, bool)> {
 }
 
 fn may_stay(name: &str) -> bool {
-    name.ends_with(":lh:fence")
-        || name.ends_with(":lh:t:fence")
-        || name.contains(":lh:client:")
-        || name == EPOCH
+    let ends = [":lh:fence", ":lh:t:fence", ":lh:open", ":lh:t:open"];
+    ends.iter().any(|end| name.ends_with(end)) || name.contains(":lh:client:") || name == EPOCH
 }
 
 /// The one key that a strict server keeps for good, whatever is locked there.
@@ -67,6 +65,7 @@ mod tests {
         let tale = tale().serves(ASK, "A", "", "A").at(5.0).sees("a", Some(5.0));
         let tale = tale.sees("{a}:lh:line", Some(5.0)).at(60.0).over();
         let tale = tale.sees("{a}:lh:fence", Some(1.0)).sees("a{b}:lh:t:fence", Some(1.0));
+        let tale = tale.sees("{a}:lh:open", Some(1.0)).sees("a{b}:lh:t:open", Some(1.0));
         tale.sees(":lh:client:x", Some(1.0)).sees("theirs", None).passes();
     }
 

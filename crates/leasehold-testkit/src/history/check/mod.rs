@@ -7,6 +7,7 @@ mod given_back;
 mod given_back_at;
 mod latches;
 mod leftovers;
+mod line_opens;
 mod line_order;
 mod no_lost_wake_up;
 mod no_overlap;
@@ -61,7 +62,7 @@ const SHARED: [Check; 13] = [
 ];
 
 /// The checks of all other histories.
-const ALL: [Check; 16] = [
+const ALL: [Check; 17] = [
     no_overlap::check,
     window_inside_lease::check,
     fencing_rises::check,
@@ -70,6 +71,7 @@ const ALL: [Check; 16] = [
     given_back::check,
     given_back_at::check,
     leftovers::nothing_immortal,
+    line_opens::check,
     line_order::check,
     told_before_deadline::check,
     calls_return::check,

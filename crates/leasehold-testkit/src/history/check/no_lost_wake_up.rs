@@ -11,7 +11,8 @@ use crate::history::story::{OfKey, Story, Window};
 
 /// In calm weather, a key with a living and running waiter in a `Lock` call is never without a
 /// window for longer than `poll + slack`. A lost wake-up costs one poll. A client that keeps a
-/// lease may add `wanted` if no hint tells it of the waiter.
+/// lease may add `wanted` if no hint tells it of the waiter, and a line that stands aside for other
+/// libraries may add `opened`.
 ///
 /// Calm begins after the aftermath of the last fault: a lease that nobody uses, a dead place behind
 /// it, and every back-off. A call that ends without the lock, meanwhile or just before, may have
@@ -23,7 +24,8 @@ use crate::history::story::{OfKey, Story, Window};
 /// That time does not count.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let patience = story.bounds.poll + story.bounds.slack + story.bounds.wanted;
+    let Bounds { poll, slack, wanted, opened, .. } = *story.bounds;
+    let patience = poll + slack + wanted + opened;
     for (key, of_key) in &story.keys {
         let long = gaps(story, of_key).into_iter().filter(|gap| gap.span() > patience);
         let free = long.map(|gap| (free_from(of_key, &gap), gap.to));

@@ -150,7 +150,8 @@ pub(super) fn nobody_passes(story: &Story<'_>) -> Vec<Violation> {
 
 /// After each request that asks or ends something, the first living place is not left waiting if
 /// there is room for it. So no permit is lost by a crash, and a woken waiter is really served. An
-/// ask that names another number of permits is refused, and serves nobody.
+/// ask that names another number of permits is refused, and serves nobody. While the line stands
+/// aside for other libraries, the key stays free.
 pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::NoLostWakeUp, |step| {
         let after = step.after;
@@ -162,7 +163,8 @@ pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
         let may_be_refused = matches!(step.request, Request::Ask { .. })
             && !Step::holds(after, step.token)
             && story.keys.get(step.key).is_some_and(|of_key| of_key.resized > 0);
-        if again || may_be_refused || step.request == Request::Renew || hidden {
+        let is_open = after.is_open && after.holders.is_empty();
+        if again || may_be_refused || step.request == Request::Renew || hidden || is_open {
             return None;
         }
         let of = after.of.unwrap_or_default();
@@ -242,7 +244,8 @@ mod tests {
             all.iter().map(|(name, share)| ((*name).into(), *share)).collect()
         };
         let of = holders.iter().chain(line).map(|(_, share)| share.of()).max();
-        Standing { of, holders: named(holders), line: named(line), dead: 0, expired: Vec::new() }
+        let (holders, line) = (named(holders), named(line));
+        Standing { of, holders, line, ..Standing::default() }
     }
 
     fn windows(shares: &[Share]) -> Tale {

@@ -9,14 +9,15 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
-
-use leasehold::host::SystemHost;
-use leasehold::store::postgres::migrate;
+use std::time::Duration;
 
 use super::server::PostgresServer;
 
 /// Schemas of the shared server that no test has now.
 static IDLE: Mutex<Vec<Lent>> = Mutex::new(Vec::new());
+
+/// How often the server is asked whether the sessions have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
@@ -46,11 +47,26 @@ impl Schema {
         let lent = idle.unwrap_or_else(|| make(server));
         let schema = Self { server, lent: Some(lent) };
         schema.run_free();
-        schema.sql(
+        schema.clear();
+        schema
+    }
+
+    /// Ends the sessions of the test before, and removes its rows. A late request of that test
+    /// could wait for `TRUNCATE` while `TRUNCATE` waits for it.
+    fn clear(&self) {
+        const ROUNDS_MAX: usize = 100;
+        const END_OTHERS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        for _ in 0..ROUNDS_MAX {
+            if self.sql(END_OTHERS)[0][0] == "0" {
+                break;
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        self.sql(
             "TRUNCATE leasehold.locks, leasehold.shares, leasehold.places, leasehold.clients;
             UPDATE leasehold.meta SET counter_floor = 0, purge_after = '', purge_due = 0",
         );
-        schema
     }
 
     fn lent(&self) -> &Lent {
@@ -104,13 +120,7 @@ impl Schema {
 fn make(server: &'static PostgresServer) -> Lent {
     let database = format!("test{}", MADE.fetch_add(1, Ordering::Relaxed));
     server.sql(&format!("CREATE DATABASE {database}"));
-    let url = server.socket_url(&database);
-    let migrating = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(migrate(&url, SystemHost::shared()))
-    };
-    std::thread::scope(|scope| scope.spawn(migrating).join().expect("no panic"))
-        .expect("the schema is made");
+    server.migrate(&database);
     let path: PathBuf = server.files().join(format!("clock-{database}"));
     let clock = File::create_new(&path).expect("the folder takes files");
     let clock_of_file = format!(

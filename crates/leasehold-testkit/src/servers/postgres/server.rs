@@ -10,6 +10,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use leasehold::host::SystemHost;
+use leasehold::store::postgres::migrate;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
@@ -205,6 +208,58 @@ impl PostgresServer {
         }
     }
 
+    /// Stops all its processes by SIGSTOP, so that it is silent and keeps its connections.
+    ///
+    /// # Panics
+    ///
+    /// If it does not run.
+    pub fn pause(&self) {
+        let main = self.pid();
+        signal(main, Signal::STOP);
+        // From now on, none are added.
+        self.children_of(main).into_iter().for_each(|child| signal(child, Signal::STOP));
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    ///
+    /// # Panics
+    ///
+    /// If it does not run.
+    pub fn resume(&self) {
+        let main = self.pid();
+        self.children_of(main).into_iter().for_each(|child| signal(child, Signal::CONT));
+        signal(main, Signal::CONT);
+    }
+
+    /// The process that starts all others.
+    fn pid(&self) -> Pid {
+        let file = fs::read_to_string(self.data.join("postmaster.pid")).expect("it runs");
+        let pid = file.lines().next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
+        pid.expect("the first line is its number")
+    }
+
+    fn children_of(&self, main: Pid) -> Vec<Pid> {
+        let main = main.as_raw_nonzero();
+        let listed = fs::read_to_string(format!("/proc/{main}/task/{main}/children"));
+        let listed = listed.unwrap_or_else(|error| panic!("{self:?}: {error}"));
+        listed.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+    }
+
+    /// Makes the schema of Leasehold in a database.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub fn migrate(&self, database: &str) {
+        let url = self.socket_url(database);
+        let migrating = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(migrate(&url, SystemHost::shared()))
+        };
+        std::thread::scope(|scope| scope.spawn(migrating).join().expect("no panic"))
+            .expect("the schema is made");
+    }
+
     /// Makes a stopped server a standby from its next start on, with no primary to follow.
     ///
     /// # Panics
@@ -318,6 +373,11 @@ impl Keeper {
         drop(pipe);
         self.0.wait().expect("it is ours");
     }
+}
+
+/// A process that has ended meanwhile needs no signal.
+fn signal(process: Pid, signal: Signal) {
+    let _ = kill_process(process, signal);
 }
 
 fn is_root() -> bool {

@@ -17,7 +17,7 @@ const OF: &[u8] = b"\tof";
 const TAKEN: &[u8] = b"\ttaken";
 
 /// The keys of a lock, in the order of every script: lock, fence, grant, line, ends, places,
-/// shares.
+/// shares, open.
 #[derive(Clone, Debug)]
 pub(super) struct Keys(Vec<Vec<u8>>);
 
@@ -27,6 +27,7 @@ impl Keys {
     const LINE: usize = 3;
     const PLACES: usize = 5;
     const SHARES: usize = 6;
+    const OPEN: usize = 7;
 
     /// The keys of a script call; `None` if it has fewer.
     pub(super) fn of(command: &Command) -> Option<Self> {
@@ -121,7 +122,12 @@ impl Server {
                 }
             }
         }
-        Standing { of, holders, line, dead, expired }
+        let is_open = keys.get(Keys::OPEN).and_then(|key| self.redis.string_at(now_us, key));
+        let is_open = is_open.is_some_and(|(times, _)| {
+            let till = text(&times).split('|').nth(1).and_then(|till| till.parse().ok());
+            till.is_some_and(|till: f64| till > now_ms)
+        });
+        Standing { of, holders, line, dead, expired, is_open }
     }
 
     /// How long the lease of an owner lasts that shares a key; `None` if it does not share it.

@@ -26,13 +26,14 @@ const FOREIGNERS_MAX: usize = 3;
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// The script that deletes the caller's own key. Its name makes the server log it as a release.
-const DELETE: &str = "-- release_foreign.lua: deletes what is its own\n\
+pub(in crate::simulation) const DELETE_OWN: &str = "\
+    -- release_foreign.lua: deletes what is its own\n\
     if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end\n\
     return 0";
 
-/// Adds foreign clients to a world if its seed says so. Our clients then expect them, because
-/// otherwise they would never get a key that has waiters. Not if a grant needs more than a key:
-/// foreign clients know nothing of quarantines and copies.
+/// Adds foreign clients to a world if its seed says so. In half of the worlds, our clients free the
+/// key with each release; in the others, their line opens now and then. Not if a grant needs more
+/// than a key: foreign clients know nothing of quarantines and copies.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Foreign, 0x0f04_e164_e450, ONE_IN) else { return };
     let needs_more =
@@ -40,8 +41,8 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     if needs_more || plan.is_unqueued || plan.pace > 1 {
         return;
     }
-    plan.coexists = true;
     plan.foreigners = 1 + random.below(FOREIGNERS_MAX);
+    plan.coexists |= random.once_in(2);
 }
 
 /// Starts the foreign clients. They are never killed, and end with the run.
@@ -135,7 +136,7 @@ impl Poller {
         let span = Duration::from_micros(self.random.next_u64() % 50_000);
         self.process.sleep_until((self.process.now() + span).min(until)).await;
         self.world.gives_up(window, Duration::ZERO);
-        let delete = Command::new("EVAL").arg(DELETE).arg("1").arg(&**key).arg(token);
+        let delete = Command::new("EVAL").arg(DELETE_OWN).arg("1").arg(&**key).arg(token);
         let _answer = self.within(client.ask(&delete)).await;
     }
 

@@ -25,7 +25,7 @@ use std::str::FromStr;
 
 pub(super) use self::crowd::hoard;
 pub(super) use self::detached::{Detached, hand_on};
-pub(super) use self::foreign::start as start_foreign;
+pub(super) use self::foreign::{DELETE_OWN, start as start_foreign};
 pub(super) use self::keeping::{KEPT_TTLS, leave_guard};
 pub(super) use self::latched::use_latches;
 pub use self::limited::Limit;

@@ -162,7 +162,10 @@ pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> 
             let fresh = format!("heir-{}", random.below(1_000_000));
             let fresh = OwnerToken::new(fresh).expect("a token");
             let owner = if random.once_in(2) { owner } else { fresh };
-            Request::Release(lease, OnRelease::KeepIfAlone { owner, ttl: span, reserve })
+            Request::Release(
+                lease,
+                OnRelease::KeepIfAlone { owner, ttl: span, reserve, opens: false },
+            )
         }
         28 | 29 => Request::Inspect(key),
         30 => Request::List(["*", "a", "?"][random.below(3)]),

@@ -1,7 +1,9 @@
 //! The store on a real PostgreSQL server, in real time.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
+mod batches;
 mod failing_over;
+mod in_transaction;
 mod losing;
 mod lost_answers;
 mod migrating;
@@ -10,17 +12,20 @@ mod runtimes;
 mod tls;
 mod waiting;
 
-use leasehold::Client;
+use leasehold_testkit::servers::Schema;
+use tokio_postgres::{Client as Session, Config, NoTls};
 
-async fn client(url: &str) -> Client {
-    Client::connect(url).await.unwrap_or_else(|error| panic!("{url}: {error}"))
-}
+use crate::real_time::{client, until};
 
-/// Waits until a question has this answer, by asking again and again.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let began = std::time::Instant::now();
-    while !holds().await {
-        assert!(began.elapsed() < leasehold_testkit::servers::PATIENCE, "in time: {what}");
-        tokio::task::yield_now().await;
-    }
+/// A session of our own, beside those of the store. It ends when it is dropped.
+async fn session(schema: &Schema) -> Session {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", schema.server().port())).await;
+    let connecting = Config::new()
+        .user("postgres")
+        .dbname(schema.database())
+        .connect_raw(stream.expect("it listens"), NoTls)
+        .await;
+    let (session, connection) = connecting.expect("it answers");
+    tokio::spawn(connection);
+    session
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::servers::Schema;
 
 use super::{client, until};
+use crate::real_time::tokens_rise_among_clients_that_wait;
 
 /// Long enough that no poll can be what woke the waiter: waiters poll once a second.
 const ROUNDS: u32 = 20;
@@ -32,36 +33,8 @@ async fn a_waiter_is_woken_by_the_release_and_not_by_its_next_poll() {
 
 #[tokio::test]
 async fn no_update_is_lost_by_clients_that_wait_in_line() {
-    const CLIENTS: u32 = 6;
-    const TIMES: u32 = 25;
     let schema = Schema::lend();
-    schema.sql("CREATE TABLE leasehold.counter AS SELECT 0 AS n");
-    let work: Vec<_> = (0..CLIENTS)
-        .map(|_| {
-            let url = schema.url();
-            tokio::spawn(async move {
-                let client = client(&url).await;
-                let mutex = client.mutex("counter");
-                let mut seen = Vec::new();
-                for _ in 0..TIMES {
-                    let guard = mutex.lock().await.expect("its turn");
-                    seen.push(guard.fencing_token().expect("a token"));
-                    let _released = guard.release().await.expect("released");
-                }
-                seen
-            })
-        })
-        .collect();
-    let mut all = Vec::new();
-    for one in work {
-        let seen = one.await.expect("no panic");
-        assert!(seen.is_sorted_by(|earlier, later| earlier < later), "tokens rise: {seen:?}");
-        all.extend(seen);
-    }
-    all.sort_unstable();
-    all.dedup();
-    assert_eq!(all.len(), (CLIENTS * TIMES) as usize, "no token was given twice");
-    schema.sql("DROP TABLE leasehold.counter");
+    tokens_rise_among_clients_that_wait(&schema.url(), 6, 25).await;
 }
 
 /// As a proxy does that gives each transaction another connection.

@@ -2,7 +2,7 @@
 
 use leasehold::core::token::{ClientId, OwnerToken};
 use leasehold::store::{Ask, Claim, Line, Store as _};
-use leasehold::{ErrorKind, Release, Ttl};
+use leasehold::{Coexist, ErrorKind, Release, Ttl};
 use leasehold_testkit::faults::{Fault, Request};
 
 use super::{TTL, key, ms, play};
@@ -97,7 +97,7 @@ fn who_coexists_frees_every_node_and_hands_none_over() {
         for coexists in [false, true] {
             let client = scene.client().await;
             let mutex = client.mutex("a");
-            let mutex = if coexists { mutex.coexist() } else { mutex };
+            let mutex = if coexists { mutex.coexist(Coexist::On) } else { mutex };
             let guard = mutex.lock().await.expect("free");
             let alone = scene.client_of(scene.nodes[0].clone(), TTL).await;
             let waiting = scene.host.task(async move { alone.mutex("a").lock().await });
@@ -119,7 +119,7 @@ fn who_coexists_hands_no_key_over_at_a_node_that_missed_the_release() {
         for coexists in [false, true] {
             let client = scene.client().await;
             let mutex = client.mutex("a");
-            let mutex = if coexists { mutex.coexist() } else { mutex };
+            let mutex = if coexists { mutex.coexist(Coexist::On) } else { mutex };
             let guard = mutex.lock().await.expect("free");
             let refused = scene.nodes[0].acquire(another_in_line()).await.expect("it is in memory");
             assert!(refused.is_taken(), "{refused:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::host::Host;
 use leasehold::store::RedisStore;
 use leasehold::store::redis::RedisConnector;
-use leasehold::{Client, Guard, Identity, Release};
+use leasehold::{Client, Coexist, Guard, Identity, Release};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::servers::{RedisServer, RedisServerBuilder, ServerOutside, pool};
 
@@ -157,7 +157,7 @@ fn a_release_says_that_the_server_has_forgotten_the_lease_also_where_tasks_queue
         for coexists in [false, true] {
             let (one, other) = (scene.client().await, scene.client().await);
             let mutex = |client: &Client| match coexists {
-                true => client.mutex("a").coexist(),
+                true => client.mutex("a").coexist(Coexist::On),
                 false => client.mutex("a"),
             };
             let held = mutex(&one).lock().await.expect("free");

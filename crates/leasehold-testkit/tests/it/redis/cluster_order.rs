@@ -88,7 +88,7 @@ impl Nodes {
                 let keys: usize = words[2].parse().expect("a number");
                 // The owner token is the first argument behind the keys.
                 let what = match words[3 + keys..] {
-                    [ref owner] => format!("{owner} releases"),
+                    [ref owner, ref word] if word == "hand" => format!("{owner} releases"),
                     // The fencing tokens that it reserves, and whether the counter is cold.
                     [ref owner, _, ref reserve, ref cold, _] if reserve != "0" && cold == "0" => {
                         format!("{owner} acquires by a warm counter")

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use leasehold::{Client, Mutex};
+use leasehold::{Client, Coexist, Mutex};
 use leasehold_testkit::servers::Reply;
 
 use super::clients::{Scene, ms, play};
@@ -76,7 +76,7 @@ async fn crowd(
 }
 
 fn coexisting(client: &Client) -> Mutex {
-    client.mutex("a").coexist()
+    client.mutex("a").coexist(Coexist::On)
 }
 
 /// The limit is the number of our grants until a client must give up the key: one grant of a single
@@ -102,15 +102,29 @@ fn who_polls_has_its_turn_though_our_line_never_empties() {
     }
 }
 
-/// The reason for `coexist`: without it the key is never free, and even our asks hand it on.
+/// Without openings the key is never free, and even our asks hand it on. A line with them is free
+/// about once a second.
 #[test]
-fn without_coexisting_who_polls_waits_for_as_long_as_our_line_does_not_empty() {
-    play(async |scene| {
-        let ours = crowd(scene, 3, 1, |client| client.mutex("a")).await;
-        let foreigner = Foreigner { scene, token: "foreign" };
-        let came_before = foreigner.waits(&ours, 500).await;
-        assert!(came_before > 500, "it had its turn after {came_before} grants");
-    });
+fn who_polls_has_its_turn_unless_our_line_never_opens() {
+    for (coexist, is_served) in [(Coexist::Off, false), (Coexist::Auto, true)] {
+        play(async |scene| {
+            let mutex = match coexist {
+                Coexist::Off => |client: &Client| client.mutex("a").coexist(Coexist::Off),
+                _ => |client: &Client| client.mutex("a"),
+            };
+            let ours = crowd(scene, 3, 1, mutex).await;
+            let foreigner = Foreigner { scene, token: "foreign" };
+            for _ in 0..3 {
+                // Each of our grants takes 2 ms.
+                let came_before = foreigner.waits(&ours, 1_200).await;
+                assert_eq!(came_before <= 1_200, is_served, "{coexist:?}: after {came_before}");
+                if is_served {
+                    scene.pass(ms(7)).await;
+                    foreigner.releases();
+                }
+            }
+        });
+    }
 }
 
 /// The first of our waiters backs off once, for 10 ms at most. After that it is as fast as it can.

@@ -49,7 +49,8 @@ fn renewal(name: &str) -> Renewal {
 
 fn keep(name: &str) -> (LeaseId, OnRelease) {
     let owner = OwnerToken::new("heir").expect("a token");
-    (lease(name, Claim::Exclusive), OnRelease::KeepIfAlone { owner, ttl: Ttl::DEFAULT, reserve: 0 })
+    let keep = OnRelease::KeepIfAlone { owner, ttl: Ttl::DEFAULT, reserve: 0, opens: false };
+    (lease(name, Claim::Exclusive), keep)
 }
 
 /// Runs a test on a connected store that wants one copy.

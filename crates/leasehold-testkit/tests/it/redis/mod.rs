@@ -22,6 +22,7 @@ mod forgotten;
 mod late;
 mod listing;
 mod moved;
+mod openings;
 mod pausing;
 mod plain;
 mod proxied;

@@ -461,9 +461,9 @@ fn a_server_that_forgets_every_script_is_not_asked_for_ever() {
 fn the_first_fenced_grant_of_a_key_on_a_connection_lifts_its_counter() {
     connected(0, async |world| {
         let is_cold = |seen: Vec<(usize, Vec<String>)>| -> Vec<bool> {
-            // EVAL script 7 lock fence grant line ends places shares owner ttl reserve cold
+            // EVAL script 8 lock fence grant line ends places shares open owner ttl reserve cold
             let scripts = seen.into_iter().filter(|(_, words)| lock_of(words).is_some());
-            scripts.map(|(_, words)| words[13] == "1").collect()
+            scripts.map(|(_, words)| words[14] == "1").collect()
         };
         world.fake.answer(refused("OOM full"));
         assert!(world.ask("a").await.is_err());

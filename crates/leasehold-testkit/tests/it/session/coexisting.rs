@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use leasehold::host::Host;
 use leasehold::store::{Hint, Snapshot, Store as _};
-use leasehold::{Client, Guard, Key, Mutex};
+use leasehold::{Client, Coexist, Guard, Key, Mutex};
 use leasehold_testkit::faults::{Fault, Request};
 use leasehold_testkit::virtual_host::Joined;
 
@@ -15,7 +15,7 @@ use super::{Scene, ms, play};
 const LEFT_ALONE_MS: u64 = 5;
 
 fn coexisting(client: &Client) -> Mutex {
-    client.mutex("a").coexist()
+    client.mutex("a").coexist(Coexist::On)
 }
 
 async fn look(scene: &Scene) -> Snapshot {

@@ -109,7 +109,7 @@ fn once_another_client_waits_a_lock_is_passed_on_64_times_at_most() {
         let (client, other) = (scene.client_on(store.clone()).await, scene.client_on(store).await);
         let served = Served::default();
         let held = client.mutex("a").lock().await.expect("free");
-        let mut tasks = vec![task(scene, &client, 0, 100, &served).await];
+        let mut tasks = vec![task(scene, &client, 0, 95, &served).await];
         for number in 1..200 {
             tasks.push(task(scene, &client, number, 0, &served).await);
         }
@@ -169,8 +169,9 @@ fn a_client_whose_turn_came_passes_on_for_ever_if_nobody_else_waits() {
         }
         assert!(served_of(&served).is_sorted());
         assert!(scene.faults.count(Request::Acquire) <= asked + 1, "it never had to wait again");
-        // One for the first passes, one for the rest, one for the end; and perhaps a renewal.
-        assert!(scene.faults.count(Request::Release) <= 3);
+        // One for the first passes, one for the rest, and one for the end. A store that opens keys
+        // is asked every 100 ms.
+        assert!(scene.faults.count(Request::Release) <= 3 + 3);
     });
 }
 

@@ -218,7 +218,7 @@ impl Player {
             20 | 21 => drop(self.store.release(lease, OnRelease::FreeAndWake).await),
             22 => {
                 let owner = self.owners[self.random.below(self.owners.len())].0.clone();
-                let keep = OnRelease::KeepIfAlone { owner, ttl: span, reserve };
+                let keep = OnRelease::KeepIfAlone { owner, ttl: span, reserve, opens: false };
                 drop(self.store.release(lease, keep).await);
             }
             23 | 24 => drop(self.store.inspect(key).await),

@@ -140,10 +140,10 @@ fn one_without_a_place_asks_after_longer_and_longer_pauses_or_when_the_lease_end
         (Some(8_000), 0, 20),
         (Some(3), 0, 4),
         (None, 0, 80),
-        (None, 0, 160),
-        (None, 0, 320),
-        (None, u32::MAX, 1_000),
-        (None, u32::MAX, 1_000),
+        (None, 0, 125),
+        (None, 0, 125),
+        (None, u32::MAX, 250),
+        (None, u32::MAX, 250),
     ];
     for (left, random, expected) in table {
         let left = left.map(Duration::from_millis);

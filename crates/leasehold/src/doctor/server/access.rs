@@ -152,8 +152,8 @@ pub(super) fn foreign(facts: &Facts) -> Option<Check> {
         format!(
             "of {looked} locks in a sample, {foreign} have holders with other software: {names}"
         ),
-        "move these programs to Leasehold; until then, use `coexist()` for these names, and do not \
-         rely on fencing tokens",
+        "move these programs to Leasehold; until then, do not set `Coexist::Off` for these names, \
+         and do not rely on fencing tokens",
     ))
 }
 

@@ -245,6 +245,8 @@ impl Store for MemoryStore {
             line: true,
             watching: true,
             reask: true,
+            detached: true,
+            frees: true,
             hints: Reach::Process,
             reach: Reach::Process,
             browse: true,

@@ -2,11 +2,15 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+use tokio::net::UnixStream;
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 use super::Stream;
 #[cfg(feature = "redis")]
 use super::Tls;
@@ -76,6 +80,7 @@ fn configured(stream: TcpStream) -> io::Result<TcpStream> {
 }
 
 /// Opens a stream to a socket of this machine.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) async fn open_unix(path: &Path) -> Result<Box<dyn Stream>, Error> {
     let opened = UnixStream::connect(path).await;
     let stream = opened.map_err(|cause| match cause.kind() {
@@ -98,6 +103,11 @@ pub(crate) async fn open_unix(path: &Path) -> Result<Box<dyn Stream>, Error> {
 fn unreachable(what: &str, next: &str, cause: io::Error) -> Error {
     let message = format!("{what} ({cause}); no request was sent; {next}");
     Error::new(ErrorKind::Unavailable, message).with_source(cause)
+}
+
+/// A host and a port, as they are written in a URL.
+pub(crate) fn host_and_port_text(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 #[cfg(test)]

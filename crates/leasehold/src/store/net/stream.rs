@@ -1,5 +1,10 @@
 //! A connection as a stream of bytes.
 
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "redis")),
+    allow(dead_code, unreachable_pub, reason = "the others have no connectors of users")
+)]
+
 use std::future::Future;
 #[cfg(feature = "redis")]
 use std::future::poll_fn;

@@ -16,12 +16,15 @@ pub(crate) struct TlsOptions {
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
     /// The name that the server's certificate must be for; `None` for the host.
     pub(crate) name: Option<String>,
+    /// The protocol that is spoken, if the handshake names it.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "there is no handshake"))]
+    pub(crate) alpn: Option<&'static str>,
 }
 
 impl Default for TlsOptions {
     /// The system's authorities, and no certificate of this client.
     fn default() -> Self {
-        Self { verifies: true, ca: None, identity: None, name: None }
+        Self { verifies: true, ca: None, identity: None, name: None, alpn: None }
     }
 }
 

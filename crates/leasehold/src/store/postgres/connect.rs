@@ -2,17 +2,23 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::error::{MIGRATE, Stage, failure};
-use super::link::{Link, Row};
+use super::error::failure;
+use super::hints::receive;
+use super::link::Link;
 use super::schema::VERSION;
-use super::url::{Address, Endpoint, TlsMode};
+use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::net::{Opening, Stream, Tls, open_unix, tcp_stream};
+use crate::store::sql::errors::{Stage, check_version, silent};
+use crate::store::sql::text::encode;
+use crate::store::sql::url::{Place, TlsMode};
+use crate::store::sql::{Dialect, Engine, Hints, Row};
 use crate::store::within;
 
 /// The oldest server, in the form of `server_version_num`.
@@ -75,11 +81,6 @@ impl PostgresConnector {
         Self { through: Some(Arc::new(wrap)), ..self }
     }
 
-    /// The URL without the password.
-    pub(super) fn label(&self) -> String {
-        self.address.label()
-    }
-
     /// Connects and logs in, within the limit of the URL.
     pub(super) async fn log_in(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
         let limit = self.address.connect_limit;
@@ -88,35 +89,8 @@ impl PostgresConnector {
             Link::log_in(stream, &self.address).await
         };
         within(Arc::clone(host), limit, logging_in).await.map_err(|error| match error.kind() {
-            ErrorKind::Unknown => Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "the server does not answer within {limit:?}; no request was sent; check host \
-                     and port, and whether the server is stopped or overloaded"
-                ),
-            ),
+            ErrorKind::Unknown => silent(limit),
             _ => error,
-        })
-    }
-
-    /// As [`log_in`](Self::log_in), to a server that can keep locks.
-    pub(super) async fn connect(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
-        let connecting = async {
-            let mut link = self.log_in(host).await?;
-            let limit = self.address.connect_limit;
-            let facts = within(Arc::clone(host), limit, Facts::read(&mut link)).await?;
-            facts.check()?;
-            let version = within(Arc::clone(host), limit, self.version(&mut link)).await?;
-            check_version(version)?;
-            Ok(link)
-        };
-        connecting.await.map_err(|error: Error| {
-            let error = match error.kind() {
-                // Nothing of the user was sent.
-                ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, error.message()),
-                _ => error,
-            };
-            error.at(&self.label())
         })
     }
 
@@ -132,12 +106,12 @@ impl PostgresConnector {
         let address = Arc::clone(&self.address);
         let tls = self.tls.clone();
         let opening: Opening = Box::pin(async move {
-            match &address.endpoint {
-                Endpoint::Tcp(host, port) => {
+            match &address.place {
+                Place::Tcp(host, port) => {
                     let stream = tcp_stream(host, *port).await?;
                     encrypted(stream, host, (tls.as_ref(), &address.tls)).await
                 }
-                Endpoint::Unix(folder, port) => {
+                Place::Unix(folder, port) => {
                     open_unix(&folder.join(format!(".s.PGSQL.{port}"))).await
                 }
             }
@@ -147,6 +121,62 @@ impl PostgresConnector {
             None => opening,
         }
     }
+}
+
+impl Engine for PostgresConnector {
+    type Link = Link;
+
+    const POLLS: bool = false;
+
+    async fn connect(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
+        let connecting = async {
+            let mut link = self.log_in(host).await?;
+            let limit = self.address.connect_limit;
+            let facts = within(Arc::clone(host), limit, Facts::read(&mut link)).await?;
+            facts.check()?;
+            let version = within(Arc::clone(host), limit, self.version(&mut link)).await?;
+            check_version(version, VERSION)?;
+            Ok(link)
+        };
+        connecting.await.map_err(|error: Error| {
+            let error = match error.kind() {
+                // Nothing of the user was sent.
+                ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, error.message()),
+                _ => error,
+            };
+            error.at(&self.label())
+        })
+    }
+
+    fn label(&self) -> String {
+        self.address.label()
+    }
+
+    fn connect_limit(&self) -> Duration {
+        self.address.connect_limit
+    }
+
+    fn dialect(&self) -> Dialect {
+        let before = format!("SELECT * FROM \"{}\".", self.address.schema.replace('"', "\"\""));
+        Dialect { before, text: write_text, has_patience: true }
+    }
+
+    async fn receive(hints: &Arc<Hints<Self>>, link: Link) {
+        receive(hints, link).await;
+    }
+}
+
+/// Adds a text. The form `E'…'` means the same whatever the settings of the server are.
+fn write_text(sql: &mut String, text: &str) {
+    sql.push_str("E'");
+    for c in encode(text).chars() {
+        match c {
+            '\'' => sql.push_str("''"),
+            '\\' => sql.push_str("\\\\"),
+            c => sql.push(c),
+        }
+    }
+    sql.push('\'');
 }
 
 /// Encrypts a connection if the URL and the server want that. A server answers the request for TLS
@@ -264,21 +294,6 @@ impl Facts {
     }
 }
 
-fn check_version(version: u32) -> Result<(), Error> {
-    let message = match version {
-        VERSION => return Ok(()),
-        older if older < VERSION => format!(
-            "the tables are of version {older}, and this build needs {VERSION}; no request was \
-             sent; {MIGRATE}"
-        ),
-        newer => format!(
-            "the tables are of version {newer}, and this build knows {VERSION}; no request was \
-             sent; use a newer build"
-        ),
-    };
-    Err(Error::new(ErrorKind::Config, message))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,11 +327,18 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_another_version_are_refused_with_advice() {
-        assert!(check_version(VERSION).is_ok());
-        let older = check_version(0).expect_err("older").to_string();
-        assert!(older.contains("leasehold migrate"), "{older}");
-        let newer = check_version(VERSION + 1).expect_err("newer").to_string();
-        assert!(newer.contains("use a newer build"), "{newer}");
+    fn no_text_leaves_its_quotes() {
+        for (text, sql) in [
+            ("a", "E'a'"),
+            ("'; DROP TABLE x; --", "E'''; DROP TABLE x; --'"),
+            ("\\'", "E'\\\\'''"),
+            ("\\", "E'\\\\'"),
+            ("a\0b", "E'a\u{1a}0b'"),
+            ("ü🔒\n", "E'ü🔒\n'"),
+        ] {
+            let mut written = String::new();
+            write_text(&mut written, text);
+            assert_eq!(written, sql);
+        }
     }
 }

@@ -1,25 +1,12 @@
 //! Turns a refusal of the server, or a missing answer, into advice for the caller.
 //!
-//! A step is one message and one transaction. So an error of the server means that the step changed
-//! nothing. Only if the connection ended too, it may have been committed.
-
-use std::fmt;
+//! A message is one transaction. So an error of the server means that its steps changed nothing.
+//! Only if the connection ended too, it may have been committed.
 
 use tokio_postgres::error::{DbError, Severity};
 
 use crate::core::error::{Error, ErrorKind};
-
-/// How much of a server's text is repeated, in characters.
-const SAID_MAX: usize = 300;
-
-/// When an error came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// While connecting: no request was sent.
-    Connecting,
-    /// After a request was sent.
-    Asking,
-}
+use crate::store::sql::errors::{Said, Stage, broken, shown};
 
 /// The error for a failure that the client of the database reports.
 pub(super) fn failure(error: &tokio_postgres::Error, stage: Stage) -> Error {
@@ -27,30 +14,13 @@ pub(super) fn failure(error: &tokio_postgres::Error, stage: Stage) -> Error {
         return refusal(said, stage);
     }
     let cause = cause_of(error);
-    let (kind, message) = match stage {
-        // The client of the database finds that out by itself.
-        Stage::Connecting if cause == "password missing" => (
-            ErrorKind::Denied,
-            "the server wants a password, and the URL has none; no request was sent; write \
-             `postgres://USER:PASSWORD@…`"
-                .to_owned(),
-        ),
-        Stage::Connecting => (
-            ErrorKind::Unavailable,
-            format!(
-                "no connection could be made ({cause}); no request was sent; check host and port, \
-                 and whether a PostgreSQL server listens there"
-            ),
-        ),
-        Stage::Asking => (
-            ErrorKind::Unknown,
-            format!(
-                "the connection ended before the answer came ({cause}); the request may have taken \
-                 effect; inspect the lock, or wait for one ttl"
-            ),
-        ),
-    };
-    Error::new(kind, message).with_source(Said(cause))
+    // The client of the database finds that out by itself.
+    if stage == Stage::Connecting && cause == "password missing" {
+        let message = "the server wants a password, and the URL has none; no request was sent; \
+                       write `postgres://USER:PASSWORD@…`";
+        return Error::new(ErrorKind::Denied, message).with_source(Said(cause));
+    }
+    broken(cause, stage, "PostgreSQL")
 }
 
 /// The innermost cause, which is the one that says something.
@@ -60,6 +30,12 @@ fn cause_of(error: &tokio_postgres::Error) -> String {
         cause = source;
     }
     shown(&cause.to_string())
+}
+
+/// Whether the server refused a request, and so rolled it back, and the connection goes on.
+pub(super) fn is_refusal(error: &tokio_postgres::Error) -> bool {
+    let severity = error.as_db_error().map(DbError::parsed_severity);
+    matches!(severity, Some(Some(Severity::Error)))
 }
 
 fn refusal(said: &DbError, stage: Stage) -> Error {
@@ -75,10 +51,6 @@ fn refusal(said: &DbError, stage: Stage) -> Error {
     let said = format!("{} ({})", said.message(), said.code().code());
     Error::new(kind, message).with_source(Said(shown(&said)))
 }
-
-/// What to run where the tables are missing or old.
-pub(super) const MIGRATE: &str = "run `leasehold migrate --url URL` once, as a user who may create \
-                                  them";
 
 /// Says what an error code of SQL means, in what state the locks are, and what to do.
 fn explain(code: &str) -> (ErrorKind, &'static str) {
@@ -146,38 +118,10 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
     }
 }
 
-/// The text of the server, as the cause of an error.
-#[derive(Debug)]
-struct Said(String);
-
-impl fmt::Display for Said {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server said `{}`", self.0)
-    }
-}
-
-impl std::error::Error for Said {}
-
-/// Text from outside, escaped and shortened for messages.
-fn shown(text: &str) -> String {
-    let part: String = text.chars().take(SAID_MAX).collect();
-    part.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'")
-}
-
-/// The error for an answer that is not of the form that the functions have.
-pub(super) fn strange(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Unknown,
-        format!(
-            "the server answered something that is no answer of Leasehold ({what}); the request \
-             may have taken effect; check which functions are in the schema"
-        ),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sql::errors::MIGRATE;
 
     #[test]
     fn each_refusal_says_the_state_and_what_to_do() {
@@ -201,11 +145,5 @@ mod tests {
             assert!(says, "{message}");
         }
         assert!(explain("42P01").1.contains(MIGRATE));
-    }
-
-    #[test]
-    fn text_of_a_server_is_escaped_and_shortened() {
-        assert_eq!(shown("a \"b\" 'c' \u{1b}[31m"), "a \"b\" 'c' \\u{1b}[31m");
-        assert_eq!(shown(&"x".repeat(1_000)).len(), SAID_MAX);
     }
 }

@@ -1,26 +1,25 @@
 //! One connection to a server: the login, and requests one after the other.
 
-use std::future::{Future as _, poll_fn};
-use std::io;
-use std::pin::{Pin, pin};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use futures_util::StreamExt as _;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, SimpleQueryMessage};
 
-use super::error::{Stage, failure};
+use super::error::{failure, is_refusal};
 use super::url::Address;
 use crate::core::error::Error;
+use crate::store::net::Io;
 use crate::store::net::Stream;
-
-/// A row of an answer: the columns as text, `None` for null.
-pub(super) type Row = Vec<Option<String>>;
+use crate::store::sql::errors::Stage;
+use crate::store::sql::{self, Row, SIZE_MAX};
 
 /// A connection that is logged in.
-pub(super) struct Link {
-    pub(super) client: Arc<Client>,
+pub(in crate::store) struct Link {
+    client: Arc<Client>,
     pub(super) wire: Connection<Io, NoTlsStream>,
 }
 
@@ -72,16 +71,56 @@ impl Link {
     }
 }
 
+impl sql::Link for Link {
+    const BATCH_MAX: usize = SIZE_MAX;
+
+    fn ask_all(
+        &self,
+        requests: Vec<String>,
+    ) -> impl Future<Output = Result<Vec<Vec<Row>>, sql::Refused>> + Send + 'static {
+        let client = Arc::clone(&self.client);
+        async move {
+            ask_all(&client, &requests.join(";")).await.map_err(|Refused { at, error }| {
+                let is_rolled_back = is_refusal(&error);
+                sql::Refused { at, error: failure(&error, Stage::Asking), is_rolled_back }
+            })
+        }
+    }
+
+    fn poll_moving(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.wire.poll_message(cx).map(|message| matches!(message, Some(Ok(_))))
+    }
+}
+
 /// Asks by one message of the simple protocol. The server runs it as one transaction, once it has
 /// all of it: so a client that is stopped in between keeps no row lock.
-pub(super) async fn ask(client: &Client, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
-    let rows = client.simple_query(sql).await?.into_iter().filter_map(|message| match message {
-        SimpleQueryMessage::Row(row) => {
-            Some((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect())
+async fn ask(client: &Client, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let answers = ask_all(client, sql).await.map_err(|refused| refused.error)?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// A message that was refused.
+struct Refused {
+    /// Which of its statements was refused, counted from zero.
+    at: usize,
+    error: tokio_postgres::Error,
+}
+
+/// As [`ask`], with the rows of each statement apart. Ends after the commit.
+async fn ask_all(client: &Client, sql: &str) -> Result<Vec<Vec<Row>>, Refused> {
+    let (mut answers, mut rows) = (Vec::new(), Vec::new());
+    let asked = client.simple_query_raw(sql).await;
+    let mut messages = pin!(asked.map_err(|error| Refused { at: 0, error })?);
+    while let Some(message) = messages.next().await {
+        match message.map_err(|error| Refused { at: answers.len(), error })? {
+            SimpleQueryMessage::Row(row) => {
+                rows.push((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect());
+            }
+            SimpleQueryMessage::CommandComplete(_) => answers.push(std::mem::take(&mut rows)),
+            _ => {}
         }
-        _ => None,
-    });
-    Ok(rows.collect())
+    }
+    Ok(answers)
 }
 
 /// What comes in beside answers.
@@ -100,39 +139,5 @@ impl From<AsyncMessage> for News {
             }
             _ => Self::Other,
         }
-    }
-}
-
-/// A stream in the form that the client of the database reads.
-pub(super) struct Io(Box<dyn Stream>);
-
-impl AsyncRead for Io {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = ready!(self.0.poll_read(cx, buf.initialize_unfilled()))?;
-        buf.advance(read);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Io {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.0.poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Dropping the stream closes it.
-        self.poll_flush(cx)
     }
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::connect::{Facts, PostgresConnector};
-use super::error::{Stage, failure};
+use super::error::failure;
 use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
+use crate::store::sql::errors::{Stage, check_before};
+use crate::store::sql::{Engine as _, Migrated};
 
 /// The version of the tables and functions that this build makes and uses.
 pub(super) const VERSION: u32 = 1;
@@ -51,18 +53,6 @@ fn script(address: &Address) -> String {
     let body: String = parts.map(|part| in_schema(part, address) + "\n").collect();
     let end = format!("UPDATE leasehold.meta SET version = greatest(version, {VERSION});");
     begin + &body + &in_schema(&end, address)
-}
-
-/// What a migration did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Migrated {
-    /// The URL of the store, without the password.
-    pub store: String,
-    /// The version of the tables before; `None` if there were none.
-    pub before: Option<u32>,
-    /// Their version now.
-    pub version: u32,
 }
 
 /// Makes the tables and functions of a store in the database and schema of the URL, or brings those
@@ -111,19 +101,13 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
             Err(error) if error.kind() == ErrorKind::Config => None,
             Err(error) => return Err(error),
         };
-        if let Some(before) = before.filter(|before| *before > VERSION) {
-            let message = format!(
-                "the tables are of version {before}, and this build makes {VERSION}; nothing was \
-                 changed; use a newer build"
-            );
-            return Err(Error::new(ErrorKind::Config, message));
-        }
+        check_before(before, VERSION)?;
         let done = link.ask(&script(&connector.address)).await;
         done.map_err(|error| match failure(&error, Stage::Asking) {
             denied if denied.kind() == ErrorKind::Denied => may_not_create(&denied),
             error => error,
         })?;
-        Ok(Migrated { store: connector.label(), before, version: VERSION })
+        Ok(Migrated::new(connector.label(), before, VERSION))
     };
     migrating.await.map_err(|error| error.at(&connector.label()))
 }

@@ -219,7 +219,7 @@ impl<S: Store> Store for Quorum<S> {
         on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
         let on_release = match on_release {
-            OnRelease::KeepIfAlone { .. } => OnRelease::Free,
+            OnRelease::KeepIfAlone { .. } | OnRelease::Open => OnRelease::Free,
             OnRelease::Downgrade { .. } => {
                 let error = unsupported_claim(Claim::Shared, &lease.key);
                 return Either::Left(ready(Err(error)));
@@ -296,6 +296,8 @@ impl<S: Store> Store for Quorum<S> {
         Capabilities {
             fencing: all(|promised| promised.fencing),
             watching: all(|promised| promised.watching),
+            detached: all(|promised| promised.detached),
+            frees: all(|promised| promised.frees),
             hints: capabilities().map(|promised| promised.hints).min().unwrap_or(Reach::Nobody),
             reach: capabilities().map(|promised| promised.reach).min().unwrap_or(Reach::Process),
             browse: all(|promised| promised.browse),

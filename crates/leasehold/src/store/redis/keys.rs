@@ -9,7 +9,7 @@ use crate::core::key::Key;
 use crate::core::token::ClientId;
 
 /// The endings of the companion keys of a lock, in the order of KEYS in every script.
-const COMPANIONS: [&str; 6] = ["fence", "grant", "line", "ends", "places", "shares"];
+const COMPANIONS: [&str; 7] = ["fence", "grant", "line", "ends", "places", "shares", "open"];
 
 /// How many keys a script gets: the lock and its companions.
 const KEYS: u64 = 1 + COMPANIONS.len() as u64;
@@ -216,7 +216,8 @@ mod tests {
                 "{order:42}:lh:line",
                 "{order:42}:lh:ends",
                 "{order:42}:lh:places",
-                "{order:42}:lh:shares"
+                "{order:42}:lh:shares",
+                "{order:42}:lh:open"
             ]
         );
         // name, its fencing counter, one slot

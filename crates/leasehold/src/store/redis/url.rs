@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use super::connector::Access;
 use super::options::{Options, SentinelOptions, UNKNOWN, decode, unknown_in};
 use crate::core::error::{Error, ErrorKind};
-use crate::store::net::TlsOptions;
+use crate::store::net::{TlsOptions, host_and_port_text};
 
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
@@ -163,11 +163,6 @@ impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.label())
     }
-}
-
-/// A host and a port, as they are written in a URL.
-pub(super) fn host_and_port_text(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 fn places_text(places: &[(String, u16)]) -> String {

@@ -263,6 +263,7 @@ impl Store for SqliteStore {
         promised.fencing = true;
         (promised.line, promised.watching) = (true, true);
         promised.reask = true;
+        (promised.detached, promised.frees) = (true, true);
         promised.calls_up = true;
         (promised.hints, promised.reach) = (Reach::Machine, Reach::Machine);
         (promised.browse, promised.revoke) = (true, true);

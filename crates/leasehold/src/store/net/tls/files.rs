@@ -56,7 +56,7 @@ pub(super) fn load(options: &TlsOptions, ahead: Duration) -> Result<Arc<ClientCo
         (None, true) => config.with_root_certificates(system_roots()?),
     };
     let Some((cert, key)) = &options.identity else {
-        return Ok(Arc::new(config.with_no_client_auth()));
+        return Ok(with_protocol(config.with_no_client_auth(), options));
     };
     let chain = certificates(cert, "cert")?;
     let key_der = PrivateKeyDer::from_pem_slice(&read(key, "key")?).map_err(|cause| {
@@ -75,7 +75,12 @@ pub(super) fn load(options: &TlsOptions, ahead: Duration) -> Result<Arc<ClientCo
         );
         config_error(&what, "name the key that belongs to the certificate").with_source(cause)
     })?;
-    Ok(Arc::new(config))
+    Ok(with_protocol(config, options))
+}
+
+fn with_protocol(mut config: ClientConfig, options: &TlsOptions) -> Arc<ClientConfig> {
+    config.alpn_protocols = options.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Arc::new(config)
 }
 
 /// The time of day at which certificates have to be valid: so much later than now.

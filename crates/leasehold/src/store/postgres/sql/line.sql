@@ -85,6 +85,8 @@ BEGIN
         ELSE
             l := leasehold.hand_over(l, at);
         END IF;
+        -- Nobody is granted beside one who has the key alone.
+        EXIT WHEN f.head_claim = 0;
     END LOOP;
     RETURN l;
 END

@@ -36,12 +36,13 @@ BEGIN
     END IF;
     at := leasehold.clock();
     before := l;
-    IF l.first_seq <= l.last_seq THEN
+    was_alone := l.owner = the_owner AND l.expires > at;
+    -- A holder has no place.
+    IF l.first_seq <= l.last_seq AND was_alone IS NOT TRUE THEN
         DELETE FROM leasehold.places WHERE key = the_key AND owner = the_owner;
         GET DIAGNOSTICS gone = ROW_COUNT;
         l.waiting := l.waiting - gone;
     END IF;
-    was_alone := l.owner = the_owner AND l.expires > at;
     IF was_alone AND wish = 'downgrade' THEN
         l := leasehold.share_with(l, at, heir, the_ttl);
         PERFORM leasehold.save(leasehold.hand_over_run(l, at));

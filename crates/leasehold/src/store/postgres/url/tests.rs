@@ -1,20 +1,22 @@
 //! Tests of `url.rs`.
 
 use super::*;
+use crate::core::error::ErrorKind;
+use crate::store::net::TlsOptions;
 
 #[test]
 fn a_url_names_a_server_a_login_a_database_and_a_schema() {
     let read = |url| Address::parse(url).expect(url);
     let whole = read("postgresql://us%40er:p%3Ass@db.example:6000/app?schema=s&connect_timeout=5");
-    assert_eq!(whole.endpoint, Endpoint::Tcp("db.example".to_owned(), 6000));
+    assert_eq!(whole.place, Place::Tcp("db.example".to_owned(), 6000));
     assert_eq!((&*whole.user, whole.password.as_deref()), ("us@er", Some("p:ss")));
     assert_eq!((&*whole.database, &*whole.schema), ("app", "s"));
     assert_eq!(whole.connect_limit, Duration::from_secs(5));
     let short = read("postgres://anna@[::1]");
-    assert_eq!(short.endpoint, Endpoint::Tcp("::1".to_owned(), 5432));
+    assert_eq!(short.place, Place::Tcp("::1".to_owned(), 5432));
     assert_eq!((&*short.database, &*short.schema), ("anna", "leasehold"));
     let socket = read("postgres://anna@:6000/app?host=/run/postgresql");
-    assert_eq!(socket.endpoint, Endpoint::Unix("/run/postgresql".into(), 6000));
+    assert_eq!(socket.place, Place::Unix("/run/postgresql".into(), 6000));
 }
 
 #[test]

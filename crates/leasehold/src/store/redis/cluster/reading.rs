@@ -15,10 +15,10 @@ use super::map::{Map, epoch};
 use super::{Cluster, Member};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
+use crate::store::net::host_and_port_text;
 use crate::store::redis::LIMIT;
 use crate::store::redis::codec::command::Command;
 use crate::store::redis::node::Way;
-use crate::store::redis::url::host_and_port_text;
 use crate::store::redis::wire::serving::Home;
 use crate::store::redis::wire::{Plain, connection_lost};
 

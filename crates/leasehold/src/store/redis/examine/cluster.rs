@@ -11,13 +11,13 @@ use super::{AHEAD, pairs, place};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
+use crate::store::net::host_and_port_text;
 use crate::store::redis::cluster::map::{Map, epoch};
 use crate::store::redis::codec::command::{Command, Value};
 use crate::store::redis::connect::RedisConnector;
 use crate::store::redis::connector::Connector;
 use crate::store::redis::error::refusal;
 use crate::store::redis::keys::{SLOTS, slot};
-use crate::store::redis::url::host_and_port_text;
 
 /// How many hash tags are tried until one lies in a slot of the node. There are 16 for each slot.
 const TAGS_MAX: usize = 16 * SLOTS as usize;

@@ -135,19 +135,28 @@ impl<'a> Call<'a> {
                 .number(renewal.idle.into()),
             Self::Release { lease, on_release, cold, wakes } => {
                 let command = command.arg(lease.owner.as_str());
-                let command = match on_release {
-                    OnRelease::Free => command,
+                let (command, opens) = match on_release {
+                    OnRelease::Free => (command, false),
+                    OnRelease::Open => (command, true),
                     OnRelease::FreeAndWake => return command.arg("wake"),
-                    OnRelease::KeepIfAlone { owner, ttl, reserve } => command
-                        .number(millis(*ttl))
-                        .number((*reserve).into())
-                        .number(cold.into())
-                        .arg(owner.as_str()),
+                    OnRelease::KeepIfAlone { owner, ttl, reserve, opens } => {
+                        let command = command
+                            .number(millis(*ttl))
+                            .number((*reserve).into())
+                            .number(cold.into())
+                            .arg(owner.as_str());
+                        (command, *opens)
+                    }
                     OnRelease::Downgrade { owner, ttl } => {
                         return command.arg("share").number(millis(*ttl)).arg(owner.as_str());
                     }
                 };
-                if wakes && !self.is_plain() { command.arg("wake") } else { command }
+                match () {
+                    () if self.is_plain() => command,
+                    () if wakes => command.arg("wake"),
+                    () if opens => command,
+                    () => command.arg("hand"),
+                }
             }
             Self::Evict { seen, wakes, .. } => {
                 let command = command.arg(seen);
@@ -259,9 +268,9 @@ mod tests {
     fn assert_args(call: Call<'_>, expected: &[&str]) {
         let command = call.by_hash();
         let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
-        assert_eq!(args[2..4], ["7", "a"]);
-        assert_eq!(args[4..10].iter().filter(|key| key.starts_with("{a}:lh:")).count(), 6);
-        assert_eq!(args[10..], *expected);
+        assert_eq!(args[2..4], ["8", "a"]);
+        assert_eq!(args[4..11].iter().filter(|key| key.starts_with("{a}:lh:")).count(), 7);
+        assert_eq!(args[11..], *expected);
         let full = call.in_full();
         assert!(full.args().skip(2).eq(command.args().skip(2)), "the same in full");
     }
@@ -332,11 +341,12 @@ mod tests {
         );
         let release =
             |on_release| Call::Release { lease: &lease, on_release, cold: false, wakes: false };
-        assert_args(release(&OnRelease::Free), &["anna"]);
+        assert_args(release(&OnRelease::Open), &["anna"]);
+        assert_args(release(&OnRelease::Free), &["anna", "hand"]);
         assert_args(release(&OnRelease::FreeAndWake), &["anna", "wake"]);
         let owner = OwnerToken::new("anna-2").expect("a token");
-        let keep = OnRelease::KeepIfAlone { owner, ttl: ttl(20), reserve: 2 };
-        assert_args(release(&keep), &["anna", "20", "2", "0", "anna-2"]);
+        let keep = OnRelease::KeepIfAlone { owner, ttl: ttl(20), reserve: 2, opens: false };
+        assert_args(release(&keep), &["anna", "20", "2", "0", "anna-2", "hand"]);
         let strictly =
             |on_release| Call::Release { lease: &lease, on_release, cold: false, wakes: true };
         assert_args(strictly(&OnRelease::Free), &["anna", "wake"]);
@@ -382,9 +392,9 @@ mod tests {
             Call::Acquire { ask: &ask(Line::None, None), cold: false, strictly, tag: None }
                 .by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();
-        let keys = [&args[..2], &args[8..9]].concat();
-        assert_eq!(keys, ["8", "a", ":lh:epoch"]);
-        assert_eq!(args[9..], ["anna", "10000", "1", "0", "", "a1b2", "c3d4", "65000"]);
+        let keys = [&args[..2], &args[9..10]].concat();
+        assert_eq!(keys, ["9", "a", ":lh:epoch"]);
+        assert_eq!(args[10..], ["anna", "10000", "1", "0", "", "a1b2", "c3d4", "65000"]);
         let plain = Ask { claim: Claim::Plain, reserve: 0, ..ask(Line::None, None) };
         let command = Call::Acquire { ask: &plain, cold: false, strictly, tag: None }.by_hash();
         let args: Vec<_> = command.args().skip(2).map(String::from_utf8_lossy).collect();

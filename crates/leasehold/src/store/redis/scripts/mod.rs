@@ -49,6 +49,7 @@ pub(super) static ACQUIRE: Script = script!(
     "grant.lua",
     "shares.lua",
     "line.lua",
+    "open.lua",
     "acquire.lua"
 );
 pub(super) static RENEW: Script =
@@ -62,6 +63,7 @@ pub(super) static RELEASE: Script = script!(
     "grant.lua",
     "shares.lua",
     "line.lua",
+    "open.lua",
     "release.lua"
 );
 pub(super) static EVICT: Script =
@@ -79,6 +81,7 @@ pub(super) static ACQUIRE_STRICTLY: Script = script!(
     "grant.lua",
     "shares.lua",
     "line.lua",
+    "open.lua",
     "acquire.lua"
 );
 pub(super) static ACQUIRE_PLAIN_STRICTLY: Script =

@@ -268,6 +268,11 @@ pub(in crate::store::redis) fn has_fencing(reply: &Value) -> bool {
     matches!(items(reply), [Value::Int(1 | 3), Value::Int(_), Value::Int(1..), ..])
 }
 
+/// Whether the answer to an ask is one fencing token, in the short form of acquire_at_once.lua.
+pub(in crate::store::redis) const fn is_token(reply: &Value) -> bool {
+    matches!(reply, Value::Int(1..))
+}
+
 fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Value) -> Holder {
     let [first, count, since, why, idle, request] = items(grant) else {
         // There is no note: one of our clients has the last token, and others have none.

@@ -153,8 +153,9 @@ impl Request for Scripted {
         if self.bare.shows_scripts() {
             known.bare.allows_scripts();
         }
+        let is_ask = matches!(self.step, Step::Acquire(_));
         if let Some(key) = self.step.counted()
-            && reply::has_fencing(answer)
+            && (reply::has_fencing(answer) || is_ask && reply::is_token(answer))
         {
             known.warmed(key);
         }
@@ -251,7 +252,7 @@ mod tests {
         };
         let release = || {
             let (owner, ttl) = (owner.clone(), Ttl::DEFAULT);
-            let keep = OnRelease::KeepIfAlone { owner, ttl, reserve: 4 };
+            let keep = OnRelease::KeepIfAlone { owner, ttl, reserve: 4, opens: false };
             Scripted::new(Step::Release(lease.clone(), keep))
         };
         let mut known = Known::default();
@@ -259,7 +260,7 @@ mod tests {
         // tokens, lowest token, cold, idle
         assert_eq!(reserved(renew(), &mut known), ["4", "0", "0", "0"]);
         // tokens, cold, next owner
-        assert_eq!(reserved(release(), &mut known), ["4", "0", "anna"]);
+        assert_eq!(reserved(release(), &mut known), ["4", "0", "anna", "hand"]);
         let mut known = strict("a1", "c3");
         known.warmed(&key);
         assert_eq!(reserved(renew(), &mut known), ["4", "0", "1", "0"]);

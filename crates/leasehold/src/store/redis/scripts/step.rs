@@ -51,7 +51,7 @@ impl Step {
                 _,
                 OnRelease::KeepIfAlone { ttl, .. } | OnRelease::Downgrade { ttl, .. },
             ) => Some(*ttl),
-            Self::Release(_, OnRelease::Free | OnRelease::FreeAndWake)
+            Self::Release(_, OnRelease::Free | OnRelease::Open | OnRelease::FreeAndWake)
             | Self::Evict { .. }
             | Self::Revoke { .. }
             | Self::Resize { .. }
@@ -71,7 +71,10 @@ impl Step {
             }
             Self::Release(
                 _,
-                OnRelease::Free | OnRelease::FreeAndWake | OnRelease::Downgrade { .. },
+                OnRelease::Free
+                | OnRelease::Open
+                | OnRelease::FreeAndWake
+                | OnRelease::Downgrade { .. },
             )
             | Self::Evict { .. }
             | Self::Revoke { .. }

@@ -29,10 +29,10 @@ use tokio::sync::{Notify, oneshot, watch};
 use self::decision::{Answer, Named, Place, decide};
 use self::node::Node;
 use super::connector::{Connector, Stream};
-use super::url::{SentinelAddress, host_and_port_text};
+use super::url::SentinelAddress;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::SystemHost;
-use crate::store::net::{Tls, open_tcp};
+use crate::store::net::{Tls, host_and_port_text, open_tcp};
 use crate::store::within;
 
 /// How long one sentinel may take to answer, with the connection and the login.

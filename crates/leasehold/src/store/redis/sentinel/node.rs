@@ -11,13 +11,12 @@ use super::ASK_LIMIT;
 use super::decision::{Answer, Named, Place};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::SystemHost;
-use crate::store::net::{Tls, open_tcp};
+use crate::store::net::{Tls, host_and_port_text, open_tcp};
 use crate::store::redis::codec::command::Command;
 use crate::store::redis::codec::{self, Frame, Reader};
 use crate::store::redis::connector::{Access, Connector, Opening, Stream, write_all};
 use crate::store::redis::error::{Said, refusal};
 use crate::store::redis::hints::listen::{Messages, News, Subscriber, subscribe};
-use crate::store::redis::url::host_and_port_text;
 use crate::store::redis::wire::handshake::handshake;
 use crate::store::within;
 

@@ -113,7 +113,7 @@ fn tls_and_its_files_are_read_from_the_url() {
         verifies: true,
         ca: ca.map(Into::into),
         identity: identity.map(|(cert, key)| (cert.into(), key.into())),
-        name: None,
+        ..TlsOptions::default()
     };
     let table = [
         ("rediss://h", files(None, None), "rediss://h:6379/0"),

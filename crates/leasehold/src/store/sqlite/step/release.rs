@@ -31,7 +31,8 @@ impl Step for Release {
     }
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Released>> {
-        let is_end = matches!(self.on_release, OnRelease::Free | OnRelease::FreeAndWake);
+        let is_end =
+            matches!(self.on_release, OnRelease::Free | OnRelease::Open | OnRelease::FreeAndWake);
         if !is_end || !self.lease.claim.is_alone() {
             return Ok(None);
         }

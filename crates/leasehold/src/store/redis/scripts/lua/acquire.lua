@@ -37,7 +37,7 @@ local function grant(line)
   return { 1, first, count }
 end
 
-if not holder and not claim and call('EXISTS', LINE) == 0 then
+if not holder and not claim and call('EXISTS', LINE, OPEN) == 0 then
   return grant()
 end
 
@@ -59,12 +59,6 @@ end
 local function lease_left()
   local left = call('PTTL', LOCK)
   return left < 0 and -1 or math.max(left, 1)
-end
-
--- The client in an owner token of ours, which has 22 characters, a dot, and 12 characters.
-local function client_of(token)
-  local client = string.match(token, '^[A-Za-z0-9_%-]+%.([A-Za-z0-9_%-]+)$')
-  return client and #client == 12 and #token == 35 and client or ''
 end
 
 -- Whether one holder has the key alone, so that nothing can be granted.
@@ -98,8 +92,19 @@ if not is_alone then
   end
 end
 
+-- While the key is free for other libraries, a client that can wait does so. A place that is only
+-- woken would wait for nobody: its client never holds others up.
+local openings = open_openings()
+if not holder then
+  openings.after_gap()
+end
+local open_ms, look_ms = openings.left()
+local is_open = not holder and open_ms > 0 and not EPOCH
+local waits = stance and stance ~= 'w'
+
 -- Nobody waits, so nobody is passed. A place that is removed at once would take most of the time.
-if not is_alone and call('EXISTS', LINE) == 0 and shares.admits(shares.taken(), claim) then
+local is_passed = call('EXISTS', LINE) == 1 or (is_open and waits)
+if not is_alone and not is_passed and shares.admits(shares.taken(), claim) then
   return grant()
 end
 
@@ -124,7 +129,11 @@ if is_alone then
   line.front()
   local client = client_of(holder)
   if client == '' then
-    return { 0, lease_left(), ahead(), '?', 0 }
+    local left, places, look = lease_left(), ahead(), openings.seen()
+    if look and places == 0 then
+      left = left < 0 and look or math.min(left, look)
+    end
+    return { 0, left, places, '?', 0 }
   end
   if not is_new then
     return { 0, lease_left(), ahead(), '', 0 }
@@ -135,6 +144,14 @@ if is_alone then
 end
 
 local denied, handed = 0, 0
+if is_open then
+  local head, place = line.front()
+  if place and head ~= 'w' and (waits or not stance) then
+    -- Reported as behind another library, so that the head hears at once when one takes the key.
+    local places = ahead()
+    return { 0, places == 0 and waits and look_ms or -1, places, '?', 0 }
+  end
+end
 for _ = 0, RUN_MAX do
   local taken = shares.taken()
   local head, place = line.front()

@@ -1,7 +1,7 @@
--- acquire_at_once.lua: grants a free key without waiters, if only the lock and the counter change.
+-- acquire_at_once.lua: grants a free key without waiters, to one who wants one token or none.
 -- Comes before all functions: it needs none, and defining them would take as long as a command.
 -- acquire.lua answers all other requests.
--- KEYS  lock, fence, grant, line, ends, places, shares
+-- KEYS  lock, fence, grant, line, ends, places, shares, open
 -- ARGV  owner token, ttl_ms, reserve, cold (1 or 0), why (`=` and the text; `-` for
 --       none; '' if the client says nothing about itself)
 --       and, if the client takes a place: stance|waiter_ttl_ms|handed_ttl_ms|ask_no|inbox, with
@@ -22,9 +22,9 @@ local owner, ttl, why = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 -- A strict request has other arguments there, and never shares.
 local wish = not EPOCH and ARGV[7] or nil
 local is_plain = not wish and ARGV[4] == '0' and (why == '' or why == '-')
--- Counted twice, so 2 means: the counter exists and the line does not. A missing counter is not
--- created here, because an error halfway would leave it behind.
-if is_plain and ARGV[3] == '1' and call('EXISTS', FENCE, FENCE, LINE) == 2 then
+-- Counted three times, so 3 means: the counter exists, and neither a line nor openings do. A
+-- missing counter is not created here, because an error halfway would leave it behind.
+if is_plain and ARGV[3] == '1' and call('EXISTS', FENCE, FENCE, FENCE, LINE, OPEN) == 3 then
   -- Lua passes text on as it is. Turning a number into text would take as long as a command.
   if call('SET', LOCK, owner, 'NX', 'PX', ARGV[2]) then
     local counter = redis.pcall('INCR', FENCE)
@@ -39,9 +39,34 @@ if is_plain and ARGV[3] == '1' and call('EXISTS', FENCE, FENCE, LINE) == 2 then
     -- The counter has reached its end or may not be used. acquire.lua continues from the old state.
     call('DEL', LOCK)
   end
-elseif is_plain and ARGV[3] == '0' and call('EXISTS', LINE, FENCE) == 0 then
+elseif is_plain and ARGV[3] == '0' and call('EXISTS', LINE, FENCE, OPEN) == 0 then
   if call('SET', LOCK, owner, 'NX', 'PX', ARGV[2]) then
     return 0
   end
+elseif not wish and ARGV[3] == '1' and ARGV[4] == '1' and call('EXISTS', LINE, OPEN) == 0
+  and call('SET', LOCK, owner, 'NX', 'PX', ARGV[2]) then
+  -- As `leap` in counter.lua and `note_grant` in grant.lua, with fewer commands.
+  local is_done, token = pcall(function()
+    local counter, time = call('GET', FENCE), call('TIME')
+    local now = time[1] * 1000000 + time[2]
+    local last = math.max(tonumber(string.match(counter or '', '^[1-9]%d*$') or 0) + 1, now)
+    if last > FENCING_MAX then
+      return nil
+    end
+    local text = string.format('%.0f', last)
+    call('SET', FENCE, text, 'PX', ttl > FENCE_IDLE_MS and ARGV[2] or FENCE_IDLE)
+    call('DEL', GRANT)
+    if why ~= '' then
+      local since = string.format('%.0f', now)
+      call('HSET', GRANT, 'o', owner, 'f', text, 'n', '1', 's', since, 'w', why)
+      call('PEXPIRE', GRANT, ARGV[2])
+    end
+    return last
+  end)
+  if is_done and token then
+    return token
+  end
+  -- acquire.lua finds the key free, writes the rest again, and gives the error.
+  call('DEL', LOCK)
 end
 local holder = call('GET', LOCK)

@@ -1,5 +1,5 @@
 -- evict.lua: ends another client's lease if its owner is still the given one.
--- KEYS  lock, fence, grant, line, ends, places, shares
+-- KEYS  lock, fence, grant, line, ends, places, shares, open
 -- ARGV  the owner token that was seen, any bytes; and `wake`, if nothing may be handed over
 -- replies  {1, denied} ended; denied: 1 if the user may not publish a hint for another client
 --          {0} the key has another owner now

@@ -17,7 +17,10 @@ if heads[1] then
   local counter = tonumber(string.match(call('GET', FENCE) or '', '^[1-9]%d*$'))
   local is_living = ends and tonumber(ends) * 1000 > now_us
   local leaps = counter and counter < now_us and now_us <= FENCING_MAX
-  if is_living and leaps and tonumber(handed_ttl) <= FENCE_IDLE_MS then
+  -- An opening is not due yet: the end of its field is near, but not past.
+  local due_us = may_open and tonumber(string.match(call('GET', OPEN) or '', '^%d+') or 0) * 1000
+  local is_early = not may_open or (due_us > now_us and due_us < now_us + OPENS_WITHIN_MS * 1000)
+  if is_living and leaps and is_early and tonumber(handed_ttl) <= FENCE_IDLE_MS then
     if heads[2] then
       call('ZREM', LINE, head)
       call('ZREM', ENDS, head)

@@ -1,5 +1,5 @@
 -- inspect.lua: reads the state of a key, for people and tools. Writes nothing.
--- KEYS  lock, fence, grant, line, ends, places, shares
+-- KEYS  lock, fence, grant, line, ends, places, shares, open
 -- ARGV  how many waiters, and how many holders that share the key, to list at most
 -- replies  {token, ttl_left_ms, counter, grant, waiting, waiters, holders, of, taken}
 --   token: of the holder, or nil; ttl_left_ms: -1 if its lease has no end; counter: text, or nil

@@ -1,5 +1,5 @@
 -- living.lua: checks whether anybody holds a key or waits for it. Writes nothing.
--- KEYS  lock, fence, grant, line, ends, places, shares
+-- KEYS  lock, fence, grant, line, ends, places, shares, open
 -- ARGV  none
 -- replies  1 | 0
 if call('EXISTS', LOCK) == 1 then

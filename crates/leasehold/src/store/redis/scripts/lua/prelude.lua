@@ -1,5 +1,5 @@
 -- prelude.lua: the beginning of every script: the keys of one lock, and the limits.
--- KEYS  the same seven for every script. Each key that is written has a time to live from then on.
+-- KEYS  the same eight for every script. Each key that is written has a time to live from then on.
 --       One more for a strict request, see strict.lua
 --   lock    STRING  the owner token of the holder; its time to live is the lease. While holders
 --                   share the key: `:lh:shared` or `:lh:permits`, which keeps all others out
@@ -21,15 +21,19 @@
 --   shares  ZSET    the holders that share the key: owner tokens by the end of their lease (ms of
 --                   the server's clock). For a semaphore also `\tof`, the number of permits, and
 --                   `\ttaken`, the sum of those that are taken
+--   open    STRING  when the line stands aside for clients that take no place: due_ms|till_ms|
+--                   missed, see open.lua. There is none before the key was first handed over
 -- ARGV  as each script says
 -- replies  as each script says; blocks of fencing tokens as `first, count`, none as `0, 0`
 local call = redis.call
-local LOCK, FENCE, GRANT, LINE, ENDS, PLACES, SHARES, EPOCH = unpack(KEYS)
+local LOCK, FENCE, GRANT, LINE, ENDS, PLACES, SHARES, OPEN, EPOCH = unpack(KEYS)
 
 local FENCE_IDLE_MS = 600000
 local FENCE_IDLE = '600000'
 local FENCING_MAX = 9007199254740991
 local PLACES_MAX = 10000
+-- No opening is due later than that, see open.lua.
+local OPENS_WITHIN_MS = 10000
 local SHARED, PERMITS = ':lh:shared', ':lh:permits'
 -- Of the scores of `shares`, numbers of permits are below, and ends of leases above.
 local SCORE_MIN = '(1000000'

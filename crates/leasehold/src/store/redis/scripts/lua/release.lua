@@ -18,7 +18,9 @@ local function keep()
 end
 
 local may_keep = is_held and keep_ttl and not (reserve > 0 and is_at_its_end())
-if not has_line and may_keep then
+local openings = open_openings()
+local opens = is_held and may_open and not has_line and openings.begin(may_keep)
+if not has_line and may_keep and not opens then
   return keep()
 end
 
@@ -43,8 +45,15 @@ local function leave()
     shares.leave(owner)
   end
   local handed, denied = 0, 0
+  if holder and not is_mark(holder) and client_of(holder) == '' then
+    openings.seen()
+  end
   local is_shared = not holder or is_mark(holder)
-  if is_shared and (hands_over or ARGV[2] == 'share') then
+  if not holder and openings.left() > 0 then
+    -- The next in line may not know of the opening, which it has to look for the end of.
+    local head, place = line.front()
+    denied = place and head ~= 'w' and tell(place.inbox, 'f ' .. LOCK) or 0
+  elseif is_shared and (hands_over or ARGV[2] == 'share') then
     handed, denied = line.run(shares.taken())
   end
   if not is_one then
@@ -75,12 +84,18 @@ end
 
 -- A holder has no place: each grant and each hand-over removes it.
 local head, place = line.front()
-if head == NOBODY and may_keep then
+if has_line and may_open and head ~= UNEXAMINED and head ~= 'w' then
+  opens = openings.begin(place or may_keep)
+end
+if head == NOBODY and may_keep and not opens then
   return keep()
 end
 keep_counter(0)
 call('DEL', LOCK, GRANT)
 shares.hold_alone(nil)
+if opens then
+  return { 1, place and tell(place.inbox, 'f ' .. LOCK) or 0 }
+end
 if hands_over then
   local handed, denied = line.run(nil)
   if handed > 0 then

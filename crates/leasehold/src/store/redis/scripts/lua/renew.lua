@@ -1,5 +1,5 @@
 -- renew.lua: restarts the time to live if the owner still holds the key. Never re-creates a lease.
--- KEYS  lock, fence, grant, line, ends, places, shares
+-- KEYS  lock, fence, grant, line, ends, places, shares, open
 -- ARGV  owner token, ttl_ms, reserve, at_least (0 for none), cold, idle (1 or 0 each)
 -- replies  {1, first, count, wanted} renewed; wanted: 1 if another client waits. If the counter was
 --            raised to at_least, the first and count that the lease had before come after it. If

@@ -1,5 +1,5 @@
 -- resize.lua: changes how many permits a key has, and hands new ones to waiters.
--- KEYS  lock, fence, grant, line, ends, places, shares
+-- KEYS  lock, fence, grant, line, ends, places, shares, open
 -- ARGV  how many permits there are from now on
 -- replies  {1, before, denied} changed; before: how many there were, or 0 if nobody has said so
 --            lately; denied: 1 if the user may not publish a hint for another client

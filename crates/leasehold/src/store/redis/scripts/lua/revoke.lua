@@ -1,5 +1,5 @@
 -- revoke.lua: asks a holder to let go, if its owner is still the given one. Changes no lease.
--- KEYS  lock, fence, grant, line, ends, places, shares
+-- KEYS  lock, fence, grant, line, ends, places, shares, open
 -- ARGV  the owner token that was seen, any bytes; and the request: by|reason
 -- replies  {1} the holder is asked, by this request or by an earlier one
 --          {0} the key has another owner now

@@ -3,10 +3,10 @@
 -- acquire.lua answers all other requests.
 -- KEYS, ARGV, replies  as acquire_at_once.lua says
 if wish == 's' and ARGV[3] == '0' and ARGV[4] == '0' and (why == '' or why == '-') then
-  -- Counted three times, so 3 means: the shares exist, and neither notes nor a line do.
-  local beside = call('EXISTS', SHARES, SHARES, SHARES, GRANT, LINE)
+  -- Counted four times, so 4 means: the shares exist, and no notes, line or openings do.
+  local beside = call('EXISTS', SHARES, SHARES, SHARES, SHARES, GRANT, LINE, OPEN)
   local is_free = not holder and beside == 0
-  if is_free or (holder == SHARED and beside == 3) then
+  if is_free or (holder == SHARED and beside == 4) then
     local time = call('TIME')
     local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
     local ends = string.format('%.0f', now_ms + ttl)

@@ -1,0 +1,192 @@
+//! Locks on databases and on etcd, beside the bare steps that a lock cannot do without.
+
+mod bare_etcd;
+mod bare_mysql;
+mod etcd;
+mod mysql;
+mod postgres;
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, ErrorKind, Guard};
+use tokio::task::JoinSet;
+
+use crate::figure::{Compared, Report};
+use crate::samples::{Samples, measure as as_measure, quantiles_us};
+use crate::usage::CpuMeter;
+
+/// How many pairs of one kind are measured in a row.
+const TURN: usize = 20;
+
+/// Each figure is measured this often.
+const ROUNDS: usize = 7;
+
+/// How many clients have waiters.
+const CLIENTS: u32 = 10;
+
+/// How many tasks wait, all together.
+const WAITERS: u32 = 1_000;
+
+/// How much to measure.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    /// Pairs of lock and release, and hand-overs, of all rounds together.
+    pub(crate) pairs: usize,
+    pub(crate) leases: usize,
+    /// For how long waiters and leases are watched.
+    pub(crate) watched: Duration,
+}
+
+/// One engine after the other, since each server wants the machine for itself.
+pub(crate) async fn measure(extent: Extent) -> Result<Report, Error> {
+    let mut report = Report::new("engines");
+    postgres::measure(extent, &mut report).await?;
+    mysql::measure(extent, &mut report).await?;
+    etcd::measure(extent, &mut report).await?;
+    Ok(report)
+}
+
+/// A server on which locks are measured.
+struct Engine<'a> {
+    name: &'static str,
+    url: &'a str,
+}
+
+impl Engine<'_> {
+    /// A lock and its release, beside the pair of bare steps that `bare` does, named `to`.
+    async fn round_trips(
+        &self,
+        (pairs, to): (usize, &str),
+        mut bare: impl AsyncFnMut() -> Result<(), Error>,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let client = Client::connect(self.url).await?;
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        // The first round warms up.
+        for round in 0..=ROUNDS {
+            let (mut our_round, mut their_round) = (Samples::default(), Samples::default());
+            for _ in 0..pairs.div_ceil(TURN * ROUNDS) {
+                for _ in 0..TURN {
+                    let started = Instant::now();
+                    let _released = client.mutex("a").lock().await?.release().await?;
+                    our_round.push(started.elapsed());
+                }
+                for _ in 0..TURN {
+                    let started = Instant::now();
+                    bare().await?;
+                    their_round.push(started.elapsed());
+                }
+            }
+            if round > 0 {
+                ours.push(our_round);
+                theirs.push(their_round);
+            }
+        }
+        let (ours, theirs) = (quantiles_us(&mut ours, 0.5), quantiles_us(&mut theirs, 0.5));
+        let compared = Compared { ours: &ours, theirs: &theirs, unit: "us", to };
+        report.ratio(&format!("{}, lock + release", self.name), "p50", compared).at_most(1.2);
+        Ok(())
+    }
+
+    /// From a release until another client has the lock, beside a message of the engine from one
+    /// connection to another. `hop` sends one, and returns how long it took.
+    async fn hand_overs(
+        &self,
+        (rounds, to): (usize, &str),
+        mut hop: impl AsyncFnMut() -> Result<Duration, Error>,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let clients = [Client::connect(self.url).await?, Client::connect(self.url).await?];
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let mut guard = clients[0].mutex("b").lock().await?;
+        let mut next = 1;
+        for round in 0..=ROUNDS {
+            let (mut our_round, mut their_round) = (Samples::default(), Samples::default());
+            for _ in 0..rounds.div_ceil(ROUNDS) {
+                let mutex = clients[next].mutex("b");
+                let waiting = tokio::spawn(async move {
+                    let guard = mutex.lock().await?;
+                    Ok::<_, Error>((guard, Instant::now()))
+                });
+                while clients[1 - next].inspect("b").await?.waiting == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                let called = Instant::now();
+                let _released = guard.release().await?;
+                let woken;
+                (guard, woken) = waiting.await.expect("waiting does not panic")?;
+                our_round.push(woken.saturating_duration_since(called));
+                next = 1 - next;
+                their_round.push(hop().await?);
+            }
+            if round > 0 {
+                ours.push(our_round);
+                theirs.push(their_round);
+            }
+        }
+        let (ours, theirs) = (quantiles_us(&mut ours, 0.5), quantiles_us(&mut theirs, 0.5));
+        let compared = Compared { ours: &ours, theirs: &theirs, unit: "us", to };
+        report.ratio(&format!("{}, hand-over", self.name), "p50", compared).at_most(2.0);
+        Ok(())
+    }
+
+    /// The `requests` that the server counts while many tasks wait for a lock that stays taken.
+    async fn waiters(
+        &self,
+        (watched, unit): (Duration, &str),
+        mut requests: impl AsyncFnMut() -> Result<u64, Error>,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let holder = Client::connect(self.url).await?;
+        let guard = holder.mutex("c").lock().await?;
+        let mut waiting = JoinSet::new();
+        for _ in 0..CLIENTS {
+            let client = Client::connect(self.url).await?;
+            for _ in 0..WAITERS / CLIENTS {
+                let mutex = client.mutex("c");
+                waiting.spawn(async move { mutex.lock().await.map(drop) });
+            }
+        }
+        while holder.inspect("c").await?.waiting < CLIENTS {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (before, began) = (requests().await?, Instant::now());
+        tokio::time::sleep(watched).await;
+        let (after, took) = (requests().await?, began.elapsed());
+        let rate = as_measure(after.saturating_sub(before)) / took.as_secs_f64();
+        let subject = format!("{}, {WAITERS} tasks of {CLIENTS} clients wait", self.name);
+        report.add(&subject, unit, &[rate], "/s").at_most(10.0);
+        let _released = guard.release().await?;
+        while let Some(ended) = waiting.join_next().await {
+            ended.expect("waiting does not panic")?;
+        }
+        Ok(())
+    }
+
+    /// The processor time that the client needs to keep many leases.
+    async fn leases(&self, extent: Extent, report: &mut Report) -> Result<(), Error> {
+        let client = Client::connect(self.url).await?;
+        let guards = crate::renew::take(&client, extent.leases).await?;
+        let mut cpu = Vec::new();
+        for _ in 0..ROUNDS {
+            let meter = CpuMeter::start();
+            tokio::time::sleep(extent.watched / 3).await;
+            cpu.push(meter.percent_of_a_core());
+        }
+        let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+        let subject = format!("{}, {} leases, ttl 10 s", self.name, extent.leases);
+        report.add(&subject, "client cpu", &cpu, "% core").at_most(10.0);
+        let least = guards.iter().map(Guard::remaining).min().unwrap_or_default().as_secs_f64();
+        report.add(&subject, "least validity left", &[least], "s").at_least(10.0 / 3.0);
+        let lost = as_measure(u64::try_from(lost).unwrap_or(u64::MAX));
+        report.add(&subject, "leases lost", &[lost], "").at_most(0.0);
+        drop(guards);
+        client.shutdown(Duration::from_secs(60)).await;
+        Ok(())
+    }
+}
+
+/// The failure of a bare step.
+fn refused(why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("the server refused a bare step: {why}"))
+}

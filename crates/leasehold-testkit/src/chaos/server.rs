@@ -1,0 +1,222 @@
+//! One server of a world, of either make.
+
+use std::time::Duration;
+
+use crate::servers::etcd::EtcdServer;
+use crate::servers::mysql::MysqlServer;
+use crate::servers::postgres::PostgresServer;
+use crate::servers::{RedisServer, Reply};
+
+/// The database of MariaDB with the tables of Leasehold.
+pub(super) const DATABASE: &str = "leasehold";
+
+/// The prefix of the locks in etcd.
+pub(super) const PREFIX: &str = "chaos";
+
+/// The clock of a PostgreSQL server, with steps.
+const POSTGRES_CLOCK: &str = "CREATE TABLE clock_steps (us bigint NOT NULL);
+    INSERT INTO clock_steps VALUES (0);
+    CREATE OR REPLACE FUNCTION leasehold.clock() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+        SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+             + (SELECT us FROM public.clock_steps)
+    $$";
+
+/// The clock of a MariaDB server, with steps.
+const MYSQL_CLOCK: &str = "CREATE TABLE clock_steps (us bigint NOT NULL);
+    INSERT INTO clock_steps VALUES (0);
+    CREATE OR REPLACE PROCEDURE leasehold_clock(OUT now_us BIGINT)
+        SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+                   + (SELECT us FROM clock_steps)";
+
+/// A PostgreSQL server with the tables of Leasehold, and a clock that can be stepped.
+pub(super) fn postgres() -> PostgresServer {
+    let server = PostgresServer::start();
+    server.migrate("postgres");
+    server.sql(POSTGRES_CLOCK);
+    server
+}
+
+/// A MariaDB server with the tables of Leasehold, and a clock that can be stepped.
+pub(super) fn mysql() -> MysqlServer {
+    let server = MysqlServer::start();
+    server.sql(&format!("CREATE DATABASE {DATABASE}"));
+    server.migrate(DATABASE);
+    server.sql_in(DATABASE, MYSQL_CLOCK);
+    server
+}
+
+/// A server that grants locks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Server<'a> {
+    Redis(&'a RedisServer),
+    Postgres(&'a PostgresServer),
+    Mysql(&'a MysqlServer),
+    /// A member of a cluster.
+    Etcd(&'a EtcdServer, usize),
+}
+
+impl<'a> Server<'a> {
+    /// For faults that only Redis knows.
+    pub(super) fn redis(self) -> &'a RedisServer {
+        match self {
+            Self::Redis(server) => server,
+            _ => self.has_no_such_fault(),
+        }
+    }
+
+    fn has_no_such_fault(self) -> ! {
+        unreachable!("{self:?} does not have this fault")
+    }
+
+    pub(super) fn pause(self) {
+        match self {
+            Self::Redis(server) => server.pause(),
+            Self::Postgres(server) => server.pause(),
+            Self::Mysql(server) => server.pause(),
+            Self::Etcd(server, member) => server.pause(member),
+        }
+    }
+
+    pub(super) fn resume(self) {
+        match self {
+            Self::Redis(server) => server.resume(),
+            Self::Postgres(server) => server.resume(),
+            Self::Mysql(server) => server.resume(),
+            Self::Etcd(server, member) => server.resume(member),
+        }
+    }
+
+    pub(super) fn kill(self) {
+        match self {
+            Self::Redis(server) => server.kill(),
+            Self::Postgres(server) => server.kill(),
+            Self::Mysql(server) => server.kill(),
+            Self::Etcd(server, member) => server.kill(member),
+        }
+    }
+
+    pub(super) fn restart(self) {
+        match self {
+            Self::Redis(server) => server.restart(),
+            Self::Postgres(server) => server.restart(),
+            Self::Mysql(server) => server.restart(),
+            Self::Etcd(server, member) => server.restart(member),
+        }
+    }
+
+    /// Ends the connections that wait for hints.
+    pub(super) fn end_listening(self) {
+        match self {
+            Self::Redis(server) => {
+                server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            }
+            // The last statement of a session that waits is `LISTEN`.
+            Self::Postgres(server) => {
+                server.sql(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                      WHERE state = 'idle' AND query ILIKE '%listen %'",
+                );
+            }
+            Self::Mysql(_) | Self::Etcd(..) => self.has_no_such_fault(),
+        }
+    }
+
+    /// Removes everything.
+    pub(super) fn flush(self) {
+        match self {
+            Self::Redis(server) => server.flush(),
+            Self::Postgres(server) => {
+                server.sql("TRUNCATE leasehold.locks, leasehold.shares, leasehold.places");
+            }
+            Self::Mysql(server) => {
+                let tables = ["locks", "shares", "places"];
+                let delete = tables.map(|table| format!("DELETE FROM leasehold_{table};"));
+                server.sql_in(DATABASE, &delete.concat());
+            }
+            Self::Etcd(server, _) => server.remove_all(),
+        }
+    }
+
+    /// Steps its clock.
+    pub(super) fn step_clock_by(self, us: i64) {
+        match self {
+            Self::Redis(server) => server.clock().step_by(us),
+            Self::Postgres(server) => {
+                server.sql(&format!("UPDATE clock_steps SET us = us + {us}"));
+            }
+            Self::Mysql(server) => {
+                server.sql_in(DATABASE, &format!("UPDATE clock_steps SET us = us + {us}"));
+            }
+            Self::Etcd(..) => self.has_no_such_fault(),
+        }
+    }
+
+    /// Its make and version.
+    pub(super) fn version(self) -> String {
+        match self {
+            Self::Redis(server) => {
+                let info = server.command(&["INFO", "server"]).text();
+                let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
+                format!("redis {}", version.unwrap_or("of no version"))
+            }
+            Self::Postgres(server) => {
+                let version = server.sql("SHOW server_version");
+                let number = version[0][0].split(' ').next().expect("one part at least");
+                format!("PostgreSQL {number}")
+            }
+            Self::Mysql(server) => {
+                let version = server.sql("SELECT version()");
+                let number = version[0][0].split('-').next().expect("one part at least");
+                format!("MariaDB {number}")
+            }
+            Self::Etcd(server, _) => format!("etcd {}", server.version()),
+        }
+    }
+
+    /// The names of the keys that it has, and the time to live of each. `None` is for ever.
+    pub(super) fn keys(self) -> Vec<(String, Option<Duration>)> {
+        match self {
+            Self::Redis(server) => {
+                let names = server.command(&["KEYS", "*"]).texts().into_iter();
+                let key = |name: String| left(server, &name).map(|left| (name, left));
+                names.filter_map(key).collect()
+            }
+            Self::Postgres(server) => {
+                // The row of a lease that has ended keeps its owner until the next step.
+                let rows = server.sql(
+                    "SELECT key, greatest(expires - leasehold.clock(), 0) FROM leasehold.locks
+                      WHERE owner IS NOT NULL AND expires > leasehold.clock()",
+                );
+                let left = |us: &str| us.parse().map(Duration::from_micros).expect("a number");
+                rows.into_iter().map(|row| (row[0].clone(), Some(left(&row[1])))).collect()
+            }
+            Self::Mysql(server) => {
+                let rows = server.sql_in(
+                    DATABASE,
+                    "CALL leasehold_clock(@now); SELECT name, expires - @now FROM leasehold_locks
+                      WHERE owner IS NOT NULL AND expires > @now",
+                );
+                let left = |us: &str| us.parse().map(Duration::from_micros).expect("a number");
+                rows.into_iter().map(|row| (row[0].clone(), Some(left(&row[1])))).collect()
+            }
+            Self::Etcd(server, _) => {
+                let held = format!("{PREFIX}/held/");
+                let lock = |(key, left): (String, Option<u64>)| {
+                    let name = key.strip_prefix(&held)?.to_owned();
+                    Some((name, left.map(Duration::from_secs)))
+                };
+                server.keys().into_iter().filter_map(lock).collect()
+            }
+        }
+    }
+}
+
+/// For how long a key stays; `None` if it is gone meanwhile.
+fn left(server: &RedisServer, name: &str) -> Option<Option<Duration>> {
+    // Its slot may have moved meanwhile.
+    let Ok(Reply::Int(left)) = server.try_command(&["PTTL", name]) else { return None };
+    match u64::try_from(left) {
+        Ok(left) => Some(Some(Duration::from_millis(left))),
+        Err(_) => (left == -1).then_some(None),
+    }
+}

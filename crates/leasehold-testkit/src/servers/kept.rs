@@ -1,0 +1,84 @@
+//! Servers whose processes a shell keeps: they end with the test process, however it ends.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::servers::process::tail;
+
+/// Starts the server, and ends it when the test process ends, however it does: then its end of the
+/// pipe is closed. Removes the folder unless it is told to keep it.
+const KEEPER: &str = r#"home=$1; shift
+"$@" & server=$!
+echo $server > "$home/pid"
+read -r word
+kill -KILL $server; wait $server
+case $word in keep) ;; *) rm -rf "$home" ;; esac"#;
+
+/// A process with a folder of its own.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) folder: PathBuf,
+    keeper: Mutex<Option<Child>>,
+}
+
+impl Kept {
+    pub(super) fn new(folder: PathBuf) -> Self {
+        fs::create_dir_all(&folder).expect("a folder for a server");
+        Self { folder, keeper: Mutex::default() }
+    }
+
+    fn keeper(&self) -> MutexGuard<'_, Option<Child>> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a program. Does not wait until it answers.
+    pub(super) fn start(&self, program: &Command) {
+        let log = File::options().create(true).append(true).open(self.log());
+        let log = log.expect("the folder takes files");
+        let mut command = Command::new("sh");
+        command.args(["-c", KEEPER, "sh"]).arg(&self.folder).arg(program.get_program());
+        command.args(program.get_args());
+        command.stdin(Stdio::piped()).stdout(log.try_clone().expect("a file"));
+        // An interrupt from the keyboard is for the tests.
+        command.stderr(log).process_group(0);
+        *self.keeper() = Some(command.spawn().expect("sh runs"));
+    }
+
+    /// Ends the process at once, as a crash does. Keeps its files.
+    pub(super) fn kill(&self) {
+        let keeper = self.keeper().take();
+        if let Some(mut keeper) = keeper {
+            let mut pipe = keeper.stdin.take().expect("it was asked for");
+            // The keeper may have ended by itself.
+            let _ = pipe.write_all(b"keep\n");
+            drop(pipe);
+            keeper.wait().expect("it is ours");
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        let file = fs::read_to_string(self.folder.join("pid")).expect("it runs");
+        let pid = file.trim().parse().ok().and_then(Pid::from_raw).expect("a number");
+        kill_process(pid, signal).expect("it runs");
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    pub(super) fn last_words(&self) -> String {
+        File::open(self.log()).map_or_else(|error| error.to_string(), |log| tail(&log))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,9 @@
+//! A MariaDB server for tests, and databases on it.
+//!
+//! The tests of a process share one server. Each test gets a database with the tables of Leasehold.
+
+mod database;
+mod server;
+
+pub use self::database::MysqlDatabase;
+pub use self::server::MysqlServer;

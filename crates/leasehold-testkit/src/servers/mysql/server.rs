@@ -1,0 +1,295 @@
+//! A MariaDB server that a test starts, kills and restarts.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use leasehold::host::SystemHost;
+use leasehold::store::mysql::migrate;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::servers::PATIENCE;
+use crate::servers::port::Port;
+use crate::servers::process::{find, tail};
+
+/// The package of Debian and Ubuntu.
+const PACKAGE: &str = "mariadb-server";
+
+/// A file system in memory, which a slow disk does not slow down.
+const MEMORY: &str = "/dev/shm";
+
+/// How much room a server needs there, in MiB.
+const ROOM_MIB: u64 = 1_024;
+
+/// Starts the server, and ends it when the test process ends, however it does: then its end of the
+/// pipe is closed. Removes the folder unless it is told to keep it.
+const KEEPER: &str = r#"home=$1; shift
+"$@" & server=$!
+read -r word
+kill -KILL $server; wait $server
+case $word in keep) ;; *) rm -rf "$home" ;; esac"#;
+
+/// The settings: little memory, no waiting for the disk, and commits that a kill does not undo.
+const SETTINGS: [&str; 10] = [
+    "--innodb-flush-log-at-trx-commit=2",
+    "--innodb-doublewrite=0",
+    "--innodb-buffer-pool-size=16M",
+    "--innodb-log-file-size=8M",
+    "--skip-log-bin",
+    "--sync-binlog=0",
+    "--skip-name-resolve",
+    "--bind-address=127.0.0.1",
+    "--performance-schema=off",
+    "--max-connections=500",
+];
+
+/// How often a starting server is asked whether it answers.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A private MariaDB server on 127.0.0.1 and on a socket, which ends with this process.
+pub struct MysqlServer {
+    /// `None` once the keeper removes it.
+    home: Mutex<Option<TempDir>>,
+    folder: PathBuf,
+    port: Port,
+    keeper: Mutex<Option<Child>>,
+}
+
+impl MysqlServer {
+    /// The server that all tests of this process share. They must not stop it.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    #[must_use]
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<MysqlServer> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let server = Self::start();
+            // A static is never dropped. The keeper removes the folder.
+            if let Some(home) = server.home().take() {
+                let _path = home.keep();
+            }
+            server
+        })
+    }
+
+    /// Starts a server of its own for a test.
+    ///
+    /// # Panics
+    ///
+    /// If a program is missing or the server does not start. The message says what to install.
+    #[must_use]
+    pub fn start() -> Self {
+        let mut builder = tempfile::Builder::new();
+        let builder = builder.prefix("leasehold-my-");
+        let home = if has_room() { builder.tempdir_in(MEMORY) } else { builder.tempdir() };
+        let home = home.expect("a temporary directory");
+        let folder = home.path().to_owned();
+        let mut install = Command::new(find("mariadb-install-db", PACKAGE));
+        install.arg("--no-defaults").args(as_root()).args(SETTINGS).args([
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--skip-name-resolve",
+        ]);
+        let made = install.arg(format!("--datadir={}", folder.join("data").display())).output();
+        let made = made.expect("mariadb-install-db runs");
+        let said = [&made.stdout[..], &made.stderr[..]].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(made.status.success(), "mariadb-install-db failed: {said}");
+        let (home, keeper) = (Mutex::new(Some(home)), Mutex::default());
+        let server = Self { home, folder, port: Port::reserve(), keeper };
+        server.restart();
+        server.sql(
+            "CREATE USER app@'127.0.0.1'; GRANT ALL ON *.* TO app@'127.0.0.1';
+            CREATE USER locked@'127.0.0.1' IDENTIFIED BY 'secret';
+            GRANT ALL ON *.* TO locked@'127.0.0.1'; CREATE USER poor@'127.0.0.1'",
+        );
+        server
+    }
+
+    fn home(&self) -> MutexGuard<'_, Option<TempDir>> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The path of its socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    /// The port on 127.0.0.1.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// The URL of a database, over TCP, as a user with all rights.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        format!("mysql://app@127.0.0.1:{}/{database}", self.port())
+    }
+
+    /// The URL of a database, over the socket.
+    #[must_use]
+    pub fn socket_url(&self, database: &str) -> String {
+        format!("mysql://root@/{database}?socket={}", self.socket().display())
+    }
+
+    /// Ends the server at once, as a crash does. Keeps its files.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end.
+    pub fn kill(&self) {
+        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut keeper) = keeper {
+            let mut pipe = keeper.stdin.take().expect("it was asked for");
+            // The keeper may have ended by itself.
+            let _ = pipe.write_all(b"keep\n");
+            drop(pipe);
+            keeper.wait().expect("it is ours");
+        }
+    }
+
+    /// Stops it by SIGSTOP, so that it is silent and keeps its connections.
+    ///
+    /// # Panics
+    ///
+    /// If it does not run.
+    pub fn pause(&self) {
+        kill_process(self.pid(), Signal::STOP).expect("it runs");
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    ///
+    /// # Panics
+    ///
+    /// If it does not run.
+    pub fn resume(&self) {
+        kill_process(self.pid(), Signal::CONT).expect("it runs");
+    }
+
+    fn pid(&self) -> Pid {
+        let file = fs::read_to_string(self.folder.join("pid")).expect("it runs");
+        file.trim().parse().ok().and_then(Pid::from_raw).expect("a number")
+    }
+
+    /// Makes the tables of Leasehold in a database.
+    ///
+    /// # Panics
+    ///
+    /// If that fails.
+    pub fn migrate(&self, database: &str) {
+        let url = self.socket_url(database);
+        let migrating = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(migrate(&url, SystemHost::shared()))
+        };
+        std::thread::scope(|scope| scope.spawn(migrating).join().expect("no panic"))
+            .expect("the tables are made");
+    }
+
+    /// Starts it again after [`kill`](Self::kill), and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn restart(&self) {
+        let log = File::options().create(true).append(true).open(self.log());
+        let log = log.expect("the folder takes files");
+        let path = |name: &str| self.folder.join(name).display().to_string();
+        let mut command = Command::new("sh");
+        command.args(["-c", KEEPER, "sh"]).arg(&self.folder);
+        command.arg(find("mariadbd", PACKAGE)).arg("--no-defaults").args(as_root()).args(SETTINGS);
+        command.args([
+            format!("--datadir={}", path("data")),
+            format!("--socket={}", path("socket")),
+            format!("--pid-file={}", path("pid")),
+            format!("--port={}", self.port()),
+        ]);
+        command.stdin(Stdio::piped()).stdout(log.try_clone().expect("a file"));
+        // An interrupt from the keyboard is for the tests.
+        command.stderr(log).process_group(0);
+        let keeper = command.spawn().expect("sh runs");
+        *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+        let until = Instant::now() + PATIENCE;
+        while self.ask("mysql", "SELECT 1").is_err() {
+            assert!(Instant::now() < until, "no server: {}", self.last_words());
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn last_words(&self) -> String {
+        File::open(self.log()).map_or_else(|error| error.to_string(), |log| tail(&log))
+    }
+
+    /// Runs statements as a user with all rights. Returns the rows.
+    ///
+    /// # Panics
+    ///
+    /// If the server refuses them.
+    #[track_caller]
+    pub fn sql(&self, sql: &str) -> Vec<Vec<String>> {
+        self.sql_in("mysql", sql)
+    }
+
+    /// As [`sql`](Self::sql), in another database.
+    ///
+    /// # Panics
+    ///
+    /// If the server refuses them.
+    #[track_caller]
+    pub fn sql_in(&self, database: &str, sql: &str) -> Vec<Vec<String>> {
+        self.ask(database, sql).unwrap_or_else(|error| panic!("`{sql}` failed: {error}"))
+    }
+
+    fn ask(&self, database: &str, sql: &str) -> Result<Vec<Vec<String>>, String> {
+        let mut client = Command::new(find("mariadb", "mariadb-client"));
+        client.args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"]);
+        client.arg(format!("--socket={}", self.socket().display()));
+        let answer = client.args([database, "--execute", sql]).output();
+        let answer = answer.map_err(|error| error.to_string())?;
+        if !answer.status.success() {
+            return Err(String::from_utf8_lossy(&answer.stderr).into_owned());
+        }
+        let text = String::from_utf8_lossy(&answer.stdout);
+        Ok(text.lines().map(|row| row.split('\t').map(str::to_owned).collect()).collect())
+    }
+}
+
+/// Whether the file system in memory has room.
+fn has_room() -> bool {
+    let room = rustix::fs::statvfs(Path::new(MEMORY));
+    room.is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) >> 20 >= ROOM_MIB)
+}
+
+/// The server refuses to run as root unless it is told to.
+fn as_root() -> Option<&'static str> {
+    rustix::process::geteuid().is_root().then_some("--user=root")
+}
+
+impl fmt::Debug for MysqlServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MysqlServer(port {})", self.port())
+    }
+}
+
+impl Drop for MysqlServer {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("the log of {self:?}:\n{}", self.last_words());
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Clients of another library, which poll, and ours, which queue, want one lock all the time.
+
+use leasehold_testkit::simulation::Mixture;
+
+/// Without openings, the line hands the key over for ever, and who polls gets nothing.
+#[test]
+fn who_polls_and_who_queues_both_have_their_turns() {
+    for seed in 0..6 {
+        let broken = Mixture::of_seed(seed).run().broken();
+        assert_eq!(broken, None, "seed {seed}; more: cargo xtask sim --mixture --seeds 0..1000");
+    }
+}

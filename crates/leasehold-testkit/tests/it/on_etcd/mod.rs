@@ -1,0 +1,10 @@
+//! The store on real etcd servers, in real time.
+#![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
+
+mod failing_over;
+mod logins;
+mod losing;
+mod refusals;
+mod waiting;
+
+use crate::real_time::{client, until};

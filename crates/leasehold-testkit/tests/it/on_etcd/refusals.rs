@@ -1,0 +1,51 @@
+//! The store refuses some URLs and some requests, with the reason.
+
+use leasehold::host::SystemHost;
+use leasehold::store::{Store as _, from_url};
+use leasehold::{Client, ErrorKind};
+use leasehold_testkit::servers::{EtcdPrefix, EtcdServer};
+
+use super::client;
+
+#[tokio::test]
+async fn a_url_that_leads_nowhere_says_why_and_shows_no_password() {
+    let port = EtcdServer::shared().port(0);
+    for (url, kind, part) in [
+        ("etcd://u:secret@127.0.0.1:1/a".to_owned(), ErrorKind::Unavailable, "listens"),
+        ("etcd://u:secret@127.0.0.1:1,127.0.0.1:2".to_owned(), ErrorKind::Unavailable, "listens"),
+        (format!("etcd://127.0.0.1:{port}/a?sslmode=x"), ErrorKind::Config, "sslmode"),
+    ] {
+        let error = Client::connect(&url).await.expect_err(&url);
+        let text = format!("{error} {error:?}");
+        assert_eq!(error.kind(), kind, "{text}");
+        assert!(text.contains(part) && !text.contains("secret"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_store_promises_what_it_should() {
+    let store = from_url(&EtcdPrefix::lend().url(), SystemHost::shared()).await;
+    let promised = store.expect("it is there").capabilities();
+    assert!(promised.fencing && promised.line && promised.reask && promised.browse);
+    assert!(promised.revoke && promised.durable);
+    // Everything else is refused, and never emulated.
+    assert!(!promised.shared && !promised.permits && !promised.watching);
+}
+
+#[tokio::test]
+async fn what_the_store_does_not_promise_is_refused() {
+    let client = client(&EtcdPrefix::lend().url()).await;
+    let shared = client.rwlock("a").try_read().await.expect_err("not promised");
+    assert_eq!(shared.kind(), ErrorKind::Unsupported, "{shared}");
+    let permits = client.semaphore("a", 2).try_acquire().await.expect_err("not promised");
+    assert_eq!(permits.kind(), ErrorKind::Unsupported, "{permits}");
+    assert!(client.mutex("a").try_lock().await.expect("asked").is_some(), "nothing was left");
+}
+
+#[tokio::test]
+async fn an_etcd_cluster_is_no_node_of_a_quorum() {
+    let urls = [EtcdPrefix::lend().url(), "memory:".to_owned(), "memory:".to_owned()];
+    let error = Client::quorum(urls).connect().await.expect_err("it is a majority by itself");
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("one URL"), "{error}");
+}

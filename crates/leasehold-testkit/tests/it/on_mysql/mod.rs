@@ -1,0 +1,10 @@
+//! The store on a real MariaDB server, in real time.
+#![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
+
+mod claims;
+mod migrating;
+mod refusals;
+mod trouble;
+mod waiting;
+
+use crate::real_time::{client, until};

@@ -1,0 +1,72 @@
+//! A server that is killed, silent or blocked by another transaction.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use leasehold::ErrorKind;
+use leasehold_testkit::servers::{MysqlDatabase, MysqlServer};
+
+use super::{client, until};
+
+#[tokio::test]
+async fn a_lease_outlives_a_crash_of_the_server() {
+    let server = MysqlServer::start();
+    server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1; CREATE DATABASE a");
+    server.migrate("a");
+    let ttl = Duration::from_secs(600);
+    let (one, other) = (client(&server.url("a")).await, client(&server.url("a")).await);
+    let guard = one.mutex("a").ttl(ttl).lock().await.expect("free");
+    server.kill();
+    let down = other.mutex("a").try_lock().await.expect_err("no server");
+    assert!(matches!(down.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{down}");
+    server.restart();
+    until("it is asked again", async || other.mutex("a").try_lock().await.is_ok()).await;
+    assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "it is held");
+    assert!(guard.is_held());
+    guard.renew().await.expect("renewed by a new connection");
+    let _released = guard.release().await.expect("released");
+    assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+}
+
+#[tokio::test]
+async fn a_silent_server_is_noticed_and_its_connection_is_made_again() {
+    let server = MysqlServer::start();
+    server.sql("CREATE DATABASE a");
+    server.migrate("a");
+    let client = client(&server.url("a")).await;
+    let guard = client.mutex("a").ttl(Duration::from_secs(600)).lock().await.expect("free");
+    server.pause();
+    let silent = client.mutex("b").try_lock().await.expect_err("no answer");
+    assert!(matches!(silent.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{silent}");
+    server.resume();
+    until("it is asked again", async || client.mutex("b").try_lock().await.is_ok()).await;
+    guard.renew().await.expect("it is still held");
+}
+
+/// A program that opens a transaction and then hangs keeps the row of one key, not all of them.
+#[tokio::test]
+async fn a_row_that_another_transaction_keeps_blocks_its_key_for_a_bounded_time() {
+    let database = MysqlDatabase::lend();
+    let client = client(&database.url()).await;
+    let _token = client.mutex("a").lock().await.expect("free").detach();
+    let mut other = Command::new("mariadb");
+    other.args(["--no-defaults", "--user=root", "--unbuffered"]);
+    other.arg(format!("--socket={}", MysqlServer::shared().socket().display()));
+    other.arg(database.name()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut other = other.spawn().expect("it runs");
+    let mut pipe = other.stdin.take().expect("it was asked for");
+    let sql = b"BEGIN; SELECT * FROM leasehold_locks WHERE name = 'a' FOR UPDATE;\n";
+    std::io::Write::write_all(&mut pipe, sql).expect("it reads");
+    // It prints the row once it keeps it.
+    let mut lines = BufReader::new(other.stdout.take().expect("it was asked for")).lines();
+    lines.next().expect("a line").expect("text");
+    let mutex = client.mutex("a");
+    let blocked = mutex.lock_timeout(Duration::from_secs(60)).await.expect_err("the row is kept");
+    assert!(matches!(blocked.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{blocked}");
+    // Requests of a client go one after the other, so the next one may wait for that one's end.
+    until("another key is free", async || client.mutex("b").try_lock().await.is_ok()).await;
+    drop(pipe);
+    other.wait().expect("it ends");
+    until("the row is free", async || client.mutex("a").try_lock().await.is_ok()).await;
+}

@@ -1,0 +1,127 @@
+//! Requests of one client that wait together share a transaction.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use leasehold::ErrorKind;
+use leasehold_testkit::servers::Schema;
+
+use super::{client, session, until};
+
+const LOCKS: usize = 500;
+
+fn names() -> Vec<String> {
+    (0..LOCKS).map(|at| format!("batch-{at:03}")).collect()
+}
+
+/// The transactions that last wrote the rows of all keys.
+fn writers(schema: &Schema) -> BTreeSet<String> {
+    let rows = schema.sql("SELECT DISTINCT xmin FROM leasehold.locks");
+    rows.into_iter().map(|row| row[0].clone()).collect()
+}
+
+#[tokio::test]
+async fn locks_that_are_asked_for_at_once_are_granted_by_few_commits() {
+    let schema = Schema::lend();
+    let client = client(&schema.url()).await;
+    let guards = join_all(names().iter().map(async |name| client.mutex(name).lock().await)).await;
+    let mut fences = BTreeSet::new();
+    for guard in &guards {
+        let guard = guard.as_ref().expect("free");
+        fences.insert((guard.name().to_owned(), guard.fencing_token().expect("a token")));
+    }
+    assert_eq!(fences.len(), LOCKS);
+    // On a slow server messages become shorter. The second one has 50 of those that waited.
+    let commits = writers(&schema).len();
+    assert!(commits <= LOCKS - 49, "{commits} transactions for {LOCKS} locks");
+    let held = schema.sql("SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL");
+    assert_eq!(held[0][0], LOCKS.to_string());
+    join_all(guards.into_iter().map(|guard| guard.expect("free").release())).await;
+    // On a slow server, some have no answer in time, and are repeated.
+    let held = "SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL";
+    until("all are released", async || schema.sql(held)[0][0] == "0").await;
+}
+
+#[tokio::test]
+async fn a_refused_step_fails_alone_and_the_others_of_its_message_go_again() {
+    let schema = Schema::lend();
+    let client = client(&schema.url()).await;
+    for name in names() {
+        drop(client.mutex(&name).lock().await.expect("free"));
+    }
+    let free = "SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL";
+    until("all are released", async || schema.sql(free)[0][0] == "0").await;
+    let keeper = session(&schema).await;
+    keeper.simple_query("BEGIN").await.expect("begun");
+    let lock = "SELECT FROM leasehold.locks WHERE key = 'batch-250' FOR UPDATE";
+    keeper.simple_query(lock).await.expect("locked");
+    // Ten others share the message with the one that is refused.
+    let asked: Vec<_> = (245..256).map(|at| format!("batch-{at}")).collect();
+    let answers =
+        join_all(asked.iter().map(async |name| client.mutex(name).try_lock().await)).await;
+    for (name, answer) in asked.iter().zip(&answers) {
+        match answer {
+            Ok(granted) => {
+                assert_ne!(name, "batch-250", "its row is locked");
+                assert!(granted.is_some(), "{name}: nobody else asks");
+            }
+            // Those that share its message may wait for longer than their limit.
+            Err(error) => {
+                let is_open = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
+                assert!(is_open, "{name}: {error}");
+            }
+        }
+    }
+    drop(answers);
+    keeper.simple_query("ROLLBACK").await.expect("ended");
+    until("nothing is left behind", async || schema.sql(free)[0][0] == "0").await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_dropped_while_it_is_asked_for_leaves_nothing_behind() {
+    let schema = Schema::lend();
+    let client = client(&schema.url()).await;
+    let names = names();
+    for round in 0..5 {
+        let locking = join_all(names.iter().map(async |name| client.mutex(name).lock().await));
+        tokio::select! {
+            biased;
+            () = async {
+                for _ in 0..round {
+                    tokio::task::yield_now().await;
+                }
+            } => {}
+            _guards = locking => {}
+        }
+    }
+    let held = "SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL";
+    // The ttl is 10 s: they are released, and do not end by themselves.
+    client.shutdown(leasehold_testkit::servers::PATIENCE).await;
+    assert_eq!(schema.sql(held)[0][0], "0");
+}
+
+#[tokio::test]
+async fn clients_with_the_same_keys_in_another_order_do_not_block_each_other() {
+    let schema = Schema::lend();
+    let mut tasks = Vec::new();
+    for order in 0..4_usize {
+        let client = client(&schema.url()).await;
+        tasks.push(tokio::spawn(async move {
+            let mut names = names();
+            names.truncate(60);
+            if order % 2 == 1 {
+                names.reverse();
+            }
+            for _ in 0..5 {
+                let answers =
+                    join_all(names.iter().map(async |name| client.mutex(name).try_lock().await));
+                for answer in answers.await {
+                    drop(answer.expect("a deadlock would be refused"));
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+}

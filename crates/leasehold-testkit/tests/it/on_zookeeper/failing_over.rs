@@ -1,0 +1,106 @@
+//! Servers that are killed, silent, or restarted.
+
+use std::time::Duration;
+
+use leasehold::ErrorKind;
+use leasehold_testkit::servers::ZookeeperServer;
+
+use super::{client, until};
+
+/// Long enough that no slow machine lets it run out.
+const TTL: Duration = Duration::from_secs(120);
+
+/// The URL of an ensemble, with sessions that are long enough for that.
+fn url(server: &ZookeeperServer) -> String {
+    format!("{}?session_timeout=180s", server.url("a"))
+}
+
+#[tokio::test]
+async fn a_lock_outlives_its_leader_and_nobody_else_gets_it() {
+    let server = ZookeeperServer::ensemble();
+    let (one, other) = (client(&url(&server)).await, client(&url(&server)).await);
+    let guard = one.mutex("a").ttl(TTL).lock().await.expect("free");
+    let token = guard.fencing_token();
+    server.kill(server.leader());
+    // Until then, every ask ends with an error or with *taken*.
+    until("another server leads", async || match other.mutex("a").try_lock().await {
+        Ok(answer) => {
+            assert!(answer.is_none(), "it is held");
+            true
+        }
+        Err(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
+            false
+        }
+    })
+    .await;
+    until("it is renewed at the new leader", async || guard.renew().await.is_ok()).await;
+    assert!(guard.is_held());
+    assert_eq!(guard.fencing_token(), token);
+    // A client that waits gets the lock from the new leader.
+    let waiting = {
+        let mutex = other.mutex("a");
+        tokio::spawn(async move { mutex.lock().await })
+    };
+    drop(guard);
+    let next = waiting.await.expect("no panic").expect("its turn");
+    assert!(next.fencing_token() > token, "tokens rise");
+}
+
+#[tokio::test]
+async fn a_holder_without_a_majority_knows_before_its_lease_ends() {
+    let server = ZookeeperServer::ensemble();
+    let (one, other) = (client(&url(&server)).await, client(&url(&server)).await);
+    let guard = one.mutex("a").ttl(Duration::from_secs(5)).lock().await.expect("free");
+    let leader = server.leader();
+    let rest: Vec<_> = (0..3).filter(|it| *it != leader).collect();
+    for member in &rest {
+        server.pause(*member);
+    }
+    // The leader alone changes nothing, so the holder runs into its own deadline.
+    guard.lost().await;
+    assert!(!guard.is_held());
+    let nobody = other.mutex("a").try_lock().await;
+    assert!(nobody.is_err() || nobody.is_ok_and(|it| it.is_none()), "nobody gets it");
+    for member in &rest {
+        server.resume(*member);
+    }
+    until("the majority is back", async || other.mutex("b").try_lock().await.is_ok()).await;
+    let next = other.mutex("a").lock().await.expect("it ends by itself");
+    assert!(next.is_held());
+}
+
+#[tokio::test]
+async fn a_lock_outlives_a_restart_of_the_only_server() {
+    let server = ZookeeperServer::start();
+    let (one, other) = (client(&url(&server)).await, client(&url(&server)).await);
+    let guard = one.mutex("a").ttl(TTL).lock().await.expect("free");
+    server.kill(0);
+    let down = other.mutex("a").try_lock().await.expect_err("no server");
+    assert!(matches!(down.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{down}");
+    server.restart(0);
+    until("it is asked again", async || other.mutex("a").try_lock().await.is_ok()).await;
+    assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "it is held");
+    until("a new connection", async || guard.renew().await.is_ok()).await;
+    let token = guard.fencing_token();
+    let _released = guard.release().await.expect("released");
+    let next = other.mutex("a").try_lock().await.expect("asked").expect("free");
+    assert!(next.fencing_token() > token, "tokens rise over a restart");
+}
+
+#[tokio::test]
+async fn a_silent_server_is_given_up_for_another_one() {
+    let server = ZookeeperServer::ensemble();
+    // Short sessions notice sooner that a server is silent.
+    let url = format!("{}?session_timeout=20s", server.url("a"));
+    let client = client(&url).await;
+    let leader = server.leader();
+    for follower in (0..3).filter(|it| *it != leader) {
+        let guard = client.mutex("a").ttl(Duration::from_secs(15)).lock().await.expect("free");
+        server.pause(follower);
+        until("another server answers", async || guard.renew().await.is_ok()).await;
+        assert!(client.mutex("b").try_lock().await.expect("asked").is_some());
+        server.resume(follower);
+        let _released = guard.release().await.expect("released");
+    }
+}

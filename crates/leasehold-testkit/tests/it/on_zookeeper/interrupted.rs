@@ -1,0 +1,124 @@
+//! Connections that end, answers that are lost, and sessions that end while their client is away.
+
+use std::time::{Duration, Instant};
+
+use leasehold_testkit::servers::{Proxy, Way, ZookeeperPath, ZookeeperServer};
+
+use super::{client, until};
+
+/// The URL of a path through a proxy.
+fn through(proxy: &Proxy, path: &ZookeeperPath, session_timeout: &str) -> String {
+    let direct = ZookeeperServer::shared().port(0).to_string();
+    path.url(session_timeout).replace(&direct, &proxy.port().to_string())
+}
+
+fn proxy() -> Proxy {
+    Proxy::to(ZookeeperServer::shared().port(0))
+}
+
+#[tokio::test]
+async fn a_lease_outlives_its_connection() {
+    let (path, proxy) = (ZookeeperPath::lend(), proxy());
+    let ours = client(&through(&proxy, &path, "15s")).await;
+    let guard = ours.mutex("a").lock().await.expect("free");
+    let (token, nodes) = (guard.fencing_token(), path.nodes("a"));
+    for _ in 0..3 {
+        proxy.close_all();
+        until("it is renewed", async || guard.renew().await.is_ok()).await;
+    }
+    assert!(guard.is_held());
+    assert_eq!((guard.fencing_token(), path.nodes("a")), (token, nodes), "the same lease");
+    assert!(proxy.counts().connections > 3, "each over another connection");
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_after_its_connection_ended() {
+    let (path, proxy) = (ZookeeperPath::lend(), proxy());
+    let holder = client(&path.url("15s")).await;
+    let ours = client(&through(&proxy, &path, "15s")).await;
+    let guard = holder.mutex("a").lock().await.expect("free");
+    let waiting = {
+        let mutex = ours.mutex("a");
+        tokio::spawn(async move { mutex.lock().await })
+    };
+    until("it waits", async || path.waiters("a") == 1).await;
+    proxy.close_all();
+    drop(guard);
+    let _next = waiting.await.expect("no panic").expect("its turn");
+}
+
+#[tokio::test]
+async fn a_node_whose_answer_was_lost_is_found_again() {
+    let (path, proxy) = (ZookeeperPath::lend(), proxy());
+    let ours = client(&through(&proxy, &path, "15s")).await;
+    // The parents are there, so the next request makes the node.
+    drop(ours.mutex("a").lock().await.expect("free"));
+    until("it is free", async || path.nodes("a").is_empty()).await;
+    proxy.hold(Way::ToClient);
+    let asking = {
+        let mutex = ours.mutex("a");
+        tokio::spawn(async move { mutex.lock().await })
+    };
+    until("the node is made", async || path.nodes("a").len() == 1).await;
+    let made = path.nodes("a");
+    proxy.close_all();
+    proxy.go_on(Way::ToClient);
+    let guard = asking.await.expect("no panic").expect("it has the node");
+    assert_eq!(path.nodes("a"), made, "the same node, and no other");
+    let _released = guard.release().await.expect("released");
+    assert_eq!(path.nodes("a"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_node_whose_answer_was_lost_is_deleted_if_its_caller_gives_up() {
+    let (path, proxy) = (ZookeeperPath::lend(), proxy());
+    let ours = client(&through(&proxy, &path, "15s")).await;
+    drop(ours.mutex("a").lock().await.expect("free"));
+    until("it is free", async || path.nodes("a").is_empty()).await;
+    proxy.hold(Way::ToClient);
+    let asking = {
+        let mutex = ours.mutex("a");
+        tokio::spawn(async move { mutex.lock().await })
+    };
+    until("the node is made", async || path.nodes("a").len() == 1).await;
+    asking.abort();
+    proxy.close_all();
+    proxy.go_on(Way::ToClient);
+    until("it is deleted", async || path.nodes("a").is_empty()).await;
+    assert!(ours.mutex("a").try_lock().await.expect("asked").is_some());
+}
+
+/// The holder is told before the server gives the lock to another client.
+#[tokio::test]
+async fn a_holder_that_is_cut_off_loses_its_lock_before_its_session_ends() {
+    let (path, proxy) = (ZookeeperPath::lend(), proxy());
+    let ours = client(&through(&proxy, &path, "4s")).await;
+    let other = client(&path.url("15s")).await;
+    let guard = ours.mutex("a").ttl(Duration::from_secs(2)).lock().await.expect("free");
+    let before = guard.fencing_token();
+    let waiting = {
+        let mutex = other.mutex("a");
+        tokio::spawn(async move {
+            let guard = mutex.lock().await;
+            (guard, Instant::now())
+        })
+    };
+    until("it waits", async || path.waiters("a") == 1).await;
+    proxy.refuse();
+    proxy.hold(Way::Both);
+    guard.lost().await;
+    let lost = Instant::now();
+    let (next, got) = waiting.await.expect("no panic");
+    assert!(lost < got, "the holder knew first");
+    assert!(next.expect("its turn").fencing_token() > before);
+    // Its client goes on in another session.
+    proxy.close_all();
+    proxy.go_on(Way::Both);
+    proxy.accept();
+    until("it is answered", async || {
+        let again = ours.mutex("b").ttl(Duration::from_secs(2)).try_lock().await;
+        again.is_ok_and(|it| it.is_some())
+    })
+    .await;
+    assert!(!guard.is_held());
+}

@@ -1,0 +1,226 @@
+//! Checks of an etcd cluster.
+
+use super::check::{Check, Subject};
+use super::survival::{Deployment, Kind};
+use super::texts::{advice_of, cause_of};
+use super::trials::{release, round_trip};
+use crate::core::ttl::Ttl;
+use crate::store::EtcdFacts;
+
+const REACHABLE: Subject = Subject {
+    id: "reachable",
+    why: "Without a majority of its members, nobody gets a lock, and holders lose theirs.",
+};
+
+const MEMBERS: Subject = Subject {
+    id: "members",
+    why: "A client goes on with another member when one fails, if the URL names it.",
+};
+
+const VERSION: Subject = Subject {
+    id: "version",
+    why: "Before 3.4.31 and 3.5.13, a leader that stood still for a while may end leases that \
+          another leader renewed. Two may hold a lock then.",
+};
+
+const ALARMS: Subject =
+    Subject { id: "alarms", why: "A cluster with an alarm refuses writes, and so all locks." };
+
+const SHORTEST: Subject = Subject {
+    id: "shortest-lease",
+    why: "A lock whose holder died is free after its ttl in whole seconds, but not before the \
+          shortest lease of the cluster.",
+};
+
+/// The oldest version that locks work on.
+const OLDEST: (u32, u32, u32) = (3, 4, 0);
+
+/// The first versions of their series whose old leaders end no living leases.
+const MENDED: [(u32, u32, u32); 2] = [(3, 4, 31), (3, 5, 13)];
+
+pub(super) fn checks(facts: &EtcdFacts, ttl: Ttl) -> Vec<Check> {
+    let checks = [
+        Some(reachable(facts)),
+        Some(members(facts)),
+        version(facts),
+        alarms(facts),
+        facts.shortest.map(|shortest| shortest_lease(shortest, ttl)),
+        round_trip(&facts.round_trips, ttl, 20, "a closer cluster"),
+        facts.lease.as_ref().map(|lease| release(lease, advice_of)),
+    ];
+    checks.into_iter().flatten().map(|check| check.at(&facts.label)).collect()
+}
+
+/// The facts on which it depends what a lock there survives.
+pub(super) fn deployment(facts: &EtcdFacts) -> Deployment {
+    let has_failover = answering(facts) >= 3;
+    Deployment { kind: Kind::Members, has_failover, ..Deployment::default() }
+}
+
+fn answering(facts: &EtcdFacts) -> usize {
+    facts.members.iter().filter(|member| member.said.is_ok()).count()
+}
+
+fn reachable(facts: &EtcdFacts) -> Check {
+    match &facts.refused {
+        Some(error) => REACHABLE.fail(
+            cause_of(error),
+            advice_of(error).unwrap_or_else(|| "see the message".to_owned()),
+        ),
+        None => REACHABLE.ok("a member answers, with the consent of a majority"),
+    }
+}
+
+fn members(facts: &EtcdFacts) -> Check {
+    let named = facts.members.len();
+    let silent: Vec<_> = facts
+        .members
+        .iter()
+        .filter_map(|it| Some(format!("{}: {}", it.name, cause_of(it.said.as_ref().err()?))))
+        .collect();
+    let evidence = format!("{} of {named} members in the URL answer", answering(facts));
+    if !silent.is_empty() {
+        let evidence = format!("{evidence}; {}", silent.join("; "));
+        return MEMBERS.warn(evidence, "start them, or correct the URL");
+    }
+    if named < 3 {
+        return MEMBERS.warn(evidence, "name three members or more, as in `etcd://H1,H2,H3`");
+    }
+    MEMBERS.ok(evidence)
+}
+
+fn version(facts: &EtcdFacts) -> Option<Check> {
+    let versions: Vec<_> =
+        facts.members.iter().filter_map(|it| Some(&*it.said.as_ref().ok()?.0)).collect();
+    let oldest = versions.iter().min_by_key(|version| numbers(version))?;
+    let evidence = format!("etcd {}", oldest.escape_debug());
+    let has_fault = |version: &&&str| {
+        let ((_, minor, _), [old, new]) = (numbers(version), MENDED);
+        numbers(version) < if minor == new.1 { new } else { old }
+    };
+    let faulty = versions.iter().find(has_fault).filter(|_| facts.members.len() > 1);
+    Some(if numbers(oldest) < OLDEST {
+        VERSION.fail(evidence, "use etcd 3.4 or newer")
+    } else if let Some(faulty) = faulty {
+        let advice = "use etcd 3.4.31, 3.5.13 or newer";
+        VERSION.warn(format!("etcd {}", faulty.escape_debug()), advice)
+    } else {
+        VERSION.ok(evidence)
+    })
+}
+
+fn numbers(version: &str) -> (u32, u32, u32) {
+    let mut numbers = version.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next(), next())
+}
+
+fn alarms(facts: &EtcdFacts) -> Option<Check> {
+    let said: Vec<_> = facts.members.iter().filter_map(|it| it.said.as_ref().ok()).collect();
+    if said.is_empty() {
+        return None;
+    }
+    let mut errors: Vec<_> = said.iter().flat_map(|it| it.2.clone()).collect();
+    errors.sort_unstable();
+    errors.dedup();
+    Some(if !errors.is_empty() {
+        let advice = "see `etcdctl alarm list`; for space, compact, defragment and disarm";
+        ALARMS.warn(errors.join("; ").escape_debug().to_string(), advice)
+    } else if said.iter().any(|it| !it.1) {
+        ALARMS.warn("a member knows no leader", "check whether it reaches the others")
+    } else {
+        ALARMS.ok("none, and all members know a leader")
+    })
+}
+
+fn shortest_lease(shortest: i64, ttl: Ttl) -> Check {
+    let evidence = format!("{shortest} s");
+    if shortest.unsigned_abs() > ttl.get().as_secs() {
+        let advice = format!("use a ttl of at least {shortest} s, or a shorter election timeout");
+        SHORTEST.warn(evidence, advice)
+    } else {
+        SHORTEST.ok(evidence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::core::error::{Error, ErrorKind};
+    use crate::doctor::Verdict;
+    use crate::store::MemberFacts;
+
+    fn healthy() -> EtcdFacts {
+        let member = |name: &str| MemberFacts {
+            name: name.to_owned(),
+            said: Ok(("3.5.13".to_owned(), true, Vec::new())),
+        };
+        EtcdFacts {
+            label: "etcd://a,b,c/x".to_owned(),
+            refused: None,
+            members: ["a:1", "b:1", "c:1"].map(member).into(),
+            shortest: Some(2),
+            round_trips: vec![Duration::from_micros(200); 20],
+            lease: Some(Ok(true)),
+        }
+    }
+
+    #[test]
+    fn each_fault_of_a_cluster_is_named() {
+        type Change = fn(&mut EtcdFacts);
+        fn down() -> Error {
+            Error::new(ErrorKind::Unavailable, "no server listens there")
+        }
+        let table: &[(Change, &str, Verdict)] = &[
+            (|it| it.refused = Some(down()), "reachable", Verdict::Fail),
+            (|it| it.members[1].said = Err(down()), "members", Verdict::Warn),
+            (|it| it.members.truncate(1), "members", Verdict::Warn),
+            (
+                |it| it.members[0].said = Ok(("3.3.27".to_owned(), true, Vec::new())),
+                "version",
+                Verdict::Fail,
+            ),
+            (
+                |it| it.members[0].said = Ok(("3.4.23".to_owned(), true, Vec::new())),
+                "version",
+                Verdict::Warn,
+            ),
+            (
+                |it| it.members[1].said = Ok(("3.5.12".to_owned(), true, Vec::new())),
+                "version",
+                Verdict::Warn,
+            ),
+            (
+                |it| it.members[0].said = Ok(("3.5.13".to_owned(), false, Vec::new())),
+                "alarms",
+                Verdict::Warn,
+            ),
+            (
+                |it| {
+                    let alarm = vec!["NOSPACE".to_owned()];
+                    it.members[2].said = Ok(("3.6.0".to_owned(), true, alarm));
+                },
+                "alarms",
+                Verdict::Warn,
+            ),
+            (|it| it.shortest = Some(60), "shortest-lease", Verdict::Warn),
+            (|it| it.round_trips = vec![Duration::from_secs(1)], "round-trip", Verdict::Warn),
+            (|it| it.lease = Some(Ok(false)), "release", Verdict::Fail),
+        ];
+        let faults = |facts: &EtcdFacts| -> Vec<_> {
+            let checks = checks(facts, Ttl::DEFAULT);
+            checks.into_iter().filter(|it| it.verdict != Verdict::Ok).collect()
+        };
+        assert_eq!(faults(&healthy()), []);
+        for (change, id, verdict) in table {
+            let mut facts = healthy();
+            change(&mut facts);
+            let found = faults(&facts);
+            let [found] = &found[..] else { panic!("{id}: {found:?}") };
+            assert_eq!((found.id, found.verdict), (*id, *verdict));
+            assert!(found.remedy.is_some() && found.node == "etcd://a,b,c/x");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Makes the public store of an engine a store, by way of its `inner` one.
+
+/// Implements the contract for a type that has another store as its `inner`. Its file imports what
+/// the contract names.
+macro_rules! delegate {
+    ($store:ident) => {
+        impl Store for $store {
+            fn acquire(
+                &self,
+                ask: Ask,
+            ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+                self.inner.acquire(ask)
+            }
+            fn renew(
+                &self,
+                renewal: Renewal,
+            ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+                self.inner.renew(renewal)
+            }
+            fn release(
+                &self,
+                lease: LeaseId,
+                on_release: OnRelease,
+            ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+                self.inner.release(lease, on_release)
+            }
+            fn inspect(
+                &self,
+                key: Key,
+            ) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+                self.inner.inspect(key)
+            }
+            fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+                self.inner.watch(inbox, sink);
+            }
+            fn listen(&self, inbox: &ClientId) {
+                self.inner.listen(inbox);
+            }
+            fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+                self.inner.resize(key, of)
+            }
+            fn capabilities(&self) -> Capabilities {
+                self.inner.capabilities()
+            }
+            fn browse(&self) -> Option<&dyn Browse> {
+                self.inner.browse()
+            }
+            fn label(&self) -> String {
+                self.inner.label()
+            }
+        }
+
+        impl fmt::Debug for $store {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($store), self.inner.label())
+            }
+        }
+    };
+}
+
+pub(super) use delegate;

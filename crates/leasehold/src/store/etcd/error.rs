@@ -1,0 +1,216 @@
+//! Explains the errors of a cluster: what state the lock is in, and what to do.
+
+use std::time::Duration;
+
+use super::channel::Failure;
+use crate::core::error::{Error, ErrorKind};
+
+/// What a call does at the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It is part of connecting.
+    Connects,
+    /// It only reads, or only concerns leases that no lock has.
+    Nothing,
+    /// It changes locks.
+    Changes,
+}
+
+/// Why a call of a step has no answer.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The lease of a key that it writes has ended. Nothing was changed.
+    NoLease,
+    Error(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// The codes of gRPC that have a meaning here.
+mod code {
+    pub(super) const INVALID_ARGUMENT: u32 = 3;
+    pub(super) const NOT_FOUND: u32 = 5;
+    pub(super) const PERMISSION_DENIED: u32 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: u32 = 8;
+    pub(super) const FAILED_PRECONDITION: u32 = 9;
+    pub(super) const UNIMPLEMENTED: u32 = 12;
+    pub(super) const UNAUTHENTICATED: u32 = 16;
+}
+
+impl Failure {
+    /// Whether another connection may do better.
+    pub(super) fn ends_connection(&self) -> bool {
+        match self {
+            Self::Refused { code, text } => self.is_old_token() || !is_definite(*code, text),
+            _ => true,
+        }
+    }
+
+    /// Whether surely nothing was done, and another connection may do better.
+    pub(super) fn is_undone(&self) -> bool {
+        matches!(self, Self::Unsent(_)) || self.is_old_token()
+    }
+
+    /// Whether the login has run out, or the server was told to use another one.
+    pub(super) fn is_old_token(&self) -> bool {
+        matches!(self, Self::Refused { code, text }
+            if *code == code::UNAUTHENTICATED || text.contains("revision of auth store is old"))
+    }
+
+    /// Whether the cluster asks for no login.
+    pub(super) fn needs_no_login(&self) -> bool {
+        matches!(self, Self::Refused { code: code::FAILED_PRECONDITION, text }
+            if text.contains("authentication is not enabled"))
+    }
+
+    pub(super) fn is_lease_gone(&self) -> bool {
+        matches!(self, Self::Refused { code: code::NOT_FOUND, text } if text.contains("lease"))
+    }
+}
+
+/// Whether the server surely did nothing.
+fn is_definite(code: u32, text: &str) -> bool {
+    match code {
+        code::INVALID_ARGUMENT
+        | code::NOT_FOUND
+        | code::PERMISSION_DENIED
+        | code::RESOURCE_EXHAUSTED
+        | code::FAILED_PRECONDITION
+        | code::UNIMPLEMENTED
+        | code::UNAUTHENTICATED => true,
+        _ => text.contains("no leader"),
+    }
+}
+
+/// The error for a failed call.
+pub(super) fn explain(failure: &Failure, effect: Effect) -> Error {
+    let state = match effect {
+        Effect::Connects => "no request was sent",
+        Effect::Nothing => "nothing was changed",
+        Effect::Changes => "the request may have taken effect",
+    };
+    let unsure =
+        if effect == Effect::Changes { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    let (kind, message) = match failure {
+        Failure::Unsent(cause) => (
+            ErrorKind::Unavailable,
+            format!("the connection ended ({cause}); no request was sent; try again"),
+        ),
+        Failure::Broken(cause) => {
+            (unsure, format!("the connection ended ({cause}) before an answer; {state}"))
+        }
+        Failure::Malformed => (
+            if effect == Effect::Connects { ErrorKind::Config } else { unsure },
+            format!("the server does not answer as etcd does; {state}; check host and port"),
+        ),
+        Failure::Silent(limit) => return silent(*limit, unsure, state),
+        Failure::Refused { code, text } => return refused(*code, text, unsure, state),
+    };
+    Error::new(kind, message)
+}
+
+fn silent(limit: Duration, kind: ErrorKind, state: &str) -> Error {
+    let message = format!(
+        "the member did not answer within {limit:?}; {state}; check whether it is stopped, \
+         overloaded, or cut off from the other members"
+    );
+    Error::new(kind, message)
+}
+
+fn refused(code: u32, text: &str, unsure: ErrorKind, state: &str) -> Error {
+    let said = text.escape_debug();
+    let has = |part: &str| text.contains(part);
+    let (kind, rest) = match code {
+        code::INVALID_ARGUMENT if has("authentication failed") => {
+            (ErrorKind::Denied, "nothing was changed; correct user and password in the URL")
+        }
+        code::INVALID_ARGUMENT if has("user name is empty") => (
+            ErrorKind::Denied,
+            "nothing was changed; the cluster wants a login, write `etcd://USER:PASSWORD@HOST`",
+        ),
+        code::PERMISSION_DENIED | code::UNAUTHENTICATED => (
+            ErrorKind::Denied,
+            "nothing was changed; grant a role of this user the right to read and write all keys \
+             with the prefix of the URL",
+        ),
+        code::RESOURCE_EXHAUSTED if has("space") => (
+            ErrorKind::Unavailable,
+            "nothing was changed; the database of the cluster is full: compact and defragment it, \
+             and disarm the alarm",
+        ),
+        code::UNIMPLEMENTED => {
+            (ErrorKind::Config, "nothing was changed; locks need etcd 3.4 or newer")
+        }
+        _ if has("no leader") => (
+            ErrorKind::Unavailable,
+            "nothing was changed; the members do not agree on a leader, try again or start the \
+             missing ones",
+        ),
+        _ if is_definite(code, text) => {
+            (ErrorKind::Unavailable, "nothing was changed; read the log of the server")
+        }
+        _ => {
+            let message = format!("the cluster says `{said}`; {state}; try again");
+            return Error::new(unsure, message);
+        }
+    };
+    Error::new(kind, format!("the cluster says `{said}`; {rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_is_known_of_its_effect() {
+        let refused = |code, text: &str| Failure::Refused { code, text: text.to_owned() };
+        let cases = [
+            (refused(7, "etcdserver: permission denied"), ErrorKind::Denied, "grant a role"),
+            (
+                refused(3, "etcdserver: authentication failed, invalid user ID or password"),
+                ErrorKind::Denied,
+                "user and password",
+            ),
+            (refused(3, "etcdserver: user name is empty"), ErrorKind::Denied, "wants a login"),
+            (
+                refused(8, "etcdserver: mvcc: database space exceeded"),
+                ErrorKind::Unavailable,
+                "compact",
+            ),
+            (refused(8, "etcdserver: too many requests"), ErrorKind::Unavailable, "nothing was"),
+            (refused(14, "etcdserver: no leader"), ErrorKind::Unavailable, "nothing was changed"),
+            (refused(14, "etcdserver: request timed out"), ErrorKind::Unknown, "may have taken"),
+            (refused(14, "etcdserver: leader changed"), ErrorKind::Unknown, "may have taken"),
+            (refused(4, "context deadline exceeded"), ErrorKind::Unknown, "may have taken"),
+            (refused(12, "unknown service"), ErrorKind::Config, "3.4 or newer"),
+            (Failure::Malformed, ErrorKind::Unknown, "may have taken"),
+            (Failure::Silent(Duration::from_secs(1)), ErrorKind::Unknown, "may have taken"),
+        ];
+        for (failure, kind, part) in cases {
+            let error = explain(&failure, Effect::Changes);
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+            // A call that changes nothing leaves no doubt.
+            assert_ne!(explain(&failure, Effect::Nothing).kind(), ErrorKind::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_request_goes_again_only_if_it_surely_did_nothing() {
+        let refused = |code, text: &str| Failure::Refused { code, text: text.to_owned() };
+        for (failure, is_undone, ends) in [
+            (refused(16, "etcdserver: invalid auth token"), true, true),
+            (refused(14, "etcdserver: request timed out"), false, true),
+            (refused(14, "etcdserver: no leader"), false, false),
+            (refused(5, "etcdserver: requested lease not found"), false, false),
+            (Failure::Silent(Duration::from_secs(1)), false, true),
+            (Failure::Malformed, false, true),
+        ] {
+            assert_eq!((failure.is_undone(), failure.ends_connection()), (is_undone, ends));
+        }
+    }
+}

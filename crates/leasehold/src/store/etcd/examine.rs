@@ -1,0 +1,95 @@
+//! Asks a cluster what a diagnosis needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::{Effect, explain};
+use super::message::Message;
+use super::rpc::Status;
+use super::{EtcdConnector, EtcdStore};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::host::Host;
+use crate::store::net::host_and_port_text;
+use crate::store::{Store as _, try_lease};
+
+/// How many inspections are measured.
+const LOOKS: usize = 20;
+
+/// How long a member may take to say what it is.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What was learned about a cluster. Plain values, without any judgement.
+#[derive(Debug)]
+pub(crate) struct EtcdFacts {
+    pub(crate) label: String,
+    /// Why it cannot be used.
+    pub(crate) refused: Option<Error>,
+    pub(crate) members: Vec<MemberFacts>,
+    /// The shortest lease that it makes, in seconds.
+    pub(crate) shortest: Option<i64>,
+    pub(crate) round_trips: Vec<Duration>,
+    /// Whether a probe lease worked: granted, not released by a wrong token, released by its own.
+    pub(crate) lease: Option<Result<bool, Error>>,
+}
+
+/// What one member of the URL says of itself.
+#[derive(Debug)]
+pub(crate) struct MemberFacts {
+    /// Its host and port.
+    pub(crate) name: String,
+    /// Its version, whether it knows a leader, and its alarms.
+    pub(crate) said: Result<(String, bool, Vec<String>), Error>,
+}
+
+/// Examines the cluster of a connector.
+pub(crate) async fn examine(
+    connector: EtcdConnector,
+    host: &Arc<dyn Host>,
+    canary: &str,
+) -> EtcdFacts {
+    let mut members = Vec::new();
+    for (number, (name, port)) in connector.address.members.iter().enumerate() {
+        let said = ask(&connector, host, number).await;
+        members.push(MemberFacts { name: host_and_port_text(name, *port), said });
+    }
+    let store = EtcdStore::open(connector, Arc::clone(host));
+    let mut facts = EtcdFacts {
+        label: store.label(),
+        refused: store.reach().await.err(),
+        members,
+        shortest: None,
+        round_trips: Vec::new(),
+        lease: None,
+    };
+    if facts.refused.is_some() {
+        return facts;
+    }
+    facts.shortest = store.steps.core().shortest_lease().await.ok();
+    let random = canary.rsplit(':').next().unwrap_or_default();
+    let key = Key::probe(random);
+    facts.lease = Some(try_lease(&store, key.clone(), random).await);
+    for _ in 0..LOOKS {
+        let sent = host.now();
+        if store.inspect(key.clone()).await.is_err() {
+            break;
+        }
+        facts.round_trips.push(host.now().since(sent));
+    }
+    facts
+}
+
+/// Asks a member for its version, its leader and its alarms.
+async fn ask(
+    connector: &EtcdConnector,
+    host: &Arc<dyn Host>,
+    number: usize,
+) -> Result<(String, bool, Vec<String>), Error> {
+    let channel = connector.connect_to(host, number).await?;
+    let path = "/etcdserverpb.Maintenance/Status";
+    let failed = |failure| explain(&failure, Effect::Nothing);
+    let answer = channel.call(path, &Message::default(), LIMIT).await.map_err(failed)?;
+    let Status { version, leader, errors } =
+        Status::read(&answer).map_err(|malformed| failed(malformed.into()))?;
+    Ok((version, leader != 0, errors))
+}

@@ -1,0 +1,400 @@
+//! Watches the locks that clients of this process wait for, over one stream.
+//!
+//! A watch begins after the revision that the waiter saw, so nothing is missed in between. A stream
+//! that breaks is made again, and goes on where the old one ended.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::channel::{Answers, Channel, Sending};
+use super::entry::Seen;
+use super::keys::Keys;
+use super::message::Message;
+use super::rpc::{Event, News, Range, unwatch, watch};
+use super::wire::Wire;
+use crate::core::key::Key;
+use crate::core::moment::Moment;
+use crate::core::token::{ClientId, OwnerToken};
+use crate::store::net::Home;
+use crate::store::{Hint, Sinks};
+
+/// How often waits are looked through for those that ended, and the connection is checked.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The pause before a stream is made again after a failure.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a stream stays open while nobody waits: the next waiter needs no new one.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// One waiter of this process.
+#[derive(Clone, Debug)]
+pub(super) struct Wait {
+    pub(super) inbox: ClientId,
+    /// The number of its last ask that surely refreshed its place; 0 if none did.
+    pub(super) ask_no: u32,
+    /// How many places are ahead of its own.
+    pub(super) ahead: u32,
+    /// The last change that this ask saw. Earlier ones may concern an earlier place of its owner.
+    pub(super) seen: i64,
+    /// When it is forgotten, unless it asks again.
+    pub(super) until: Moment,
+}
+
+/// The watches of a store.
+pub(super) struct Hints {
+    wire: Arc<Wire>,
+    keys: Keys,
+    sinks: Arc<Sinks>,
+    state: Mutex<State>,
+    /// Wakes the task: there is a wait more or less, or the store is gone.
+    news: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    watched: HashMap<Key, Watched>,
+    /// The keys by the numbers of their watches on the stream.
+    numbers: HashMap<i64, Key>,
+    last_number: i64,
+    /// Watches that nobody needs any more.
+    ended: Vec<i64>,
+    is_running: bool,
+    is_closed: bool,
+}
+
+/// A lock that somebody waits for.
+struct Watched {
+    /// The number of its watch; 0 if it has none on this stream.
+    number: i64,
+    /// The first change that was not seen.
+    from: i64,
+    waits: HashMap<OwnerToken, Wait>,
+}
+
+/// Hints, and the inboxes that they are for.
+type Mail = Vec<(ClientId, Hint)>;
+
+impl Hints {
+    pub(super) fn new(wire: Arc<Wire>, keys: Keys, sinks: Arc<Sinks>) -> Arc<Self> {
+        let (state, news) = (Mutex::default(), Notify::new());
+        Arc::new(Self { wire, keys, sinks, state, news })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Whole at every moment: nothing panics halfway under this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An owner waits.
+    pub(super) fn wait(self: &Arc<Self>, key: &Key, owner: &OwnerToken, wait: Wait) {
+        let mut state = self.state();
+        let new = || Watched { number: 0, from: wait.seen + 1, waits: HashMap::new() };
+        let watched = state.watched.entry(key.clone()).or_insert_with(new);
+        watched.waits.insert(owner.clone(), wait);
+        let starts = !std::mem::replace(&mut state.is_running, true);
+        drop(state);
+        if starts {
+            let ours = Arc::clone(self);
+            Home::Host.spawn(&self.wire.host, Box::pin(async move { ours.run().await }));
+        } else {
+            self.news.notify_one();
+        }
+    }
+
+    /// An owner waits no more.
+    pub(super) fn done(&self, key: &Key, owner: &OwnerToken) {
+        let mut state = self.state();
+        let Some(watched) = state.watched.get_mut(key) else { return };
+        watched.waits.remove(owner);
+        state.end_unused();
+        drop(state);
+        self.news.notify_one();
+    }
+
+    /// Ends the task.
+    pub(super) fn close(&self) {
+        self.state().is_closed = true;
+        self.news.notify_one();
+    }
+
+    async fn run(self: Arc<Self>) {
+        while self.has_work() {
+            let served = match self.begin().await {
+                Ok((channel, sending, answers)) => self.serve(&channel, sending, answers).await,
+                Err(cause) => Err(cause),
+            };
+            let waits = self.state().begin_anew();
+            let Err(cause) = served else { continue };
+            tracing::debug!(cause, "the watch of etcd ended, and is made again");
+            for inbox in waits {
+                self.sinks.send(&inbox, Hint::Missed);
+            }
+            self.wire.host.sleep_until(self.wire.host.now() + PAUSE).await;
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        let mut state = self.state();
+        let has_work = !state.is_closed && !state.watched.is_empty();
+        state.is_running = has_work;
+        has_work
+    }
+
+    /// Opens a stream with its first watch.
+    async fn begin(&self) -> Result<(Channel, Sending, Answers), String> {
+        let channel = self.wire.channel().await.map_err(|error| error.to_string())?;
+        let first = self.state().new_watches(&self.keys).into_iter();
+        let mut sending = None;
+        for message in first {
+            let sent = match &mut sending {
+                None => {
+                    let stream = channel.stream("/etcdserverpb.Watch/Watch", &message).await;
+                    stream.map(|stream| sending = Some(stream))
+                }
+                Some((sending, _)) => sending.send(&message, false),
+            };
+            sent.map_err(|failure| format!("{failure:?}"))?;
+        }
+        let (sending, answers) = sending.ok_or("nobody waits")?;
+        Ok((channel, sending, answers))
+    }
+
+    /// Passes news on until the stream ends. `Ok` if nobody has waited for a while, or the store is
+    /// gone.
+    async fn serve(
+        &self,
+        channel: &Channel,
+        mut sending: Sending,
+        mut answers: Answers,
+    ) -> Result<(), String> {
+        let host = &self.wire.host;
+        let mut tick = host.sleep_until(host.now() + TICK);
+        let mut used = host.now();
+        while channel.is_open() {
+            let messages = {
+                let mut state = self.state();
+                if !state.watched.is_empty() {
+                    used = host.now();
+                }
+                if state.is_closed || host.now().since(used) >= LINGER {
+                    return Ok(());
+                }
+                state.messages(&self.keys)
+            };
+            for message in messages {
+                sending.send(&message, false).map_err(|failure| format!("{failure:?}"))?;
+            }
+            tokio::select! {
+                biased;
+                answer = answers.next() => {
+                    let answer = answer.map_err(|failure| format!("{failure:?}"))?;
+                    let answer = answer.ok_or("the server ended it")?;
+                    self.take(News::read(&answer).map_err(|malformed| malformed.to_string())?);
+                }
+                () = self.news.notified() => {}
+                () = &mut tick => {
+                    self.state().forget_old(host.now());
+                    tick = host.sleep_until(host.now() + TICK);
+                }
+            }
+        }
+        Err("its connection is used no more".to_owned())
+    }
+
+    /// Passes news of one watch on.
+    fn take(&self, news: News) {
+        let mail = self.state().take(news);
+        // Not under the lock: a sink may call anything.
+        for (inbox, hint) in mail {
+            self.sinks.send(&inbox, hint);
+        }
+    }
+}
+
+impl State {
+    /// The messages that are due: new watches, and the end of those that nobody needs.
+    fn messages(&mut self, keys: &Keys) -> Vec<Message> {
+        let mut messages: Vec<_> = self.ended.drain(..).map(unwatch).collect();
+        messages.extend(self.new_watches(keys));
+        messages
+    }
+
+    fn new_watches(&mut self, keys: &Keys) -> Vec<Message> {
+        let mut messages = Vec::new();
+        for (key, watched) in self.watched.iter_mut().filter(|(_, it)| it.number == 0) {
+            self.last_number += 1;
+            watched.number = self.last_number;
+            self.numbers.insert(self.last_number, key.clone());
+            let held = Range::one(keys.held(key));
+            messages.push(watch(self.last_number, &held, watched.from));
+        }
+        messages
+    }
+
+    /// The stream ended, and its watches with it. Returns the inboxes of all waiters.
+    fn begin_anew(&mut self) -> Vec<ClientId> {
+        self.numbers.clear();
+        self.ended.clear();
+        let mut inboxes = Vec::new();
+        for watched in self.watched.values_mut() {
+            watched.number = 0;
+            inboxes.extend(watched.waits.values().map(|wait| wait.inbox.clone()));
+        }
+        inboxes.sort_unstable();
+        inboxes.dedup();
+        inboxes
+    }
+
+    fn forget_old(&mut self, now: Moment) {
+        for watched in self.watched.values_mut() {
+            watched.waits.retain(|_, wait| wait.until > now);
+        }
+        self.end_unused();
+    }
+
+    /// Ends the watches of locks that nobody waits for.
+    fn end_unused(&mut self) {
+        let Self { watched, numbers, ended, .. } = self;
+        watched.retain(|_, it| {
+            let is_used = !it.waits.is_empty();
+            if !is_used && numbers.remove(&it.number).is_some() {
+                ended.push(it.number);
+            }
+            is_used
+        });
+    }
+
+    fn take(&mut self, news: News) -> Mail {
+        let Some(key) = self.numbers.get(&news.watch).cloned() else { return Mail::new() };
+        let Some(watched) = self.watched.get_mut(&key) else { return Mail::new() };
+        watched.from = watched.from.max(news.header.revision + 1);
+        if news.is_cancelled {
+            // The server forgot old changes, or does not serve the watch any more.
+            watched.from = watched.from.max(news.compacted);
+            watched.number = 0;
+            self.numbers.remove(&news.watch);
+            let waits = watched.waits.values();
+            return waits
+                .map(|wait| (wait.inbox.clone(), Hint::MaybeFree { key: key.clone() }))
+                .collect();
+        }
+        let mut mail = Mail::new();
+        for event in news.events {
+            watched.take(&key, event, &mut mail);
+        }
+        self.end_unused();
+        mail
+    }
+}
+
+impl Watched {
+    /// Passes a change on to those that wait since before it. A member that fell behind tells of
+    /// changes late. If a waiter has lost its place meanwhile and asked anew, a grant to its
+    /// earlier place must not count from that ask.
+    fn take(&mut self, key: &Key, event: Event, mail: &mut Mail) {
+        let changed = event.kv.modified;
+        if event.is_delete {
+            // Those at the front ask. If all of them are dead, the others ask soon anyway.
+            let front = self.waits.values().filter(|it| it.ahead == 0 && it.seen < changed);
+            mail.extend(
+                front.map(|wait| (wait.inbox.clone(), Hint::MaybeFree { key: key.clone() })),
+            );
+            return;
+        }
+        let seen = Seen::new(event.kv);
+        let Some(entry) = &seen.entry else { return };
+        if self.waits.get(&entry.owner).is_some_and(|wait| wait.seen < changed)
+            && let Some(wait) = self.waits.remove(&entry.owner)
+        {
+            let hint = Hint::Granted {
+                key: key.clone(),
+                owner: entry.owner.clone(),
+                fencing: seen.block(),
+                ask_no: wait.ask_no,
+            };
+            mail.push((wait.inbox, hint));
+        }
+        // Whoever got it was in front of all.
+        for wait in self.waits.values_mut().filter(|wait| wait.seen < changed) {
+            wait.ahead = wait.ahead.saturating_sub(1);
+        }
+    }
+}
+
+impl fmt::Debug for Hints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hints({})", self.state().watched.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::moment::WallTime;
+    use crate::store::entry::Entry;
+    use crate::store::etcd::rpc::Kv;
+
+    fn owner() -> OwnerToken {
+        OwnerToken::new("waiter").expect("printable")
+    }
+
+    fn key() -> Key {
+        Key::new("k").expect("a name")
+    }
+
+    /// A lock with one waiter, whose ask 3 saw change 20.
+    fn watched() -> Watched {
+        let inbox = ClientId::from_random([7; ClientId::CHARS]);
+        let wait = Wait { inbox, ask_no: 3, ahead: 0, seen: 20, until: Moment::from_nanos(0) };
+        Watched { number: 1, from: 21, waits: HashMap::from([(owner(), wait)]) }
+    }
+
+    fn event(modified: i64, granted_to: Option<OwnerToken>) -> Event {
+        let entry = granted_to.map(|owner| Entry {
+            owner,
+            lasts: 2,
+            since: WallTime::from_unix_micros(0),
+            reserve: 1,
+            fence: None,
+            is_idle: false,
+            is_plain: false,
+            why: None,
+            client: None,
+            revoked: None,
+        });
+        let value = entry.as_ref().map(Entry::write).unwrap_or_default();
+        Event { is_delete: entry.is_none(), kv: Kv { value, modified, ..Kv::default() } }
+    }
+
+    #[test]
+    fn a_change_from_before_the_last_ask_is_no_news() {
+        for modified in [5, 20] {
+            for granted_to in [Some(owner()), None] {
+                let (mut watched, mut mail) = (watched(), Mail::new());
+                watched.take(&key(), event(modified, granted_to), &mut mail);
+                assert!(mail.is_empty(), "{mail:?}");
+                assert_eq!(watched.waits.len(), 1, "it goes on waiting");
+            }
+        }
+    }
+
+    #[test]
+    fn a_grant_after_the_last_ask_counts_from_it() {
+        let (mut watched, mut mail) = (watched(), Mail::new());
+        watched.take(&key(), event(21, Some(owner())), &mut mail);
+        assert!(matches!(mail[..], [(_, Hint::Granted { ask_no: 3, .. })]), "{mail:?}");
+        assert!(watched.waits.is_empty());
+    }
+
+    #[test]
+    fn a_lock_that_is_free_after_the_last_ask_is_told() {
+        let (mut watched, mut mail) = (watched(), Mail::new());
+        watched.take(&key(), event(21, None), &mut mail);
+        assert!(matches!(mail[..], [(_, Hint::MaybeFree { .. })]), "{mail:?}");
+    }
+}

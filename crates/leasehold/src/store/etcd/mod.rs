@@ -1,0 +1,182 @@
+//! Leases in an etcd cluster.
+//!
+//! A step is one transaction of the cluster, with conditions. Each lock and each place in a line
+//! has a lease of etcd of its own, so the cluster removes what nobody renews. The number of the
+//! change that grants a lock is its fencing token.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `message`, `rpc` | the protocol as values |
+//! | `channel` | calls over one connection |
+//! | `url`, `connect` | which members there are, and how one is chosen |
+//! | `wire` | calls of a store, and new connections |
+//! | `error` | what the errors of a cluster mean |
+//! | `keys`, `entry` | the keys of a lock, and their values |
+//! | `leases`, `mine` | leases of etcd, and which locks have them |
+//! | `state`, `steps/` | what a read shows, and the steps of the contract |
+//! | `hints` | watches what clients wait for |
+//! | `examine` | asks a cluster what a diagnosis needs |
+
+mod channel;
+mod connect;
+mod entry;
+mod error;
+pub(crate) mod examine;
+mod hints;
+mod keys;
+mod leases;
+mod message;
+mod mine;
+mod rpc;
+mod state;
+mod steps;
+mod url;
+mod wire;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Weak};
+
+pub use self::connect::EtcdConnector;
+use self::steps::Core;
+use super::delegate::delegate;
+use super::steps::Steps;
+use super::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Evicted, HintSink, InOrder, LeaseId, OnRelease,
+    Page, Reach, Released, Renewal, Renewed, Revoked, Snapshot, Store,
+};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::token::ClientId;
+use crate::host::Host;
+
+/// A store in an etcd cluster, version 3.4 or newer.
+///
+/// Clones share one connection to one member. If it fails, another member is asked. The locks reach
+/// every client of the cluster, and outlive the loss of a minority of its members. The leader of
+/// the cluster decides when a lease ends. It counts in whole seconds, so a lease may end a few
+/// seconds late, and never early.
+#[derive(Clone)]
+pub struct EtcdStore {
+    inner: InOrder<Steps<Core>>,
+    steps: Steps<Core>,
+}
+
+impl EtcdStore {
+    /// A store that connects with its first request.
+    #[must_use]
+    pub fn open(connector: EtcdConnector, host: Arc<dyn Host>) -> Self {
+        let core = Core::new(connector, Arc::clone(&host));
+        let steps = Steps::new(Arc::new(core));
+        Self { inner: InOrder::new(steps.clone(), host), steps }
+    }
+
+    /// Connects to the cluster of a connector.
+    ///
+    /// # Errors
+    ///
+    /// - [`Config`](crate::ErrorKind::Config) if the server is not etcd, or too old.
+    /// - [`Denied`](crate::ErrorKind::Denied) for a wrong password or a missing right.
+    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if no member answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future opens no store, and changes nothing in the cluster.
+    pub async fn connect_with(
+        connector: EtcdConnector,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, Error> {
+        let store = Self::open(connector, host);
+        store.reach().await?;
+        Ok(store)
+    }
+
+    /// Makes sure that a member answers.
+    pub(crate) async fn reach(&self) -> Result<(), Error> {
+        self.steps.check()?;
+        let core = Arc::clone(self.steps.core());
+        // The connection belongs to the host, and not to the caller.
+        core.wire.channel().await.map(drop)
+    }
+}
+
+delegate!(EtcdStore);
+
+impl Store for Steps<Core> {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        let key = ask.key.clone();
+        self.on(Some(&key), |core| async move { core.acquire(ask).await })
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        let key = renewal.lease.key.clone();
+        self.on(Some(&key), |core| async move { core.renew(renewal).await })
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        on_release: OnRelease,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        let key = lease.key.clone();
+        self.on(Some(&key), |core| async move { core.release(lease, on_release).await })
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        let name = key.clone();
+        self.on(Some(&name), |core| async move { core.inspect(key).await })
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.core().sinks.watch(inbox.clone(), sink);
+    }
+
+    fn listen(&self, _inbox: &ClientId) {
+        // Waiters are watched for with their ask. A holder hears of waiters elsewhere when it
+        // renews its lease.
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fencing: true,
+            line: true,
+            reask: true,
+            detached: true,
+            frees: true,
+            hints: Reach::Network,
+            reach: Reach::Network,
+            browse: true,
+            revoke: true,
+            durable: true,
+            ..Capabilities::NONE
+        }
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        Some(self)
+    }
+
+    fn label(&self) -> String {
+        self.core().wire.connector.label()
+    }
+}
+
+impl Browse for Steps<Core> {
+    fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
+        let pattern = pattern.to_owned();
+        self.on(None, |core| async move { core.list(&pattern, cursor).await })
+    }
+
+    fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
+        let name = key.clone();
+        self.on(Some(&name), |core| async move { core.evict(key, seen, reason).await })
+    }
+
+    fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
+        let name = key.clone();
+        self.on(Some(&name), |core| async move { core.revoke(key, seen, (by, reason)).await })
+    }
+}

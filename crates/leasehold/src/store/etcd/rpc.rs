@@ -1,0 +1,369 @@
+//! The requests to etcd and its answers, as values.
+
+use super::message::{Fields, Malformed, Message};
+
+/// The beginning of each answer: the state that it is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Header {
+    /// The number of the last change. It rises with each change, over all keys.
+    pub(super) revision: i64,
+    /// The term of the leader. A new leader has a higher one.
+    pub(super) term: i64,
+    pub(super) member: i64,
+}
+
+impl Header {
+    fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut header = Self::default();
+        for field in Fields::of(bytes) {
+            match field? {
+                (2, value) => header.member = value.number()?,
+                (3, value) => header.revision = value.number()?,
+                (4, value) => header.term = value.number()?,
+                _ => {}
+            }
+        }
+        Ok(header)
+    }
+}
+
+/// A key with its value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kv {
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    /// The change that made the key.
+    pub(super) created: i64,
+    /// The last change of the key.
+    pub(super) modified: i64,
+    /// The lease with which the key ends.
+    pub(super) lease: i64,
+}
+
+impl Kv {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut kv = Self::default();
+        for field in Fields::of(bytes) {
+            match field? {
+                (1, value) => kv.key = value.bytes()?.to_vec(),
+                (2, value) => kv.created = value.number()?,
+                (3, value) => kv.modified = value.number()?,
+                (5, value) => kv.value = value.bytes()?.to_vec(),
+                (6, value) => kv.lease = value.number()?,
+                _ => {}
+            }
+        }
+        Ok(kv)
+    }
+}
+
+/// The keys from one, and up to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) from: Vec<u8>,
+    /// The first key after the range; empty for a range of one key.
+    pub(super) to: Vec<u8>,
+}
+
+impl Range {
+    pub(super) const fn one(key: Vec<u8>) -> Self {
+        Self { from: key, to: Vec::new() }
+    }
+
+    fn on(&self, message: Message, key: u32, end: u32) -> Message {
+        let message = message.bytes(key, &self.from);
+        if self.to.is_empty() { message } else { message.bytes(end, &self.to) }
+    }
+}
+
+/// How the keys of a range are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// The most keys in the answer; 0 for all.
+    pub(super) limit: i64,
+    /// Whether the oldest key comes first, instead of the smallest.
+    pub(super) by_age: bool,
+    /// Whether the answer has no values.
+    pub(super) keys_only: bool,
+}
+
+/// Reads the keys of a range.
+pub(super) fn range(range: &Range, reading: Reading) -> Message {
+    let Reading { limit, by_age, keys_only } = reading;
+    let (order, target) = if by_age { (1, 2) } else { (0, 0) };
+    range
+        .on(Message::default(), 1, 2)
+        .number(3, limit)
+        .number(5, order)
+        .number(6, target)
+        .flag(8, keys_only)
+}
+
+/// The keys of a range, and how many there are without the limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ranged {
+    pub(super) header: Header,
+    pub(super) kvs: Vec<Kv>,
+    pub(super) count: i64,
+}
+
+impl Ranged {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut ranged = Self::default();
+        for field in Fields::of(bytes) {
+            match field? {
+                (1, value) => ranged.header = Header::read(value.bytes()?)?,
+                (2, value) => ranged.kvs.push(Kv::read(value.bytes()?)?),
+                (4, value) => ranged.count = value.number()?,
+                _ => {}
+            }
+        }
+        Ok(ranged)
+    }
+}
+
+/// A condition of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum If {
+    /// No key of the range exists.
+    Absent(Range),
+    /// The key exists, and this change made it.
+    Created(Vec<u8>, i64),
+    /// The key exists, and this change was its last.
+    Modified(Vec<u8>, i64),
+}
+
+impl If {
+    fn message(&self) -> Message {
+        // Each compares for equality, which is the default.
+        let by = |target, key: &[u8]| Message::default().number(2, target).bytes(3, key);
+        match self {
+            // A key that does not exist counts as made by the change 0.
+            Self::Absent(range) => range.on(Message::default().number(2, 1), 3, 64),
+            Self::Created(key, revision) => by(1, key).number(5, *revision),
+            Self::Modified(key, revision) => by(2, key).number(6, *revision),
+        }
+    }
+}
+
+/// An operation of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Do {
+    Read(Range, Reading),
+    /// Writes a key that ends with the lease.
+    Put {
+        key: Vec<u8>,
+        value: Vec<u8>,
+        lease: i64,
+    },
+    Delete(Vec<u8>),
+}
+
+impl Do {
+    fn message(&self) -> Message {
+        match self {
+            Self::Read(keys, reading) => Message::default().message(1, &range(keys, *reading)),
+            Self::Put { key, value, lease } => {
+                let put = Message::default().bytes(1, key).bytes(2, value).number(3, *lease);
+                Message::default().message(2, &put)
+            }
+            Self::Delete(key) => {
+                let delete = Message::default().bytes(1, key);
+                Message::default().message(3, &delete)
+            }
+        }
+    }
+}
+
+/// A transaction: does `then` if all conditions hold, and `or_else` otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Txn {
+    pub(super) when: Vec<If>,
+    pub(super) then: Vec<Do>,
+    pub(super) or_else: Vec<Do>,
+}
+
+impl Txn {
+    pub(super) fn message(&self) -> Message {
+        let mut message = Message::default();
+        for condition in &self.when {
+            message = message.message(1, &condition.message());
+        }
+        for operation in &self.then {
+            message = message.message(2, &operation.message());
+        }
+        for operation in &self.or_else {
+            message = message.message(3, &operation.message());
+        }
+        message
+    }
+
+    /// Whether it changes nothing in any case. The server logs no such transaction.
+    pub(super) fn only_reads(&self) -> bool {
+        let mut operations = self.then.iter().chain(&self.or_else);
+        operations.all(|operation| matches!(operation, Do::Read(..)))
+    }
+}
+
+/// The answer to a transaction: which branch was taken, and what its reads found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TxnDone {
+    pub(super) header: Header,
+    pub(super) succeeded: bool,
+    /// The answers to the reads alone, in their order.
+    pub(super) read: Vec<Ranged>,
+}
+
+impl TxnDone {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut done = Self::default();
+        for field in Fields::of(bytes) {
+            match field? {
+                (1, value) => done.header = Header::read(value.bytes()?)?,
+                (2, value) => done.succeeded = value.number()? != 0,
+                (3, value) => {
+                    for operation in Fields::of(value.bytes()?) {
+                        if let (1, ranged) = operation? {
+                            done.read.push(Ranged::read(ranged.bytes()?)?);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Asks for a lease with this number, for so many seconds.
+pub(super) fn lease_grant(id: i64, seconds: i64) -> Message {
+    Message::default().number(1, seconds).number(2, id)
+}
+
+/// Names a lease, to renew it, revoke it, or ask for its time left.
+pub(super) fn lease(id: i64) -> Message {
+    Message::default().number(1, id)
+}
+
+/// The answer about a lease: a grant, a renewal, or its time left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeaseAnswer {
+    pub(super) header: Header,
+    /// In seconds. Zero or less if the lease is gone.
+    pub(super) ttl: i64,
+}
+
+impl LeaseAnswer {
+    /// Whether the lease was renewed by the leader of that term.
+    pub(super) const fn is_confirmed_in(self, term: i64) -> bool {
+        self.ttl > 0 && self.header.term == term
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut answer = Self::default();
+        for field in Fields::of(bytes) {
+            match field? {
+                (1, value) => answer.header = Header::read(value.bytes()?)?,
+                (3, value) => answer.ttl = value.number()?,
+                _ => {}
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// Asks for a token of a user.
+pub(super) fn authenticate(user: &str, password: &str) -> Message {
+    Message::default().bytes(1, user.as_bytes()).bytes(2, password.as_bytes())
+}
+
+pub(super) fn read_token(bytes: &[u8]) -> Result<String, Malformed> {
+    for field in Fields::of(bytes) {
+        if let (2, value) = field? {
+            return String::from_utf8(value.bytes()?.to_vec()).map_err(|_| Malformed);
+        }
+    }
+    Err(Malformed)
+}
+
+/// What a member says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) version: String,
+    /// The member that leads; 0 if none does.
+    pub(super) leader: i64,
+    /// Alarms and other trouble.
+    pub(super) errors: Vec<String>,
+}
+
+impl Status {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut status = Self::default();
+        for field in Fields::of(bytes) {
+            match field? {
+                (2, value) => status.version = text(value.bytes()?),
+                (4, value) => status.leader = value.number()?,
+                (8, value) => status.errors.push(text(value.bytes()?)),
+                _ => {}
+            }
+        }
+        Ok(status)
+    }
+}
+
+/// Begins a watch of this number: changes of some keys from a revision on.
+pub(super) fn watch(number: i64, keys: &Range, revision: i64) -> Message {
+    let create = keys.on(Message::default(), 1, 2).number(3, revision).number(7, number);
+    Message::default().message(1, &create)
+}
+
+/// Ends a watch.
+pub(super) fn unwatch(number: i64) -> Message {
+    Message::default().message(2, &Message::default().number(1, number))
+}
+
+/// News of one watch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    pub(super) header: Header,
+    pub(super) watch: i64,
+    pub(super) is_cancelled: bool,
+    /// The oldest revision that the server still has, if the watch began before it.
+    pub(super) compacted: i64,
+    pub(super) events: Vec<Event>,
+}
+
+/// A change of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Event {
+    pub(super) is_delete: bool,
+    pub(super) kv: Kv,
+}
+
+impl News {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut news = Self::default();
+        for field in Fields::of(bytes) {
+            match field? {
+                (1, value) => news.header = Header::read(value.bytes()?)?,
+                (2, value) => news.watch = value.number()?,
+                (4, value) => news.is_cancelled = value.number()? != 0,
+                (5, value) => news.compacted = value.number()?,
+                (11, value) => {
+                    let mut event = Event::default();
+                    for field in Fields::of(value.bytes()?) {
+                        match field? {
+                            (1, value) => event.is_delete = value.number()? == 1,
+                            (2, value) => event.kv = Kv::read(value.bytes()?)?,
+                            _ => {}
+                        }
+                    }
+                    news.events.push(event);
+                }
+                _ => {}
+            }
+        }
+        Ok(news)
+    }
+}

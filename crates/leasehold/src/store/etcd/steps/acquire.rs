@@ -1,0 +1,370 @@
+//! Acquire: grant, hand over to the front of the line, or wait.
+//!
+//! | the lock | the front of the line | what the step does |
+//! |---|---|---|
+//! | is the asker's | any | grants it again |
+//! | is another's | any | takes or refreshes the asker's place |
+//! | is free | nobody | grants it |
+//! | is free | the asker | grants it, and removes the place |
+//! | is free | another | takes the asker's place, then hands over |
+
+use std::time::Duration;
+
+use super::{Core, ROUNDS_MAX};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::line::PLACES_MAX;
+use crate::core::token::{ClientId, FencingBlock};
+use crate::store::errors::unsupported_line;
+use crate::store::etcd::entry::{Entry, Seen, tokens};
+use crate::store::etcd::error::Fault;
+use crate::store::etcd::hints::Wait;
+use crate::store::etcd::leases::{Lease, Taken, seconds};
+use crate::store::etcd::rpc::{Do, If, Range, Txn, TxnDone};
+use crate::store::etcd::state::{State, look};
+use crate::store::{Acquired, Ask, Hint, Line, Refusal, line_is_full, unsupported_claim};
+
+/// One ask on its way.
+struct Asking<'a> {
+    core: &'a Core,
+    ask: &'a Ask,
+    /// The place that it may take: for how many seconds, and the number and the inbox of the ask.
+    place: Option<(i64, u32, ClientId)>,
+    /// The lease of etcd for the lock.
+    taken: Option<Taken>,
+    /// The lease behind the place in the line, if there is one.
+    waits_by: Option<Lease>,
+    /// Whether this ask surely refreshed the place.
+    is_fresh: bool,
+}
+
+enum Next {
+    Answer(Acquired),
+    Again(Box<State>),
+}
+
+impl Next {
+    fn again(state: State) -> Self {
+        Self::Again(Box::new(state))
+    }
+}
+
+impl Core {
+    pub(in crate::store::etcd) async fn acquire(&self, ask: Ask) -> Result<Acquired, Error> {
+        if !ask.claim.is_alone() {
+            return Err(unsupported_claim(ask.claim, &ask.key));
+        }
+        let place = match &ask.line {
+            Line::None => None,
+            Line::Join { waiter_ttl, handed_ttl, ask_no, inbox } => {
+                let lasts = seconds(*waiter_ttl).max(seconds(*handed_ttl));
+                Some((lasts, *ask_no, inbox.clone()))
+            }
+            Line::Watch { .. } => return Err(unsupported_line(&ask.key)),
+        };
+        let known = self.mine.of(&ask.key, &ask.owner);
+        let (core, ask, waits_by) = (self, &ask, known.place);
+        let mut asking = Asking { core, ask, place, taken: None, waits_by, is_fresh: false };
+        let answer = asking.run(known.held.is_some()).await;
+        if let (Some(unused), Ok(_)) = (asking.taken, &answer) {
+            self.give_back(unused.lease);
+        }
+        answer
+    }
+}
+
+impl Asking<'_> {
+    async fn run(&mut self, has_lock: bool) -> Result<Acquired, Error> {
+        let mut state = if let Some(lease) = self.waits_by {
+            self.refresh(lease).await?
+        } else if has_lock {
+            self.core.look(&self.ask.key).await?
+        } else {
+            let core = self.core;
+            let line_is_empty = If::Absent(core.keys.line(&self.ask.key));
+            match self.take(vec![core.is_free(&self.ask.key), line_is_empty], None).await? {
+                Next::Answer(granted) => return Ok(granted),
+                Next::Again(state) => *state,
+            }
+        };
+        for _ in 0..ROUNDS_MAX {
+            state = match self.go_on(state).await? {
+                Next::Answer(answer) => return Ok(answer),
+                Next::Again(state) => *state,
+            };
+        }
+        let refusal = Refusal::taken(None, state.ahead(&self.ask.owner, self.waits_by.is_some()));
+        Ok(refusal.at_once().into())
+    }
+
+    /// Refreshes the place, and reads the state.
+    async fn refresh(&mut self, lease: Lease) -> Result<State, Error> {
+        let core = self.core;
+        let (renewed, state) =
+            tokio::join!(core.wire.keep_alive(lease.id), core.look(&self.ask.key));
+        let state = state?;
+        self.is_fresh = renewed.is_ok_and(|it| it.is_confirmed_in(state.term));
+        let lasts = self.place.as_ref().map_or(0, |(lasts, ..)| *lasts);
+        match state.place_of(&self.ask.owner).map(|at| state.line[at].clone()) {
+            Some(place) if lasts > lease.seconds => self.lengthen(&place, lasts).await,
+            _ => Ok(state),
+        }
+    }
+
+    /// Gives the place a lease of etcd that lasts longer.
+    async fn lengthen(&mut self, place: &Seen, lasts: i64) -> Result<State, Error> {
+        let (core, key) = (self.core, &self.ask.key);
+        let Some(entry) = &place.entry else { return core.look(key).await };
+        let taken = core.leases.make(&core.wire, lasts).await?;
+        let value = Entry { lasts: taken.lease.seconds, ..entry.clone() }.write();
+        let (name, reads) = (place.kv.key.clone(), look(&core.keys, key));
+        let when = vec![If::Created(name.clone(), place.kv.created)];
+        let put = Do::Put { key: name, value, lease: taken.lease.id };
+        let then = [vec![put], reads.clone()].concat();
+        match core.wire.txn(&Txn { when, then, or_else: reads }).await {
+            Ok(done) if done.succeeded => {
+                core.give_back(Lease { id: place.kv.lease, seconds: entry.lasts });
+                self.is_fresh = true;
+                self.waits_by = Some(taken.lease);
+                let (now, of) = (core.wire.host.now(), (key, &self.ask.owner));
+                core.mine.note(now, of, |known| known.place = self.waits_by);
+                Ok(State::of(done))
+            }
+            Ok(done) => {
+                core.give_back(taken.lease);
+                Ok(State::of(done))
+            }
+            Err(Fault::NoLease) => core.look(key).await,
+            Err(Fault::Error(error)) => Err(self.doubted(taken, error)),
+        }
+    }
+
+    async fn go_on(&mut self, state: State) -> Result<Next, Error> {
+        let (core, ask) = (self.core, self.ask);
+        if let Some(held) = state.held_by(&ask.owner).cloned() {
+            return self.grant_again(held).await;
+        }
+        let at = state.place_of(&ask.owner);
+        let mine = at.map(|at| state.line[at].clone());
+        if state.held.is_none() {
+            let free = core.is_free(&ask.key);
+            match (&mine, state.line.is_empty(), at) {
+                (None, true, _) => {
+                    let empty = If::Absent(core.keys.line(&ask.key));
+                    return self.take(vec![free, empty], None).await;
+                }
+                (Some(place), _, Some(0)) => {
+                    let (key, created) = (place.kv.key.clone(), place.kv.created);
+                    let when = vec![free, If::Created(key.clone(), created)];
+                    return self.take(when, Some(key)).await;
+                }
+                _ => {}
+            }
+        }
+        if self.place.is_some() && !self.has_place(&state) {
+            return self.join().await.map(Next::again);
+        }
+        if state.held.is_some() {
+            return self.refuse(&state).await.map(Next::Answer);
+        }
+        let (state, _) = core.hand_over(&ask.key, core.is_free(&ask.key), &state).await?;
+        Ok(Next::again(state))
+    }
+
+    /// Whether the owner is in the line. A place far back was not read, but is remembered.
+    fn has_place(&self, state: &State) -> bool {
+        let is_read_whole = state.line.len() >= usize::try_from(state.count).unwrap_or(usize::MAX);
+        let is_known = self.waits_by.is_some() && self.is_fresh && !is_read_whole;
+        state.place_of(&self.ask.owner).is_some() || is_known
+    }
+
+    /// Takes the lock if all of this holds, and removes the place.
+    async fn take(&mut self, when: Vec<If>, place: Option<Vec<u8>>) -> Result<Next, Error> {
+        let (core, key) = (self.core, &self.ask.key);
+        let mut taken = match self.taken {
+            Some(taken) => taken,
+            None => core.leases.take(&core.wire, seconds(self.ask.ttl)).await?,
+        };
+        for _ in 0..2 {
+            self.taken = None;
+            let entry = Entry::of(self.ask, taken.lease.seconds, core.wire.host.wall());
+            let (held, lease) = (core.keys.held(key), taken.lease.id);
+            let mut then = vec![Do::Put { key: held, value: entry.write(), lease }];
+            then.extend(place.clone().map(Do::Delete));
+            let txn = Txn { when: when.clone(), then, or_else: look(&core.keys, key) };
+            match core.write(taken, &txn).await {
+                Ok((done, lasts)) if done.succeeded => {
+                    let block = entry.block(tokens(done.header.revision));
+                    let granted = self.granted(taken.lease, done.header.revision, block);
+                    if lasts {
+                        return Ok(Next::Answer(granted));
+                    }
+                    let still = core.prolong(key, &self.ask.owner, taken.lease.id).await?;
+                    return match still {
+                        Some(_) => Ok(Next::Answer(granted)),
+                        None => core.look(key).await.map(Next::again),
+                    };
+                }
+                Ok((done, _)) => {
+                    self.taken = Some(taken);
+                    return Ok(Next::again(State::of(done)));
+                }
+                // A lease that was kept for later has ended meanwhile.
+                Err(Fault::NoLease) => {
+                    taken = core.leases.make(&core.wire, seconds(self.ask.ttl)).await?;
+                }
+                Err(Fault::Error(error)) => return Err(self.doubted(taken, error)),
+            }
+        }
+        core.look(key).await.map(Next::again)
+    }
+
+    /// Remembers a lease whose key may still be written, if that is so.
+    fn doubted(&self, taken: Taken, error: Error) -> Error {
+        if error.kind() == ErrorKind::Unknown {
+            let of = (&self.ask.key, &self.ask.owner);
+            let now = self.core.wire.host.now();
+            self.core.mine.note(now, of, |known| known.doubts.push(taken.lease.id));
+        }
+        error
+    }
+
+    fn granted(&mut self, lease: Lease, modified: i64, fencing: Option<FencingBlock>) -> Acquired {
+        let (core, of) = (self.core, (&self.ask.key, &self.ask.owner));
+        let place = self.waits_by.take().filter(|place| place.id != lease.id);
+        core.mine.note(core.wire.host.now(), of, |known| {
+            known.held = Some((lease, modified));
+            known.place = None;
+            // The request that wrote this key has arrived.
+            known.doubts.retain(|doubt| *doubt != lease.id);
+        });
+        core.hints.done(of.0, of.1);
+        if let Some(place) = place {
+            core.give_back(place);
+        }
+        Acquired::Granted { fencing }
+    }
+
+    /// The owner has the lock already: a repeated ask, or one after a hand-over.
+    async fn grant_again(&mut self, held: Seen) -> Result<Next, Error> {
+        let (core, key, owner) = (self.core, &self.ask.key, &self.ask.owner);
+        let Some(entry) = &held.entry else { return core.look(key).await.map(Next::again) };
+        if seconds(self.ask.ttl) > entry.lasts {
+            return self.lift(&held, entry).await;
+        }
+        match core.prolong(key, owner, held.kv.lease).await? {
+            Some(state) => {
+                let held = state.held_by(owner).unwrap_or(&held);
+                let entry = held.entry.as_ref().unwrap_or(entry);
+                let lease = Lease { id: held.kv.lease, seconds: entry.lasts };
+                Ok(Next::Answer(self.granted(lease, held.kv.modified, held.block())))
+            }
+            None => core.look(key).await.map(Next::again),
+        }
+    }
+
+    /// Gives the lock a lease of etcd that lasts as long as this ask wants.
+    async fn lift(&mut self, held: &Seen, entry: &Entry) -> Result<Next, Error> {
+        let (core, key) = (self.core, &self.ask.key);
+        let asked = seconds(self.ask.ttl);
+        let taken = match self.taken.take() {
+            Some(taken) => taken,
+            None => core.leases.take(&core.wire, asked).await?,
+        };
+        let entry =
+            Entry { lasts: taken.lease.seconds, ..entry.clone().kept(tokens(held.kv.modified)) };
+        match core.rewrite(key, (held, &entry), taken).await {
+            Ok(Some((done, lasts))) => {
+                let before = taken.lease_of(held);
+                // After a hand-over, it is the lease of the place.
+                self.waits_by = self.waits_by.filter(|place| place.id != before.id);
+                core.give_back(before);
+                let modified = done.header.revision;
+                let granted = self.granted(taken.lease, modified, entry.block(tokens(modified)));
+                if lasts {
+                    return Ok(Next::Answer(granted));
+                }
+                match core.prolong(key, &self.ask.owner, taken.lease.id).await? {
+                    Some(_) => Ok(Next::Answer(granted)),
+                    None => core.look(key).await.map(Next::again),
+                }
+            }
+            Ok(None) => {
+                self.taken = Some(taken);
+                core.look(key).await.map(Next::again)
+            }
+            Err(Fault::NoLease) => core.look(key).await.map(Next::again),
+            Err(Fault::Error(error)) => Err(self.doubted(taken, error)),
+        }
+    }
+
+    /// Takes a place at the end of the line. Returns the state with it.
+    async fn join(&mut self) -> Result<State, Error> {
+        let (core, key, owner) = (self.core, &self.ask.key, &self.ask.owner);
+        let lasts = self.place.as_ref().map_or(1, |(lasts, ..)| *lasts);
+        let mut taken = core.leases.take(&core.wire, lasts).await?;
+        for _ in 0..2 {
+            let entry = Entry::of(self.ask, taken.lease.seconds, core.wire.host.wall());
+            let place = core.keys.place(key, owner.as_str());
+            let put = Do::Put { key: place.clone(), value: entry.write(), lease: taken.lease.id };
+            let reads = look(&core.keys, key);
+            let then = [vec![put], reads.clone()].concat();
+            let txn = Txn { when: vec![If::Absent(Range::one(place))], then, or_else: reads };
+            match core.write(taken, &txn).await {
+                Ok((done, lasts)) => return self.joined(taken.lease, done, lasts).await,
+                Err(Fault::NoLease) => taken = core.leases.make(&core.wire, lasts).await?,
+                Err(Fault::Error(error)) => return Err(self.doubted(taken, error)),
+            }
+        }
+        core.look(key).await
+    }
+
+    async fn joined(&mut self, lease: Lease, done: TxnDone, lasts: bool) -> Result<State, Error> {
+        let (core, of) = (self.core, (&self.ask.key, &self.ask.owner));
+        let succeeded = done.succeeded;
+        let state = State::of(done);
+        let lease = if succeeded {
+            self.is_fresh = lasts;
+            lease
+        } else {
+            // It was there already: the answer to an earlier request was lost.
+            core.give_back(lease);
+            let Some(at) = state.place_of(of.1) else { return Ok(state) };
+            let place = &state.line[at];
+            let seconds = place.entry.as_ref().map_or(0, |entry| entry.lasts);
+            let lease = Lease { id: place.kv.lease, seconds };
+            self.waits_by = Some(lease);
+            return self.refresh(lease).await;
+        };
+        self.waits_by = Some(lease);
+        core.mine.note(core.wire.host.now(), of, |known| known.place = Some(lease));
+        if state.count as usize > PLACES_MAX {
+            core.leave(of.0, of.1).await?;
+            return Err(line_is_full(of.0));
+        }
+        Ok(state)
+    }
+
+    /// Answers *taken*.
+    async fn refuse(&mut self, state: &State) -> Result<Acquired, Error> {
+        let (core, ask) = (self.core, self.ask);
+        let ahead = state.ahead(&ask.owner, self.waits_by.is_some());
+        let held = state.held.as_ref();
+        if let Some((lasts, ask_no, inbox)) = &self.place {
+            let span = Duration::from_secs(lasts.unsigned_abs());
+            let ask_no = if self.is_fresh { *ask_no } else { 0 };
+            let until = core.wire.host.now() + 2 * span;
+            let wait = Wait { inbox: inbox.clone(), ask_no, ahead, seen: state.revision, until };
+            core.hints.wait(&ask.key, &ask.owner, wait);
+            let holder = held.and_then(|held| held.entry.as_ref()?.owner.client());
+            if let Some(holder) = holder {
+                // A holder in this process hears of it even if it does not listen yet.
+                core.sinks.send(&holder, Hint::Wanted { key: ask.key.clone() });
+            }
+        }
+        // Only people and timers use it, so a failure is no matter.
+        let lease = held.map_or(0, |held| held.kv.lease);
+        let left = if lease == 0 { None } else { core.wire.seconds_left(lease).await.ok() };
+        let retry_in = left.map(|left| Duration::from_secs(left.unwrap_or(0).unsigned_abs()));
+        Ok(Refusal::taken(retry_in, ahead).into())
+    }
+}

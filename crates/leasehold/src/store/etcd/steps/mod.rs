@@ -1,0 +1,163 @@
+//! The steps of the contract. Each is one transaction of the cluster, with conditions on what was
+//! read before. If the conditions fail, the answer has the new state, and the step begins anew.
+
+mod acquire;
+mod release;
+mod renew;
+mod tools;
+
+use std::sync::Arc;
+
+use super::connect::EtcdConnector;
+use super::error::Fault;
+use super::hints::Hints;
+use super::keys::Keys;
+use super::leases::{Lease, Leases, Taken};
+use super::mine::Mine;
+use super::rpc::{Do, If, Range, Txn, TxnDone};
+use super::state::{State, glance, look};
+use super::wire::Wire;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::token::OwnerToken;
+use crate::host::Host;
+use crate::store::Sinks;
+
+/// How often a step begins anew before it gives up. Each time, another client was faster.
+const ROUNDS_MAX: usize = 16;
+
+/// How often a lease is renewed in one step, until one leader surely answered both questions.
+const CONFIRM_MAX: usize = 4;
+
+/// What all steps of a store share.
+pub(super) struct Core {
+    pub(super) wire: Arc<Wire>,
+    pub(super) keys: Keys,
+    leases: Leases,
+    mine: Mine,
+    pub(super) hints: Arc<Hints>,
+    pub(super) sinks: Arc<Sinks>,
+}
+
+impl Core {
+    pub(super) fn new(connector: EtcdConnector, host: Arc<dyn Host>) -> Self {
+        let (keys, sinks) = (connector.keys(), Arc::<Sinks>::default());
+        let wire = Arc::new(Wire::new(connector, host));
+        let hints = Hints::new(Arc::clone(&wire), keys.clone(), Arc::clone(&sinks));
+        Self { wire, keys, leases: Leases::default(), mine: Mine::default(), hints, sinks }
+    }
+
+    /// Reads the state of a lock. A majority confirms that it is the newest one.
+    pub(super) async fn look(&self, key: &Key) -> Result<State, Error> {
+        let reads = Txn { then: look(&self.keys, key), ..Txn::default() };
+        Ok(State::of(sure(self.wire.txn(&reads).await)?))
+    }
+
+    /// Carries out a transaction that writes a key with a lease of etcd. Renews the lease at the
+    /// same time, unless it is new. Returns whether it surely lasts from now on.
+    ///
+    /// A leader that was replaced may still answer a renewal for about a second, in vain. But a
+    /// member that carries out a transaction in the same term had the rightful leader when the
+    /// transaction was sent. A later leader restarts all leases when it takes over.
+    async fn write(&self, taken: Taken, txn: &Txn) -> Result<(TxnDone, bool), Fault> {
+        if taken.is_new {
+            return Ok((self.wire.txn(txn).await?, true));
+        }
+        let renewal = self.wire.keep_alive(taken.lease.id);
+        let (renewed, done) = tokio::join!(renewal, self.wire.txn(txn));
+        let done = done?;
+        let lasts = renewed.is_ok_and(|it| it.is_confirmed_in(done.header.term));
+        Ok((done, lasts))
+    }
+
+    /// Renews the lease of etcd behind a lock, and makes sure that the lock is still the owner's.
+    /// Returns the state without the line, or `None` if the lock is not the owner's.
+    async fn prolong(
+        &self,
+        key: &Key,
+        owner: &OwnerToken,
+        mut lease: i64,
+    ) -> Result<Option<State>, Error> {
+        let reads = Txn { then: glance(&self.keys, key), ..Txn::default() };
+        for _ in 0..CONFIRM_MAX {
+            let (renewed, seen) = tokio::join!(self.wire.keep_alive(lease), self.wire.txn(&reads));
+            let state = State::glanced(sure(seen)?);
+            let Some(held) = state.held_by(owner) else { return Ok(None) };
+            // A new leader may not know the lease yet, so its answer alone ends nothing.
+            let is_same = held.kv.lease == lease;
+            if is_same && renewed?.is_confirmed_in(state.term) {
+                return Ok(Some(state));
+            }
+            lease = held.kv.lease;
+        }
+        let message =
+            "the leader of the cluster changes; the lease may have been renewed; try again";
+        Err(Error::new(ErrorKind::Unknown, message))
+    }
+
+    /// Hands a free or released lock to the front of its line. `when` says what must hold of the
+    /// lock. Returns the new state, and whether the lock was handed over.
+    async fn hand_over(&self, key: &Key, when: If, state: &State) -> Result<(State, bool), Error> {
+        let Some(front) = state.line.first() else { return Ok((state.clone(), false)) };
+        let delete = Do::Delete(front.kv.key.clone());
+        let created = If::Created(front.kv.key.clone(), front.kv.created);
+        let mut then = vec![delete];
+        let entry = front.entry.as_ref().filter(|_| front.kv.lease != 0);
+        if let Some(entry) = entry {
+            let value = entry.clone().handed(self.wire.host.wall()).write();
+            then.insert(0, Do::Put { key: self.keys.held(key), value, lease: front.kv.lease });
+        } else {
+            // Nobody could tell whose place it is, so it must not block the others.
+            tracing::warn!(key = %key, "a place that Leasehold did not write is removed");
+        }
+        let is_ours = entry.is_some();
+        then.extend(look(&self.keys, key));
+        let when = if is_ours { vec![when, created] } else { vec![created] };
+        let txn = Txn { when, then, or_else: look(&self.keys, key) };
+        let done = match self.wire.txn(&txn).await {
+            // The place ended just now.
+            Err(Fault::NoLease) => return Ok((self.look(key).await?, false)),
+            done => sure(done)?,
+        };
+        let is_handed = done.succeeded && is_ours;
+        if is_handed {
+            // The new holder has as long as its place had at first.
+            drop(self.wire.keep_alive(front.kv.lease).await);
+        }
+        Ok((State::of(done), is_handed))
+    }
+
+    /// The shortest lease that the cluster makes, in seconds. Makes one, and ends it.
+    pub(super) async fn shortest_lease(&self) -> Result<i64, Error> {
+        let lease = self.leases.make(&self.wire, 1).await?.lease;
+        self.wire.revoke(lease.id).await?;
+        Ok(lease.seconds)
+    }
+
+    /// What must hold so that a lock is free.
+    fn is_free(&self, key: &Key) -> If {
+        If::Absent(Range::one(self.keys.held(key)))
+    }
+
+    /// Keeps a lease of etcd for later that no key has any more.
+    fn give_back(&self, lease: Lease) {
+        self.leases.give_back(self.wire.host.now(), lease);
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.hints.close();
+    }
+}
+
+/// For transactions that write no key with a lease of their own.
+fn sure(done: Result<TxnDone, Fault>) -> Result<TxnDone, Error> {
+    done.map_err(|fault| match fault {
+        Fault::Error(error) => error,
+        Fault::NoLease => {
+            let message = "the cluster says that a lease has ended; nothing was changed; try again";
+            Error::new(ErrorKind::Unavailable, message)
+        }
+    })
+}

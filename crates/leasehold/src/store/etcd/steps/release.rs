@@ -1,0 +1,237 @@
+//! Release: end a lease and a place, and hand the lock on.
+
+use super::{Core, ROUNDS_MAX, sure};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::token::OwnerToken;
+use crate::store::etcd::entry::{Entry, Seen, tokens};
+use crate::store::etcd::error::Fault;
+use crate::store::etcd::leases::{Lease, Taken, seconds};
+use crate::store::etcd::rpc::{Do, If, Txn};
+use crate::store::etcd::state::{State, look};
+use crate::store::{Claim, Keep, LeaseId, OnRelease, Released, unsupported_claim};
+
+/// What becomes of a lock that ends.
+#[derive(Clone, Copy, Debug)]
+enum End<'a> {
+    /// The front of the line gets it; if nobody waits, it is free.
+    Pass,
+    /// The same, but if nobody waits, its client keeps it on these terms.
+    Keep(Keep<'a>),
+    /// It is free, even if somebody waits.
+    Free,
+}
+
+impl Core {
+    pub(in crate::store::etcd) async fn release(
+        &self,
+        lease: LeaseId,
+        on_release: OnRelease,
+    ) -> Result<Released, Error> {
+        let (key, owner) = (&lease.key, &lease.owner);
+        let end = match &on_release {
+            OnRelease::Free | OnRelease::Open => End::Pass,
+            OnRelease::FreeAndWake => End::Free,
+            OnRelease::KeepIfAlone { owner, ttl, reserve, .. } => {
+                End::Keep(Keep { owner, ttl: *ttl, reserve: *reserve })
+            }
+            OnRelease::Downgrade { .. } => return Err(unsupported_claim(Claim::Shared, key)),
+        };
+        self.hints.done(key, owner);
+        let mut known = self.mine.of(key, owner);
+        let state = match (known.held, end) {
+            (Some((lease, modified)), End::Pass) if known.doubts.is_empty() => {
+                // The usual case: the lock is still ours, and nobody waits.
+                let held = self.keys.held(key);
+                let when =
+                    vec![If::Modified(held.clone(), modified), If::Absent(self.keys.line(key))];
+                let (then, or_else) = (vec![Do::Delete(held)], look(&self.keys, key));
+                let done = sure(self.wire.txn(&Txn { when, then, or_else }).await)?;
+                if done.succeeded {
+                    self.mine.forget(key, owner);
+                    self.give_back(lease);
+                    return Ok(Released::Freed);
+                }
+                State::of(done)
+            }
+            _ => self.look(key).await?,
+        };
+        // The requests that wrote these keys have arrived.
+        let place = state.place_of(owner).map(|at| &state.line[at]);
+        let arrived = [state.held_by(owner), place].map(|seen| seen.map(|seen| seen.kv.lease));
+        known.doubts.retain(|doubt| !arrived.contains(&Some(*doubt)));
+        let released = self.end_by(&lease, end, state).await?;
+        for doubt in known.doubts {
+            // A request of this owner may still be under way. Without its lease it changes nothing.
+            self.wire.revoke(doubt).await?;
+        }
+        self.mine.forget(key, owner);
+        Ok(released)
+    }
+
+    /// Ends the lease and the place of an owner.
+    async fn end_by(
+        &self,
+        LeaseId { key, owner, .. }: &LeaseId,
+        end: End<'_>,
+        mut state: State,
+    ) -> Result<Released, Error> {
+        for _ in 0..ROUNDS_MAX {
+            let Some(held) = state.held_by(owner).cloned() else {
+                let place = state.place_of(owner).map(|at| state.line[at].clone());
+                state = self.leave_in(key, owner, state).await?;
+                if let Some(place) = place {
+                    self.give_back_of(&place);
+                }
+                if !matches!(end, End::Free) {
+                    self.pass_on(key, state).await?;
+                }
+                return Ok(Released::NotHeld);
+            };
+            match self.end_held(key, &held, end, state).await? {
+                Ok(released) => {
+                    if !matches!(released, Released::Kept { .. }) {
+                        self.give_back_of(&held);
+                    }
+                    return Ok(released);
+                }
+                Err(changed) => state = changed,
+            }
+        }
+        let message = "other clients change the line of this lock again and again; it was not \
+                       released; try again";
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Ends a lease that was seen. Returns the new state if it has changed meanwhile.
+    async fn end_held(
+        &self,
+        key: &Key,
+        held: &Seen,
+        end: End<'_>,
+        state: State,
+    ) -> Result<Result<Released, State>, Error> {
+        let name = self.keys.held(key);
+        let still = If::Modified(name.clone(), held.kv.modified);
+        let mut when = vec![still.clone()];
+        match end {
+            End::Pass | End::Keep(_) if !state.line.is_empty() => {
+                let (state, is_handed) = self.hand_over(key, still, &state).await?;
+                return Ok(if is_handed { Ok(Released::HandedOver) } else { Err(state) });
+            }
+            End::Keep(keep) => return self.keep(key, held, keep).await,
+            End::Pass => when.push(If::Absent(self.keys.line(key))),
+            End::Free => {}
+        }
+        let txn = Txn { when, then: vec![Do::Delete(name)], or_else: look(&self.keys, key) };
+        let done = sure(self.wire.txn(&txn).await)?;
+        Ok(if done.succeeded { Ok(Released::Freed) } else { Err(State::of(done)) })
+    }
+
+    /// Gives the lock to its own client again, under another token.
+    async fn keep(
+        &self,
+        key: &Key,
+        held: &Seen,
+        keep: Keep<'_>,
+    ) -> Result<Result<Released, State>, Error> {
+        let Some(before) = &held.entry else { return Ok(Err(self.look(key).await?)) };
+        let wanted = seconds(keep.ttl);
+        let taken = if wanted > before.lasts {
+            self.leases.take(&self.wire, wanted).await?
+        } else {
+            let lease = Lease { id: held.kv.lease, seconds: before.lasts };
+            Taken { lease, is_new: false }
+        };
+        let entry = Entry {
+            owner: keep.owner.clone(),
+            lasts: taken.lease.seconds,
+            reserve: keep.reserve,
+            fence: None,
+            is_idle: false,
+            revoked: None,
+            ..before.clone()
+        };
+        let (name, value, lease) = (self.keys.held(key), entry.write(), taken.lease.id);
+        let when =
+            vec![If::Modified(name.clone(), held.kv.modified), If::Absent(self.keys.line(key))];
+        let then = vec![Do::Put { key: name, value, lease }];
+        let txn = Txn { when, then, or_else: look(&self.keys, key) };
+        let (done, lasts) = match self.write(taken, &txn).await {
+            Ok(done) => done,
+            Err(Fault::NoLease) => return Ok(Err(self.look(key).await?)),
+            Err(Fault::Error(error)) => return Err(error),
+        };
+        if !done.succeeded {
+            return Ok(Err(State::of(done)));
+        }
+        if !lasts && self.prolong(key, keep.owner, lease).await?.is_none() {
+            // It was ended by somebody in this very moment.
+            return Ok(Ok(Released::Freed));
+        }
+        if held.kv.lease != lease {
+            self.give_back_of(held);
+        }
+        let (now, modified) = (self.wire.host.now(), done.header.revision);
+        self.mine.note(now, (key, keep.owner), |known| {
+            known.held = Some((taken.lease, modified));
+        });
+        Ok(Ok(Released::Kept { fencing: entry.block(tokens(modified)) }))
+    }
+
+    /// Removes the place of an owner, if it has one.
+    pub(super) async fn leave(&self, key: &Key, owner: &OwnerToken) -> Result<(), Error> {
+        let state = self.look(key).await?;
+        self.leave_in(key, owner, state).await?;
+        self.mine.note(self.wire.host.now(), (key, owner), |known| known.place = None);
+        Ok(())
+    }
+
+    /// The same, after the state was read. Returns the state without the place.
+    async fn leave_in(&self, key: &Key, owner: &OwnerToken, state: State) -> Result<State, Error> {
+        let is_read_whole = state.line.len() >= usize::try_from(state.count).unwrap_or(usize::MAX);
+        let at = state.place_of(owner);
+        if at.is_none() && is_read_whole {
+            return Ok(state);
+        }
+        let delete = Do::Delete(self.keys.place(key, owner.as_str()));
+        let then = [vec![delete], look(&self.keys, key)].concat();
+        let done = sure(self.wire.txn(&Txn { then, ..Txn::default() }).await)?;
+        Ok(State::of(done))
+    }
+
+    /// Hands a free lock to the front of its line. Others may have waited behind a place that left.
+    async fn pass_on(&self, key: &Key, mut state: State) -> Result<(), Error> {
+        for _ in 0..ROUNDS_MAX {
+            if state.held.is_some() || state.line.is_empty() {
+                break;
+            }
+            state = self.hand_over(key, self.is_free(key), &state).await?.0;
+        }
+        Ok(())
+    }
+
+    /// Keeps the lease of etcd of a key that was removed.
+    fn give_back_of(&self, seen: &Seen) {
+        let Some(entry) = &seen.entry else { return };
+        if seen.kv.lease != 0 {
+            self.give_back(Lease { id: seen.kv.lease, seconds: entry.lasts });
+        }
+    }
+
+    /// Ends the lease of any holder, for an operator. Returns whether it was the one that was seen.
+    pub(super) async fn end_of(&self, key: &Key, seen: &[u8]) -> Result<bool, Error> {
+        let mut state = self.look(key).await?;
+        for _ in 0..ROUNDS_MAX {
+            let held = state.held.clone().filter(|held| held.token() == seen);
+            let Some(held) = held else { return Ok(false) };
+            match self.end_held(key, &held, End::Pass, state).await? {
+                Ok(_) => return Ok(true),
+                Err(changed) => state = changed,
+            }
+        }
+        let message = "other clients change the line of this lock again and again; nothing was \
+                       ended; try again";
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+}

@@ -1,0 +1,193 @@
+//! Calls of a store: over one connection at a time, to whichever member answers.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Mutex;
+
+use super::channel::{Channel, Failure};
+use super::connect::EtcdConnector;
+use super::error::{Effect, Fault, explain};
+use super::message::{Malformed, Message};
+use super::rpc::{LeaseAnswer, Ranged, Txn, TxnDone, lease, lease_grant};
+use crate::core::backoff::{Backoff, Delays};
+use crate::core::error::Error;
+use crate::core::moment::Moment;
+use crate::host::{Host, random_u32};
+
+/// How long a call may take before its member counts as cut off. Longer than the limit of any
+/// request.
+const CALL_LIMIT: Duration = Duration::from_millis(1_200);
+
+/// Sends calls. Nothing is sent twice, unless it surely did nothing.
+pub(super) struct Wire {
+    pub(super) host: Arc<dyn Host>,
+    pub(super) connector: EtcdConnector,
+    slot: Mutex<Slot>,
+}
+
+/// The connection, or why there is none.
+struct Slot {
+    channel: Option<Channel>,
+    /// The number of the member to try first.
+    first: usize,
+    /// Until when nothing is tried, and why.
+    paused: Option<(Moment, Error)>,
+    delays: Delays,
+}
+
+impl Wire {
+    pub(super) fn new(connector: EtcdConnector, host: Arc<dyn Host>) -> Self {
+        let slot =
+            Slot { channel: None, first: 0, paused: None, delays: Backoff::DEFAULT.delays() };
+        Self { host, connector, slot: Mutex::new(slot) }
+    }
+
+    /// The connection. Makes a new one if there is none that works.
+    pub(super) async fn channel(&self) -> Result<Channel, Error> {
+        let mut slot = self.slot.lock().await;
+        if let Some(channel) = slot.channel.as_ref().filter(|channel| channel.is_open()) {
+            return Ok(channel.clone());
+        }
+        if let Some((until, why)) = &slot.paused
+            && self.host.now() < *until
+        {
+            return Err(why.clone());
+        }
+        if slot.channel.take().is_some() {
+            // The member is tried last now: it may be cut off, and still accept connections.
+            slot.first += 1;
+        }
+        match self.connector.connect(&self.host, slot.first).await {
+            Ok((channel, number)) => {
+                slot.first = number;
+                slot.paused = None;
+                slot.delays.reset();
+                slot.channel = Some(channel.clone());
+                Ok(channel)
+            }
+            Err(error) => {
+                let pause = slot.delays.next(random_u32(&*self.host));
+                slot.paused = Some((self.host.now() + pause, error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes one call, and reads its answer.
+    async fn call<T>(
+        &self,
+        path: &'static str,
+        message: &Message,
+        effect: Effect,
+        read: impl Fn(&[u8]) -> Result<T, Malformed>,
+    ) -> Result<T, Fault> {
+        let mut failure = match self.try_call(path, message).await? {
+            Ok(answer) => return self.read(&answer, effect, read),
+            Err(failure) => failure,
+        };
+        if failure.is_undone() {
+            // The connection was old, or the login.
+            failure = match self.try_call(path, message).await? {
+                Ok(answer) => return self.read(&answer, effect, read),
+                Err(failure) => failure,
+            };
+        }
+        if failure.is_lease_gone() {
+            return Err(Fault::NoLease);
+        }
+        Err(explain(&failure, effect).at(&self.connector.label()).into())
+    }
+
+    fn read<T>(
+        &self,
+        answer: &Bytes,
+        effect: Effect,
+        read: impl Fn(&[u8]) -> Result<T, Malformed>,
+    ) -> Result<T, Fault> {
+        let malformed = |it: Malformed| explain(&it.into(), effect).at(&self.connector.label());
+        Ok(read(answer).map_err(malformed)?)
+    }
+
+    async fn try_call(
+        &self,
+        path: &'static str,
+        message: &Message,
+    ) -> Result<Result<Bytes, Failure>, Error> {
+        let channel = self.channel().await?;
+        let answered = self.within_limit(channel.call(path, message, CALL_LIMIT)).await;
+        if answered.as_ref().is_err_and(Failure::ends_connection) {
+            channel.give_up();
+        }
+        Ok(answered)
+    }
+
+    async fn within_limit(
+        &self,
+        answer: impl Future<Output = Result<Bytes, Failure>>,
+    ) -> Result<Bytes, Failure> {
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = self.host.sleep_until(self.host.now() + CALL_LIMIT) => {
+                Err(Failure::Silent(CALL_LIMIT))
+            }
+        }
+    }
+
+    /// Carries out a transaction.
+    pub(super) async fn txn(&self, txn: &Txn) -> Result<TxnDone, Fault> {
+        let effect = if txn.only_reads() { Effect::Nothing } else { Effect::Changes };
+        self.call("/etcdserverpb.KV/Txn", &txn.message(), effect, TxnDone::read).await
+    }
+
+    /// Reads keys.
+    pub(super) async fn range(&self, message: &Message) -> Result<Ranged, Error> {
+        let path = "/etcdserverpb.KV/Range";
+        plain(self.call(path, message, Effect::Nothing, Ranged::read).await)
+    }
+
+    /// Makes a lease of etcd. Returns for how many seconds.
+    pub(super) async fn grant(&self, id: i64, seconds: i64) -> Result<i64, Error> {
+        let message = lease_grant(id, seconds);
+        let path = "/etcdserverpb.Lease/LeaseGrant";
+        Ok(plain(self.call(path, &message, Effect::Nothing, LeaseAnswer::read).await)?.ttl)
+    }
+
+    /// Restarts the time of a lease of etcd.
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<LeaseAnswer, Error> {
+        let path = "/etcdserverpb.Lease/LeaseKeepAlive";
+        plain(self.call(path, &lease(id), Effect::Nothing, LeaseAnswer::read).await)
+    }
+
+    /// How many seconds a lease of etcd lasts yet, rounded up. `None` if it has ended.
+    pub(super) async fn seconds_left(&self, id: i64) -> Result<Option<i64>, Error> {
+        let path = "/etcdserverpb.Lease/LeaseTimeToLive";
+        match self.call(path, &lease(id), Effect::Nothing, LeaseAnswer::read).await {
+            Ok(answer) if answer.ttl < 0 => Ok(None),
+            // The server rounds down.
+            Ok(answer) => Ok(Some(answer.ttl + 1)),
+            Err(Fault::NoLease) => Ok(None),
+            Err(Fault::Error(error)) => Err(error),
+        }
+    }
+
+    /// Ends a lease of etcd, and the keys that it has.
+    pub(super) async fn revoke(&self, id: i64) -> Result<(), Error> {
+        let path = "/etcdserverpb.Lease/LeaseRevoke";
+        match self.call(path, &lease(id), Effect::Changes, |_| Ok(())).await {
+            Ok(()) | Err(Fault::NoLease) => Ok(()),
+            Err(Fault::Error(error)) => Err(error),
+        }
+    }
+}
+
+/// For calls that write no key with a lease.
+fn plain<T>(answer: Result<T, Fault>) -> Result<T, Error> {
+    answer.map_err(|fault| match fault {
+        Fault::Error(error) => error,
+        Fault::NoLease => explain(&Failure::Malformed, Effect::Nothing),
+    })
+}

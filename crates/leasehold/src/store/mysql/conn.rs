@@ -1,0 +1,220 @@
+//! One connection: packets, the login, and one request after the other.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+
+use super::login::{self, CACHING};
+use super::packet::{Bytes, Greeting, Malformed, Results, Said, flag};
+use super::url::Address;
+use crate::store::net::Io;
+use crate::store::sql::Row;
+
+/// The longest packet and the longest answer. Those of the procedures are far shorter.
+const PACKET_BYTES_MAX: usize = 1024 * 1024;
+const ANSWER_BYTES_MAX: usize = 32 * PACKET_BYTES_MAX;
+
+/// The number of `utf8mb4`.
+const CHARSET: u8 = 45;
+
+/// The command that runs a text of SQL.
+const QUERY: u8 = 3;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// The server refused it, and the connection goes on.
+    Said(Said),
+    /// The connection had ended before.
+    Unsent,
+    /// The connection failed, or what arrives is not the protocol.
+    Broken(String),
+    /// The login needs what this client does not have, or does not do.
+    Login(&'static str),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(match error.kind() {
+            io::ErrorKind::UnexpectedEof => "the server closed it".to_owned(),
+            _ => error.to_string(),
+        })
+    }
+}
+
+impl From<Malformed> for Failure {
+    fn from(_: Malformed) -> Self {
+        Self::Broken("what arrived is not the protocol of MySQL".to_owned())
+    }
+}
+
+/// Reads a packet. Returns its number and its body.
+pub(super) async fn read_packet(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<(u8, Vec<u8>), Failure> {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).await?;
+    let length = u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize;
+    if length > PACKET_BYTES_MAX {
+        return Err(Malformed.into());
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await?;
+    Ok((head[3], body))
+}
+
+/// Writes a packet.
+pub(super) async fn write_packet(
+    stream: &mut (impl AsyncWrite + Unpin),
+    number: u8,
+    body: &[u8],
+) -> Result<(), Failure> {
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes();
+    if body.len() > PACKET_BYTES_MAX {
+        return Err(Failure::Broken("the request is too long".to_owned()));
+    }
+    let head = [length[0], length[1], length[2], number];
+    stream.write_all(&[&head, body].concat()).await?;
+    stream.flush().await?;
+    Ok(())
+}
+
+/// The packet that asks for TLS. It is also the beginning of the login.
+pub(super) fn flags_and_limits(flags: u32) -> Vec<u8> {
+    let limit = u32::try_from(PACKET_BYTES_MAX).unwrap_or(u32::MAX);
+    let mut packet = [flags.to_le_bytes(), limit.to_le_bytes()].concat();
+    packet.push(CHARSET);
+    packet.extend_from_slice(&[0; 23]);
+    packet
+}
+
+/// The abilities that this client tells the server.
+pub(super) const FLAGS: u32 = flag::LONG_PASSWORD
+    | flag::LONG_FLAG
+    | flag::WITH_DATABASE
+    | flag::PROTOCOL_41
+    | flag::TRANSACTIONS
+    | flag::SECURE
+    | flag::MULTI_RESULTS
+    | flag::PLUGINS;
+
+/// A connection that is logged in.
+pub(super) struct Conn {
+    stream: Io,
+    /// Whether it ended, or a request was given up in the middle. Then it is not used again.
+    is_broken: bool,
+}
+
+impl Conn {
+    /// Logs in. `is_private` says that nobody can listen.
+    pub(super) async fn log_in(
+        mut stream: Io,
+        address: &Address,
+        (greeting, number, is_private): (&Greeting, u8, bool),
+    ) -> Result<Self, Failure> {
+        let password = address.password.as_deref().unwrap_or_default().as_bytes();
+        let known = login::answer(&greeting.plugin, password, &greeting.nonce);
+        let plugin = if known.is_some() { &*greeting.plugin } else { login::NATIVE };
+        let known = known.or_else(|| login::answer(plugin, password, &greeting.nonce));
+        let known = known.unwrap_or_default();
+        let flags = if number > 1 { FLAGS | flag::TLS } else { FLAGS };
+        let mut packet = flags_and_limits(flags);
+        packet.extend_from_slice(address.user.as_bytes());
+        packet.push(0);
+        packet.push(u8::try_from(known.len()).unwrap_or(0));
+        packet.extend_from_slice(&known);
+        for text in [&*address.database, plugin] {
+            packet.extend_from_slice(text.as_bytes());
+            packet.push(0);
+        }
+        write_packet(&mut stream, number, &packet).await?;
+        let mut plugin = plugin.to_owned();
+        loop {
+            let (number, packet) = read_packet(&mut stream).await?;
+            let number = number.wrapping_add(1);
+            match *packet.first().ok_or(Malformed)? {
+                0 => return Ok(Self { stream, is_broken: false }),
+                0xff => return Err(Failure::Said(Said::read(&packet)?)),
+                // The server wants another plugin, and says what to mix the password with.
+                0xfe if packet.len() > 1 => {
+                    let mut bytes = Bytes(&packet[1..]);
+                    plugin = String::from_utf8_lossy(bytes.until_zero()).into_owned();
+                    let nonce = bytes.0.strip_suffix(&[0]).unwrap_or(bytes.0);
+                    let answer = login::answer(&plugin, password, nonce);
+                    let answer = answer.ok_or(Failure::Login(NO_PLUGIN))?;
+                    write_packet(&mut stream, number, &answer).await?;
+                }
+                // The server knows the password from before.
+                1 if packet[1..] == [3] => {}
+                // It wants to see the password itself.
+                1 if packet[1..] == [4] && plugin == CACHING => {
+                    if !is_private {
+                        return Err(Failure::Login(NOT_PRIVATE));
+                    }
+                    write_packet(&mut stream, number, &[password, &[0]].concat()).await?;
+                }
+                _ => return Err(Failure::Login(NO_PLUGIN)),
+            }
+        }
+    }
+
+    /// Asks, and waits for the answer. A connection whose request was given up is broken.
+    pub(super) async fn ask(&mut self, sql: &str) -> Result<Vec<Row>, Failure> {
+        if std::mem::replace(&mut self.is_broken, true) {
+            return Err(Failure::Unsent);
+        }
+        let answer = self.ask_on(sql).await;
+        self.is_broken = !matches!(answer, Ok(_) | Err(Failure::Said(_)));
+        answer
+    }
+
+    async fn ask_on(&mut self, sql: &str) -> Result<Vec<Row>, Failure> {
+        write_packet(&mut self.stream, 0, &[&[QUERY], sql.as_bytes()].concat()).await?;
+        let (mut results, mut bytes) = (Results::default(), 0);
+        loop {
+            let (_, packet) = read_packet(&mut self.stream).await?;
+            bytes += packet.len();
+            if bytes > ANSWER_BYTES_MAX {
+                return Err(Malformed.into());
+            }
+            if let Some(answer) = results.take(&packet)? {
+                return answer.map_err(Failure::Said);
+            }
+        }
+    }
+
+    /// Ready when the connection has ended. A server says nothing unless it is asked.
+    pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_broken {
+            return Poll::Ready(());
+        }
+        let mut byte = [0];
+        let read = Pin::new(&mut self.stream).poll_read(cx, &mut ReadBuf::new(&mut byte));
+        self.is_broken = read.is_ready();
+        read.map(drop)
+    }
+}
+
+/// Lets other futures of the task go on before this one.
+pub(super) async fn give_way() {
+    let mut has_given_way = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_given_way, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+const NO_PLUGIN: &str = "the server wants this user to log in in a way that this build does not \
+                         have; no request was sent; use a user with `mysql_native_password` or \
+                         `caching_sha2_password`";
+
+const NOT_PRIVATE: &str = "the server wants to see the password, and the connection is not \
+                           encrypted; no request was sent; write `sslmode=require` or \
+                           `sslmode=verify-full`";

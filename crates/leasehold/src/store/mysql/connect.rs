@@ -1,0 +1,309 @@
+//! Opens connections to the database of a URL, and refuses those that cannot keep locks.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::conn::{Conn, FLAGS, Failure, flags_and_limits, read_packet, write_packet};
+use super::error::failure;
+use super::hints::receive;
+use super::link::Link;
+use super::packet::{Greeting, Malformed, Said, flag};
+use super::schema::VERSION;
+use super::url::Address;
+use crate::core::error::{Error, ErrorKind};
+use crate::host::Host;
+use crate::store::net::{Io, Stream, Tls, open_unix, tcp_stream};
+use crate::store::sql::errors::{Stage, check_version, silent};
+use crate::store::sql::text::encode;
+use crate::store::sql::url::{Place, TlsMode};
+use crate::store::sql::{Dialect, Engine, Hints, Row};
+use crate::store::within;
+
+/// The oldest servers. Older ones cannot skip a locked row.
+const OLDEST_MYSQL: (u32, u32) = (8, 0);
+const OLDEST_MARIADB: (u32, u32) = (10, 6);
+
+/// The settings of each connection. Without locks on gaps, steps at different keys do not wait for
+/// each other. The limit is the shortest that servers have: a row that another transaction keeps
+/// must not stop all requests behind it.
+const SETTINGS: &str = "SET NAMES utf8mb4, SESSION autocommit = 1, \
+    SESSION sql_mode = 'STRICT_TRANS_TABLES', SESSION innodb_lock_wait_timeout = 1, \
+    SESSION lock_wait_timeout = 1";
+const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+/// Opens connections to one database of a MySQL or MariaDB server.
+///
+/// | URL | server |
+/// |---|---|
+/// | `mysql://user:password@host[:port]/database[?OPTIONS]` | TCP; the default port is 3306 |
+/// | `mysql://user[:password]@/database?socket=PATH` | that socket |
+///
+/// `mariadb://` is the same. User, password, database and values of options are percent-encoded.
+///
+/// | option | meaning |
+/// |---|---|
+/// | `connect_timeout=SECONDS` | how long connecting may take; default 2 |
+/// | `sslmode=disable` | do not encrypt |
+/// | `sslmode=prefer` | the default: encrypt if the server offers it, and check no certificate |
+/// | `sslmode=require` | encrypt, and check no certificate |
+/// | `sslmode=verify-full` | encrypt, and check that the certificate is for the host |
+/// | `ca=PATH` | with `verify-full`, the authority to trust instead of the system's |
+/// | `cert=PATH&key=PATH` | the certificate of this client |
+///
+/// `ssl-ca`, `ssl-cert` and `ssl-key` are the same as `ca`, `cert` and `key`. TLS needs the feature
+/// `tls`.
+#[derive(Clone)]
+pub struct MysqlConnector {
+    pub(super) address: Arc<Address>,
+    /// `None` if connections are not encrypted.
+    tls: Option<Tls>,
+}
+
+impl MysqlConnector {
+    /// Reads a URL. Does not connect yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config) for an invalid URL. The message says why, and never shows the
+    /// password.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        let address = Address::parse(url)?;
+        let tls = match &address.tls {
+            TlsMode::Disable => None,
+            // A build without TLS cannot have it, and does without.
+            TlsMode::Prefer(options) => Tls::new(options).ok(),
+            TlsMode::Require(options) => Some(Tls::new(options)?),
+        };
+        Ok(Self { address: Arc::new(address), tls })
+    }
+
+    /// Connects and logs in, within the limit of the URL.
+    pub(super) async fn log_in(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
+        let limit = self.address.connect_limit;
+        let logging_in = async {
+            let mut conn = match &self.address.place {
+                Place::Tcp(host, port) => self.log_in_over_tcp(host, *port).await?,
+                Place::Unix(path, _) => {
+                    let mut stream = Io(open_unix(path).await?);
+                    let (greeting, number) = greeting(&mut stream).await?;
+                    self.log_in_on(stream, (&greeting, number, true)).await?
+                }
+            };
+            for settings in [SETTINGS, ISOLATION] {
+                let set = conn.ask(settings).await;
+                set.map_err(|error| failure(&error, Stage::Connecting))?;
+            }
+            Ok(Link::new(conn))
+        };
+        within(Arc::clone(host), limit, logging_in).await.map_err(|error| match error.kind() {
+            ErrorKind::Unknown => silent(limit),
+            _ => error,
+        })
+    }
+
+    async fn log_in_over_tcp(&self, host: &str, port: u16) -> Result<Conn, Error> {
+        let mut stream = tcp_stream(host, port).await?;
+        let (greeting, number) = greeting(&mut stream).await?;
+        let offers = greeting.flags & flag::TLS != 0;
+        if !offers && matches!(self.address.tls, TlsMode::Require(_)) {
+            let message = "the server has no TLS; no request was sent; set `ssl_cert` and \
+                           `ssl_key` there, or write `sslmode=disable` if the network is trusted";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let Some(tls) = self.tls.as_ref().filter(|_| offers) else {
+            let stream: Box<dyn Stream> = Box::new(stream);
+            return self.log_in_on(Io(stream), (&greeting, number, false)).await;
+        };
+        let asking = flags_and_limits(FLAGS | flag::TLS);
+        let asked = write_packet(&mut stream, number, &asking).await;
+        asked.map_err(|error| failure(&error, Stage::Connecting))?;
+        let stream = tls.secure(stream, host).await?;
+        self.log_in_on(Io(stream), (&greeting, number + 1, true)).await
+    }
+
+    async fn log_in_on(&self, stream: Io, greeting: (&Greeting, u8, bool)) -> Result<Conn, Error> {
+        let conn = Conn::log_in(stream, &self.address, greeting).await;
+        conn.map_err(|error| failure(&error, Stage::Connecting))
+    }
+
+    /// The version of the tables.
+    pub(super) async fn version(&self, link: &Link) -> Result<u32, Error> {
+        let rows = link.ask("SELECT version FROM leasehold_meta", Stage::Connecting).await?;
+        let version = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
+        Ok(version.unwrap_or(0))
+    }
+}
+
+/// What a server must be able to do.
+const NEEDED: u32 = flag::PROTOCOL_41 | flag::SECURE | flag::MULTI_RESULTS | flag::PLUGINS;
+
+/// What the server says first, and the number of the packet to answer with.
+async fn greeting(
+    stream: &mut (impl tokio::io::AsyncRead + Unpin),
+) -> Result<(Greeting, u8), Error> {
+    let reading = async {
+        let (number, packet) = read_packet(stream).await?;
+        match packet.first() {
+            Some(0xff) => Err(Failure::Said(Said::read(&packet)?)),
+            _ => Ok((Greeting::read(&packet)?, number.wrapping_add(1))),
+        }
+    };
+    let (greeting, number) =
+        reading.await.map_err(|error: Failure| failure(&error, Stage::Connecting))?;
+    if greeting.flags & NEEDED != NEEDED || number != 1 {
+        return Err(failure(&Malformed.into(), Stage::Connecting));
+    }
+    Ok((greeting, number))
+}
+
+impl Engine for MysqlConnector {
+    type Link = Link;
+
+    const POLLS: bool = true;
+
+    async fn connect(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
+        let connecting = async {
+            let link = self.log_in(host).await?;
+            let limit = self.address.connect_limit;
+            let asking = async {
+                Facts::read(&link).await?.check()?;
+                self.version(&link).await
+            };
+            check_version(within(Arc::clone(host), limit, asking).await?, VERSION)?;
+            Ok(link)
+        };
+        connecting.await.map_err(|error: Error| {
+            let error = match error.kind() {
+                // Nothing of the user was sent.
+                ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, error.message()),
+                _ => error,
+            };
+            error.at(&self.label())
+        })
+    }
+
+    fn label(&self) -> String {
+        self.address.label()
+    }
+
+    fn connect_limit(&self) -> Duration {
+        self.address.connect_limit
+    }
+
+    fn dialect(&self) -> Dialect {
+        let before = "CALL leasehold_".to_owned();
+        Dialect { before, text: write_text, has_patience: false }
+    }
+
+    async fn receive(hints: &Arc<Hints<Self>>, link: Link) {
+        receive(hints, link).await;
+    }
+}
+
+/// Adds a text, byte by byte. So nothing in it has a meaning, whatever the settings are.
+pub(super) fn write_text(sql: &mut String, text: &str) {
+    sql.push_str("X'");
+    for byte in encode(text).bytes() {
+        write!(sql, "{byte:02x}").expect("a string takes any text");
+    }
+    sql.push('\'');
+}
+
+impl fmt::Debug for MysqlConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MysqlConnector({})", self.label())
+    }
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Such as `8.0.36` or `10.11.6-MariaDB`.
+    pub(super) version: String,
+    pub(super) is_read_only: bool,
+}
+
+impl Facts {
+    pub(super) async fn read(link: &Link) -> Result<Self, Error> {
+        let rows = link.ask("SELECT @@version, @@read_only", Stage::Connecting).await?;
+        let read = rows.first().and_then(Self::of);
+        read.ok_or_else(|| {
+            let message = "the server does not say what it is; no request was sent; check whether \
+                           it is MySQL or MariaDB";
+            Error::new(ErrorKind::Config, message)
+        })
+    }
+
+    fn of(row: &Row) -> Option<Self> {
+        let text = |at: usize| row.get(at)?.as_deref();
+        let is_read_only = !matches!(text(1)?, "0" | "OFF");
+        Some(Self { version: text(0)?.to_owned(), is_read_only })
+    }
+
+    /// Such as `MariaDB 10.11.6`.
+    pub(super) fn server(&self) -> String {
+        let name = if self.is_mariadb() { "MariaDB" } else { "MySQL" };
+        format!("{name} {}", self.version.split('-').next().unwrap_or_default().escape_debug())
+    }
+
+    fn is_mariadb(&self) -> bool {
+        self.version.contains("MariaDB")
+    }
+
+    /// Refuses a server that cannot keep locks.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let mut numbers = self.version.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        let oldest = if self.is_mariadb() { OLDEST_MARIADB } else { OLDEST_MYSQL };
+        let (kind, message) = if version < oldest {
+            let text = format!(
+                "the server is {}, and locks need MySQL 8.0 or MariaDB 10.6, or newer; no request \
+                 was sent; use a newer server",
+                self.server()
+            );
+            (ErrorKind::Config, text)
+        } else if self.is_read_only {
+            let text = "the server is read-only; no request was sent; name the primary in the URL, \
+                        and look for `read_only`";
+            (ErrorKind::Unavailable, text.to_owned())
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(kind, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_cannot_keep_locks_is_refused_with_advice() {
+        let of = |version: &str, is_read_only| Facts { version: version.to_owned(), is_read_only };
+        for version in ["8.0.36", "9.1.0", "8.4.3-3", "10.6.0-MariaDB", "11.4.2-MariaDB-log"] {
+            of(version, false).check().expect(version);
+        }
+        for (facts, kind, part) in [
+            (of("5.7.44-log", false), ErrorKind::Config, "MySQL 5.7.44"),
+            (of("10.5.29-MariaDB", false), ErrorKind::Config, "MariaDB 10.5.29"),
+            (of("nonsense", false), ErrorKind::Config, "newer server"),
+            (of("8.0.36", true), ErrorKind::Unavailable, "read_only"),
+        ] {
+            let error = facts.check().expect_err(part);
+            assert_eq!(error.kind(), kind);
+            let text = error.to_string();
+            assert!(text.contains(part) && text.contains("no request was sent"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_written_byte_by_byte() {
+        for (text, sql) in [("a'b", "X'612762'"), ("", "X''"), ("ü", "X'c3bc'"), ("\0", "X'1a30'")]
+        {
+            let mut written = String::new();
+            write_text(&mut written, text);
+            assert_eq!(written, sql);
+        }
+    }
+}

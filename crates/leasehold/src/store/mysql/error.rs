@@ -1,0 +1,163 @@
+//! Turns a refusal of the server, or a missing answer, into advice for the caller.
+//!
+//! A step is one call and one transaction. Its procedure rolls the transaction back before it
+//! passes an error on, so an error means that the step changed nothing. Only if the call was cut
+//! off, by a kill or a limit of time, it may have been committed.
+
+use super::conn::Failure;
+use crate::core::error::{Error, ErrorKind};
+use crate::store::sql::errors::{Said, Stage, broken, shown};
+
+/// The error for a request without an answer.
+pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
+    match failure {
+        Failure::Said(said) => {
+            let (kind, message) = match stage {
+                Stage::Asking if is_cut_off(said.code) => (
+                    ErrorKind::Unknown,
+                    "the server cut the request off; the request may have taken effect; inspect \
+                     the lock, or wait for one ttl",
+                ),
+                _ => explain(said.code),
+            };
+            let said = format!("{} ({})", shown(&said.text), said.code);
+            Error::new(kind, message).with_source(Said(said))
+        }
+        Failure::Unsent => {
+            let message = "the connection ended before the request was sent; nothing was changed; \
+                           try again";
+            Error::new(ErrorKind::Unavailable, message)
+        }
+        Failure::Broken(cause) => broken(shown(cause), stage, "MySQL or MariaDB"),
+        Failure::Login(message) => Error::new(ErrorKind::Denied, *message),
+    }
+}
+
+/// Whether surely nothing was changed, and the connection goes on.
+pub(super) fn is_rolled_back(failure: &Failure) -> bool {
+    matches!(failure, Failure::Said(said) if !is_cut_off(said.code))
+}
+
+/// Whether the server ended a request from outside, maybe after its commit: a stop, a kill, or a
+/// limit of time.
+const fn is_cut_off(code: u16) -> bool {
+    matches!(code, 1053 | 1317 | 1927 | 1969 | 3024)
+}
+
+/// Says what an error code of the server means, in what state the locks are, and what to do.
+fn explain(code: u16) -> (ErrorKind, &'static str) {
+    match code {
+        1045 | 1698 => (
+            ErrorKind::Denied,
+            "the server refuses this user or password; no request was sent; correct them in the \
+             URL, or let the server admit this user from here",
+        ),
+        1129 | 1130 => (
+            ErrorKind::Denied,
+            "the server admits nobody from this host; no request was sent; let it admit the user \
+             from here, or run `mysqladmin flush-hosts` there",
+        ),
+        3159 => (
+            ErrorKind::Config,
+            "the server wants encrypted connections; no request was sent; write `sslmode=require` \
+             or `sslmode=verify-full`",
+        ),
+        1044 | 1142 | 1143 | 1227 | 1370 => (
+            ErrorKind::Denied,
+            "this user lacks a right; nothing was changed; let an administrator `GRANT SELECT, \
+             INSERT, UPDATE, DELETE, EXECUTE ON DATABASE.*` to it",
+        ),
+        1049 => (
+            ErrorKind::Config,
+            "there is no such database on the server; no request was sent; correct its name in the \
+             URL, or create it",
+        ),
+        1054 | 1146 | 1305 | 1318 => (
+            ErrorKind::Config,
+            "the tables of Leasehold are not in this database, or are of an older version; nothing \
+             was changed; run `leasehold migrate --url URL` once, as a user who may create them",
+        ),
+        1290 | 1792 | 1836 => (
+            ErrorKind::Unavailable,
+            "the server is read-only; nothing was changed; name the primary in the URL, and look \
+             for `read_only`",
+        ),
+        1205 => (
+            ErrorKind::Unavailable,
+            "another transaction keeps a row of this lock; nothing was changed; look for an open \
+             transaction in `information_schema.innodb_trx`",
+        ),
+        1213 | 1020 => (
+            ErrorKind::Unavailable,
+            "the server gave up the request for another transaction; nothing was changed; try \
+             again",
+        ),
+        1040 | 1203 | 1226 => (
+            ErrorKind::Unavailable,
+            "the server has no connection left for this user; nothing was changed; raise \
+             `max_connections` or the limit of the user, or close others",
+        ),
+        1021 | 1114 | 3675 => (
+            ErrorKind::Unavailable,
+            "the disk of the server is full; nothing was changed and leases cannot be renewed; \
+             free some space",
+        ),
+        1053 | 1927 => {
+            (ErrorKind::Unavailable, "the server is stopping; nothing was changed; try again")
+        }
+        _ => (
+            ErrorKind::Unavailable,
+            "the server refused the request; nothing was changed; see the cause",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::mysql::packet;
+    use crate::store::sql::errors::MIGRATE;
+
+    #[test]
+    fn each_refusal_says_the_state_and_what_to_do() {
+        for (code, kind) in [
+            (1045, ErrorKind::Denied),
+            (1130, ErrorKind::Denied),
+            (3159, ErrorKind::Config),
+            (1370, ErrorKind::Denied),
+            (1049, ErrorKind::Config),
+            (1146, ErrorKind::Config),
+            (1305, ErrorKind::Config),
+            (1290, ErrorKind::Unavailable),
+            (1836, ErrorKind::Unavailable),
+            (1205, ErrorKind::Unavailable),
+            (1213, ErrorKind::Unavailable),
+            (1040, ErrorKind::Unavailable),
+            (1114, ErrorKind::Unavailable),
+            (9999, ErrorKind::Unavailable),
+        ] {
+            let (explained, message) = explain(code);
+            assert_eq!(explained, kind, "{code}");
+            let says = message.contains("nothing was changed") || message.contains("was sent");
+            assert!(says, "{message}");
+        }
+        assert!(explain(1305).1.contains(MIGRATE));
+    }
+
+    #[test]
+    fn a_request_that_was_cut_off_may_have_taken_effect() {
+        let said = |code| Failure::Said(packet::Said { code, text: "text".to_owned() });
+        for (code, asking, connecting) in [
+            (1317, ErrorKind::Unknown, ErrorKind::Unavailable),
+            (1053, ErrorKind::Unknown, ErrorKind::Unavailable),
+            (1205, ErrorKind::Unavailable, ErrorKind::Unavailable),
+        ] {
+            assert_eq!(failure(&said(code), Stage::Asking).kind(), asking, "{code}");
+            assert_eq!(failure(&said(code), Stage::Connecting).kind(), connecting, "{code}");
+            assert_eq!(is_rolled_back(&said(code)), asking != ErrorKind::Unknown);
+        }
+        let broken = Failure::Broken("it ended".to_owned());
+        assert_eq!(failure(&broken, Stage::Asking).kind(), ErrorKind::Unknown);
+        assert!(!is_rolled_back(&broken));
+    }
+}

@@ -1,0 +1,43 @@
+//! Asks a database what a diagnosis needs.
+
+use std::sync::Arc;
+
+use super::connect::Facts;
+use super::{MysqlConnector, MysqlStore};
+use crate::core::error::Error;
+use crate::host::Host;
+use crate::store::sql::Engine as _;
+use crate::store::sql::errors::Stage;
+use crate::store::sql::examine::{self, About, DatabaseFacts, Keeping, LIMIT, ahead_us};
+use crate::store::within;
+
+/// Examines the database of a connector.
+pub(crate) async fn examine(
+    connector: MysqlConnector,
+    host: &Arc<dyn Host>,
+    canary: &str,
+) -> DatabaseFacts {
+    let asked = ask(&connector, host).await;
+    let store = MysqlStore::open(connector, Arc::clone(host));
+    examine::examine(&store, asked, (host, canary)).await
+}
+
+async fn ask(connector: &MysqlConnector, host: &Arc<dyn Host>) -> Result<Option<About>, Error> {
+    const SQL: &str = "SELECT @@innodb_flush_log_at_trx_commit, @@sync_binlog, @@log_bin,
+        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    let link = connector.connect(host).await?;
+    let facts = within(Arc::clone(host), LIMIT, Facts::read(&link)).await?;
+    let (sent, wall) = (host.now(), host.wall());
+    let rows = within(Arc::clone(host), LIMIT, link.ask(SQL, Stage::Connecting)).await?;
+    let trip = host.now().since(sent);
+    let number = |at: usize| rows.first()?.get(at)?.as_deref()?.parse::<i64>().ok();
+    let read = || {
+        let keeping = Keeping::Mysql {
+            flush: number(0)?,
+            has_log: number(2)? != 0,
+            syncs_log: number(1)? == 1,
+        };
+        Some(About { server: facts.server(), keeping, ahead_us: ahead_us(number(3)?, wall)?, trip })
+    };
+    Ok(read())
+}

@@ -1,0 +1,67 @@
+//! A connection as the wire and the hints use it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::Mutex;
+
+use super::conn::{Conn, Failure, give_way};
+use super::error::{failure, is_rolled_back};
+use crate::core::error::Error;
+use crate::store::sql::errors::Stage;
+use crate::store::sql::{self, Row};
+
+/// A connection that is logged in.
+pub(in crate::store) struct Link {
+    /// Whoever asks keeps it until the answer has come.
+    conn: Arc<Mutex<Conn>>,
+}
+
+impl Link {
+    pub(super) fn new(conn: Conn) -> Self {
+        Self { conn: Arc::new(Mutex::new(conn)) }
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) async fn ask(&self, sql: &str, stage: Stage) -> Result<Vec<Row>, Error> {
+        self.conn.lock().await.ask(sql).await.map_err(|refused| failure(&refused, stage))
+    }
+}
+
+impl sql::Link for Link {
+    /// Each call is a transaction of its own.
+    const BATCH_MAX: usize = 1;
+
+    fn ask_all(
+        &self,
+        requests: Vec<String>,
+    ) -> impl Future<Output = Result<Vec<Vec<Row>>, sql::Refused>> + Send + 'static {
+        let conn = Arc::clone(&self.conn);
+        async move {
+            let mut answers = Vec::new();
+            for sql in requests {
+                let answer = conn.lock().await.ask(&sql).await;
+                match answer {
+                    Ok(rows) => answers.push(rows),
+                    Err(refused) => {
+                        if !matches!(refused, Failure::Said(_)) {
+                            // The wire notices the end before it sends the next request.
+                            give_way().await;
+                        }
+                        let (at, error) = (answers.len(), failure(&refused, Stage::Asking));
+                        let is_rolled_back = is_rolled_back(&refused);
+                        return Err(sql::Refused { at, error, is_rolled_back });
+                    }
+                }
+            }
+            Ok(answers)
+        }
+    }
+
+    fn poll_moving(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        // During a request, the request reads.
+        let Ok(mut conn) = self.conn.try_lock() else { return Poll::Pending };
+        conn.poll_ended(cx).map(|()| false)
+    }
+}

@@ -1,0 +1,91 @@
+//! Leases in tables of a MySQL or MariaDB server.
+//!
+//! A step is one call of a procedure in the database, so one message, one transaction and one round
+//! trip. The row of the key orders the steps. Time is the clock of the server.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `sql/` | the tables, and the procedures that are the steps |
+//! | `schema` | the migration that makes them |
+//! | `url`, `connect` | how a connection is made, and which servers are refused |
+//! | `packet`, `login`, `conn`, `link` | the protocol |
+//! | `hints` | asks for messages |
+//! | `error` | what the errors of a server mean |
+//! | `examine` | asks what a diagnosis needs |
+//!
+//! Everything else is in `store/sql/`, for all engines.
+
+mod conn;
+mod connect;
+mod error;
+pub(crate) mod examine;
+mod hints;
+mod link;
+mod login;
+mod packet;
+mod schema;
+mod url;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Weak};
+
+pub use self::connect::MysqlConnector;
+pub use self::schema::migrate;
+use super::delegate::delegate;
+pub use super::sql::Migrated;
+use super::sql::SqlStore;
+use super::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, HintSink, LeaseId, OnRelease, Released,
+    Renewal, Renewed, Snapshot, Store,
+};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::token::ClientId;
+use crate::host::Host;
+
+/// A store in a database of a MySQL server, version 8.0 or newer, or MariaDB, 10.6 or newer.
+///
+/// [`migrate`] makes its tables, once. Clones share the connections: one for requests, one for
+/// renewals, and one for hints, each opened when it is first used. The locks reach every client of
+/// the database, and outlive its restarts. The clock of the server decides when a lease ends.
+#[derive(Clone)]
+pub struct MysqlStore {
+    inner: SqlStore<MysqlConnector>,
+}
+
+impl MysqlStore {
+    /// A store that connects with its first request.
+    #[must_use]
+    pub fn open(connector: MysqlConnector, host: Arc<dyn Host>) -> Self {
+        Self { inner: SqlStore::open(connector, host) }
+    }
+
+    /// Connects to the server of a connector.
+    ///
+    /// # Errors
+    ///
+    /// - [`Config`](crate::ErrorKind::Config) if the tables are missing, or the server cannot keep
+    ///   locks.
+    /// - [`Denied`](crate::ErrorKind::Denied) for a wrong password or a missing right.
+    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server cannot be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future opens no store, and changes nothing in the database.
+    pub async fn connect_with(
+        connector: MysqlConnector,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, Error> {
+        let store = Self::open(connector, host);
+        store.reach().await?;
+        Ok(store)
+    }
+
+    /// Makes sure that the server answers and has the tables.
+    pub(crate) async fn reach(&self) -> Result<(), Error> {
+        self.inner.reach().await
+    }
+}
+
+delegate!(MysqlStore);

@@ -1,0 +1,73 @@
+-- Restarts the ttl of a living lease. Never re-creates it.
+--
+-- status: renewed | lost
+CREATE PROCEDURE leasehold_renew(
+    the_key VARBINARY(512), the_owner VARBINARY(128), the_ttl BIGINT, at_least BIGINT,
+    the_reserve BIGINT, is_idle BOOLEAN
+)
+SQL SECURITY INVOKER
+step: BEGIN
+    DECLARE l_counter, l_expires, l_first, l_last BIGINT;
+    DECLARE l_owner, l_revoked_owner VARBINARY(128);
+    DECLARE request VARBINARY(8192);
+    DECLARE now_us, first, how_many, from_first, from_count, base BIGINT;
+    DECLARE is_share, wanted BOOLEAN DEFAULT FALSE;
+    DECLARE is_known BOOLEAN DEFAULT TRUE;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET is_known = FALSE;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    ROLLBACK;
+    START TRANSACTION;
+    SELECT counter, expires, first_seq, last_seq, owner, revoked_owner, revoked, fence_first,
+        fence_count
+    INTO l_counter, l_expires, l_first, l_last, l_owner, l_revoked_owner, request, first, how_many
+    FROM leasehold_locks WHERE name = the_key FOR UPDATE;
+    CALL leasehold_clock(now_us);
+    IF is_known AND NOT (l_owner <=> the_owner AND l_expires > now_us) THEN
+        SET is_share = TRUE;
+        SELECT fence_first, fence_count, revoked INTO first, how_many, request
+        FROM leasehold_shares WHERE name = the_key AND owner = the_owner AND expires > now_us;
+    ELSEIF NOT (l_revoked_owner <=> the_owner) THEN
+        SET request = NULL;
+    END IF;
+    IF NOT is_known THEN
+        COMMIT;
+        SELECT 'lost';
+        LEAVE step;
+    END IF;
+    IF NOT is_share AND at_least > l_counter THEN
+        SET from_first = first, from_count = how_many;
+        SET l_counter = at_least, first = at_least, how_many = 1;
+    END IF;
+    IF the_reserve > 0 THEN
+        SET base = GREATEST(l_counter, now_us - the_reserve);
+        IF base < 9007199254740991 THEN
+            SET first = base + 1;
+            SET how_many = GREATEST(
+                1, LEAST(the_reserve, now_us - base, 9007199254740991 - base));
+            SET l_counter = base + how_many;
+        END IF;
+    END IF;
+    IF is_share THEN
+        UPDATE leasehold_shares SET expires = GREATEST(expires, now_us + the_ttl), ttl = the_ttl,
+            fence_first = first, fence_count = how_many
+        WHERE name = the_key AND owner = the_owner;
+        UPDATE leasehold_locks SET counter = l_counter, touched = now_us,
+            shared_until = GREATEST(COALESCE(shared_until, 0), now_us + the_ttl)
+        WHERE name = the_key;
+    ELSE
+        UPDATE leasehold_locks SET counter = l_counter, ttl = the_ttl, idle = is_idle,
+            expires = GREATEST(expires, now_us + the_ttl), fence_first = first,
+            fence_count = how_many, touched = now_us
+        WHERE name = the_key;
+    END IF;
+    IF l_first <= l_last THEN
+        SELECT EXISTS (SELECT 1 FROM leasehold_places
+            WHERE name = the_key AND seq >= l_first AND expires > now_us) INTO wanted;
+    END IF;
+    COMMIT;
+    SELECT 'renewed', first, how_many, from_first, from_count, wanted, request;
+END
+//

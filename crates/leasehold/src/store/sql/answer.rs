@@ -1,0 +1,199 @@
+//! The rows of the procedures as answers of the contract.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::call::claim_of;
+use super::engine::Row;
+use super::errors::strange;
+use super::text::decode;
+use crate::core::claim::{Claim, Usage};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::moment::WallTime;
+use crate::core::token::{ClientId, FencingBlock, FencingToken, client_of};
+use crate::store::{
+    Acquired, Ask, ClientRecord, Evicted, Holder, PAGE_KEYS_MAX, Page, PermitsTaken, Refusal,
+    Released, Renewed, Revocation, Revoked, Snapshot, Waiter, line_is_full, other_usage,
+};
+
+/// One row, column by column.
+struct Columns<'a>(&'a Row);
+
+impl<'a> Columns<'a> {
+    fn text(&self, at: usize) -> Option<&'a str> {
+        self.0.get(at)?.as_deref()
+    }
+
+    fn number<T: std::str::FromStr>(&self, at: usize) -> Option<T> {
+        self.text(at)?.parse().ok()
+    }
+
+    fn truth(&self, at: usize) -> bool {
+        // Engines write it in two ways.
+        matches!(self.text(at), Some("t" | "1"))
+    }
+
+    fn span(&self, at: usize) -> Duration {
+        Duration::from_micros(self.number(at).unwrap_or(0))
+    }
+
+    /// A block of fencing tokens: its first one, and in the next column how many.
+    fn block(&self, at: usize) -> Option<FencingBlock> {
+        let first = FencingToken::new(self.number(at)?)?;
+        Some(FencingBlock { first, count: self.number(at + 1).filter(|count| *count > 0)? })
+    }
+}
+
+/// The only row of an answer, and the status in its first column.
+fn only(rows: &[Row]) -> Result<(&str, Columns<'_>), Error> {
+    let [row] = rows else { return Err(strange("not one row")) };
+    let columns = Columns(row);
+    Ok((columns.text(0).ok_or_else(|| strange("no status"))?, columns))
+}
+
+pub(super) fn acquired(ask: &Ask, rows: &[Row]) -> Result<Acquired, Error> {
+    let (status, row) = only(rows)?;
+    match status {
+        "granted" => Ok(Acquired::Granted { fencing: row.block(1) }),
+        "taken" => Ok(Refusal::taken(Some(row.span(3)), row.number(4).unwrap_or_default()).into()),
+        "full" => Err(line_is_full(&ask.key)),
+        "used" => {
+            let used = row.number(5).map_or(Usage::Lock, |of| Usage::Permits { of });
+            Err(other_usage(&ask.key, used, ask.claim))
+        }
+        _ => Err(strange("an acquire")),
+    }
+}
+
+/// The client that holds the key and was told that another waits.
+pub(super) fn wanted_of(rows: &[Row]) -> Option<ClientId> {
+    ClientId::new(Columns(rows.first()?).text(6)?)
+}
+
+pub(super) fn renewed(rows: &[Row]) -> Result<Renewed, Error> {
+    let (status, row) = only(rows)?;
+    match status {
+        "renewed" => Ok(Renewed::Renewed {
+            fencing: row.block(1),
+            raised_from: row.block(3),
+            wanted: row.truth(5),
+            revoked: revocation(row.text(6)),
+        }),
+        "lost" => Ok(Renewed::Lost),
+        _ => Err(strange("a renewal")),
+    }
+}
+
+fn revocation(text: Option<&str>) -> Option<Arc<Revocation>> {
+    text.and_then(|text| Revocation::read(&decode(text))).map(Arc::new)
+}
+
+pub(super) fn released(rows: &[Row]) -> Result<Released, Error> {
+    let (status, row) = only(rows)?;
+    match status {
+        "freed" => Ok(Released::Freed),
+        "handed_over" => Ok(Released::HandedOver),
+        "kept" => Ok(Released::Kept { fencing: row.block(1) }),
+        "not_held" => Ok(Released::NotHeld),
+        _ => Err(strange("a release")),
+    }
+}
+
+pub(super) fn evicted(rows: &[Row]) -> Result<Evicted, Error> {
+    match only(rows)?.0 {
+        "evicted" => Ok(Evicted::Evicted),
+        "changed" => Ok(Evicted::Changed),
+        _ => Err(strange("an eviction")),
+    }
+}
+
+pub(super) fn revoked(rows: &[Row]) -> Result<Revoked, Error> {
+    match only(rows)?.0 {
+        "asked" => Ok(Revoked::Asked),
+        "changed" => Ok(Revoked::Changed),
+        _ => Err(strange("a request to let go")),
+    }
+}
+
+pub(super) fn resized(key: &Key, of: u32, rows: &[Row]) -> Result<Option<u32>, Error> {
+    let (status, row) = only(rows)?;
+    match status {
+        "resized" => Ok(row.number(1)),
+        "used" => Err(other_usage(key, Usage::Lock, Claim::Permits { want: 1, of })),
+        _ => Err(strange("a change of permits")),
+    }
+}
+
+pub(super) fn snapshot(rows: &[Row]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let mut permits = None;
+    for row in rows.iter().map(Columns) {
+        match row.text(0) {
+            Some("key") => {
+                permits = row.number(2);
+                let taken = row.number(4).unwrap_or_default();
+                snapshot.permits = permits.map(|of| PermitsTaken::new(taken, of));
+                snapshot.fencing = row.number(6).and_then(FencingToken::new);
+                snapshot.waiting = row.number(7).unwrap_or_default();
+            }
+            Some("holder") => snapshot.holders.push(holder(&row, permits)),
+            Some("waiter") => snapshot.waiters.push(waiter(&row, permits)),
+            _ => {}
+        }
+    }
+    snapshot
+}
+
+fn holder(row: &Columns<'_>, permits: Option<u32>) -> Holder {
+    let mut holder = Holder::new(row.text(1).unwrap_or_default());
+    holder.claim = claim_of(row.number(2).unwrap_or_default(), permits);
+    holder.since = row.number(3).map(WallTime::from_unix_micros);
+    holder.ttl = Some(row.span(4));
+    holder.ttl_left = Some(row.span(5));
+    holder.fencing = row.block(6);
+    holder.why = row.text(8).map(decode);
+    holder.idle = row.truth(9);
+    holder.revoked = revocation(row.text(10));
+    holder.client = client(row);
+    holder
+}
+
+fn waiter(row: &Columns<'_>, permits: Option<u32>) -> Waiter {
+    Waiter {
+        id: client_of(row.text(1).unwrap_or_default().as_bytes()),
+        client: client(row),
+        since: row.number(3).map(WallTime::from_unix_micros),
+        claim: claim_of(row.number(2).unwrap_or_default(), permits),
+    }
+}
+
+/// The record of the client of a holder or waiter, if it left one.
+fn client(row: &Columns<'_>) -> Option<ClientRecord> {
+    let mut record = ClientRecord::new(client_of(row.text(1)?.as_bytes())?);
+    record.host = decode(row.text(11)?);
+    record.pid = row.number(12)?;
+    record.user = decode(row.text(13)?);
+    record.command = decode(row.text(14)?);
+    Some(record)
+}
+
+pub(super) fn page(rows: &[Row]) -> Page {
+    let mut page = Page::default();
+    let mut last = None;
+    for row in rows.iter().map(Columns) {
+        // Another program wrote a name that we would refuse.
+        let Some(key) = row.text(0).and_then(|name| Key::new(name).ok()) else { continue };
+        if page.keys.len() == PAGE_KEYS_MAX {
+            page.next = last;
+            return page;
+        }
+        if row.truth(1) {
+            page.keys.push(key.clone());
+        }
+        last = Some(key);
+    }
+    let is_end = rows.last().is_none_or(|row| Columns(row).truth(2));
+    page.next = last.filter(|_| !is_end);
+    page
+}

@@ -1,0 +1,214 @@
+//! Requests that wait together, as one message and one transaction.
+//!
+//! A server writes each commit to its disk, which takes milliseconds. With one commit per request,
+//! a client could keep no more than some hundred leases. So requests that come while a message is
+//! under way wait for its answer, and then go together.
+//!
+//! A step locks the row of its key until the commit. All clients send the steps of a message in the
+//! order of their keys, so two messages never wait for each other. If one step is refused, the
+//! whole transaction is rolled back: its caller hears of it, and the others are sent again, alone.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::engine::{Answer, Refused, Row};
+use super::errors::strange;
+use crate::core::error::Error;
+use crate::core::key::Key;
+
+/// The most requests in one message.
+pub(in crate::store) const SIZE_MAX: usize = 100;
+
+/// How much of SQL one message has at most, unless a single request is longer.
+const SQL_BYTES_MAX: usize = 256 * 1024;
+
+/// A message that took longer is followed by a shorter one: nobody has an answer before the end,
+/// and the rows stay locked.
+const SLOW: Duration = Duration::from_millis(200);
+
+/// A message that took less may be followed by a longer one.
+const FAST: Duration = Duration::from_millis(50);
+
+/// A request on its way.
+pub(super) struct Request {
+    pub(super) sql: String,
+    /// The key whose row it locks. A request without one goes alone.
+    pub(super) key: Option<Key>,
+    pub(super) stage: Arc<Sending>,
+    pub(super) reply: oneshot::Sender<Answer>,
+}
+
+/// How far a request is.
+#[derive(Default)]
+pub(super) struct Sending(AtomicU8);
+
+impl Sending {
+    const QUEUED: u8 = 0;
+    const SENT: u8 = 1;
+    const TAKEN_BACK: u8 = 2;
+
+    /// Whether it was still in the queue, and is sent from now on.
+    fn is_sent_now(&self) -> bool {
+        self.leaves_queue_for(Self::SENT)
+    }
+
+    /// Whether it was still in the queue, and is never sent.
+    pub(super) fn is_taken_back_now(&self) -> bool {
+        self.leaves_queue_for(Self::TAKEN_BACK)
+    }
+
+    fn leaves_queue_for(&self, next: u8) -> bool {
+        let from_queue =
+            self.0.compare_exchange(Self::QUEUED, next, Ordering::AcqRel, Ordering::Acquire);
+        from_queue.is_ok()
+    }
+}
+
+/// Takes the requests of the next message from the queue, in the order of their keys. Those of one
+/// key keep their order. Requests that their callers took back are left out.
+pub(super) fn take(queue: &mut VecDeque<Request>, size: usize) -> Vec<Request> {
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    while let Some(next) = queue.front() {
+        bytes += next.sql.len();
+        let fits = batch.len() < size && bytes <= SQL_BYTES_MAX && next.key.is_some();
+        if !batch.is_empty() && !fits {
+            break;
+        }
+        let Some(request) = queue.pop_front() else { break };
+        let is_alone = request.key.is_none();
+        if request.stage.is_sent_now() {
+            batch.push(request);
+            if is_alone {
+                break;
+            }
+        }
+    }
+    batch.sort_by(|one, other| one.key.cmp(&other.key));
+    batch
+}
+
+/// How many requests the next message may have, after one of up to `size` that took so long.
+pub(super) fn next_size(size: usize, took: Duration) -> usize {
+    if took > SLOW {
+        (size / 2).max(1)
+    } else if took < FAST {
+        (size * 2).min(SIZE_MAX)
+    } else {
+        size
+    }
+}
+
+/// Tells the callers of a message their answers. Returns the requests to send again, alone: those
+/// that were rolled back because of another one.
+pub(super) fn tell_all(
+    answered: Result<Vec<Vec<Row>>, Refused>,
+    label: &str,
+    batch: Vec<Request>,
+) -> Vec<Request> {
+    match answered {
+        Ok(answers) if answers.len() == batch.len() => {
+            for (request, rows) in batch.into_iter().zip(answers) {
+                drop(request.reply.send(Ok(rows)));
+            }
+            Vec::new()
+        }
+        Ok(_) => {
+            tell(batch, &strange("not one answer for each request").at(label));
+            Vec::new()
+        }
+        Err(Refused { at, error, is_rolled_back }) => {
+            let told = error.at(label);
+            if batch.len() == 1 || !is_rolled_back {
+                tell(batch, &told);
+                return Vec::new();
+            }
+            let mut again = batch;
+            // The commit is refused after the last step.
+            let refused = again.remove(at.min(again.len() - 1));
+            drop(refused.reply.send(Err(told)));
+            again
+        }
+    }
+}
+
+/// Tells the callers of all these requests the same error.
+pub(super) fn tell(requests: Vec<Request>, error: &Error) {
+    for request in requests {
+        drop(request.reply.send(Err(error.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(sql: &str, key: Option<&str>) -> Request {
+        let (reply, _nobody) = oneshot::channel();
+        let key = key.map(|name| Key::new(name).expect("a key"));
+        Request { sql: sql.to_owned(), key, stage: Arc::default(), reply }
+    }
+
+    fn taken(requests: Vec<Request>, size: usize) -> (Vec<String>, usize) {
+        let mut queue = VecDeque::from(requests);
+        let batch = take(&mut queue, size);
+        (batch.into_iter().map(|it| it.sql).collect(), queue.len())
+    }
+
+    #[test]
+    fn a_message_is_in_the_order_of_keys_and_each_key_keeps_its_order() {
+        let queue = [("1", "b"), ("2", "a"), ("3", "b"), ("4", "a")];
+        let requests = queue.map(|(sql, key)| request(sql, Some(key)));
+        assert_eq!(
+            taken(requests.into(), 100),
+            (["2", "4", "1", "3"].map(str::to_owned).into(), 0)
+        );
+    }
+
+    #[test]
+    fn a_message_ends_at_its_size_at_its_bytes_and_at_a_request_without_a_key() {
+        let long = "x".repeat(SQL_BYTES_MAX);
+        let a = || request("1", Some("a"));
+        let alone = || request("2", None);
+        for (requests, size, (count, left)) in [
+            (vec![a(), a(), a()], 2, (2, 1)),
+            (vec![a(), alone(), a()], 100, (1, 2)),
+            (vec![alone(), a()], 100, (1, 1)),
+            (vec![a(), request(&long, Some("b"))], 100, (1, 1)),
+            (vec![request(&long, Some("b")), a()], 100, (1, 1)),
+            (vec![], 100, (0, 0)),
+        ] {
+            let (batch, rest) = taken(requests, size);
+            assert_eq!((batch.len(), rest), (count, left));
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_taken_back_is_not_sent() {
+        let gone = request("1", Some("a"));
+        assert!(gone.stage.is_taken_back_now());
+        let sent = request("2", Some("b"));
+        let stage = Arc::clone(&sent.stage);
+        assert_eq!(taken(vec![gone, sent], 100), (vec!["2".to_owned()], 0));
+        assert!(!stage.is_taken_back_now(), "it is on its way");
+    }
+
+    #[test]
+    fn messages_to_a_slow_server_become_shorter() {
+        let ms = Duration::from_millis;
+        for (size, took, next) in [
+            (100, ms(10), 100),
+            (100, ms(100), 100),
+            (100, ms(300), 50),
+            (1, ms(300), 1),
+            (1, ms(100), 1),
+            (1, ms(10), 2),
+            (64, ms(10), 100),
+        ] {
+            assert_eq!(next_size(size, took), next, "{size} {took:?}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What an engine brings to a store: connections, its form of SQL, and its hints.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::hints::Hints;
+use crate::core::error::Error;
+use crate::host::Host;
+
+/// A row of an answer: the columns as text, `None` for null.
+pub(in crate::store) type Row = Vec<Option<String>>;
+
+/// The rows of an answer, or why there are none.
+pub(in crate::store) type Answer = Result<Vec<Row>, Error>;
+
+/// One database of a server, and what differs between engines.
+pub(in crate::store) trait Engine:
+    Clone + fmt::Debug + Send + Sync + 'static
+{
+    /// A connection that can keep locks.
+    type Link: Link;
+
+    /// Whether hints must be asked for, and so more often while a client waits.
+    const POLLS: bool;
+
+    /// Connects, and refuses a server that cannot keep locks.
+    fn connect(
+        &self,
+        host: &Arc<dyn Host>,
+    ) -> impl Future<Output = Result<Self::Link, Error>> + Send;
+
+    /// The URL without the password.
+    fn label(&self) -> String;
+
+    /// How long connecting may take.
+    fn connect_limit(&self) -> Duration;
+
+    /// How the engine writes a call.
+    fn dialect(&self) -> Dialect;
+
+    /// Receives hints until the connection ends, or nobody takes them any more.
+    fn receive(hints: &Arc<Hints<Self>>, link: Self::Link) -> impl Future<Output = ()> + Send;
+}
+
+/// A connection that is logged in.
+pub(in crate::store) trait Link: Send {
+    /// The most requests that one message has, and so one transaction.
+    const BATCH_MAX: usize;
+
+    /// Sends requests as one message and one transaction. Returns the rows of each.
+    fn ask_all(
+        &self,
+        requests: Vec<String>,
+    ) -> impl Future<Output = Result<Vec<Vec<Row>>, Refused>> + Send + 'static;
+
+    /// Moves bytes. Ready when something came: whether the connection goes on.
+    fn poll_moving(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
+}
+
+/// A message that has no answer but an error.
+pub(in crate::store) struct Refused {
+    /// Which of its requests was refused, counted from zero.
+    pub(in crate::store) at: usize,
+    pub(in crate::store) error: Error,
+    /// Whether surely nothing was changed, and the connection goes on.
+    pub(in crate::store) is_rolled_back: bool,
+}
+
+/// How an engine writes a call.
+#[derive(Clone)]
+pub(in crate::store) struct Dialect {
+    /// What comes before the name of a procedure, such as `CALL leasehold.`.
+    pub(in crate::store) before: String,
+    /// Adds a text as a literal, whatever is in it.
+    pub(in crate::store) text: fn(&mut String, &str),
+    /// Whether a step takes how long it may wait for its row. Otherwise the connection says that.
+    pub(in crate::store) has_patience: bool,
+}

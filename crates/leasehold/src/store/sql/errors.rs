@@ -1,0 +1,134 @@
+//! The texts of servers in errors.
+
+use std::fmt;
+
+use crate::core::error::{Error, ErrorKind};
+
+/// How much of a server's text is repeated, in characters.
+const SAID_MAX: usize = 300;
+
+/// What to run where the tables are missing or old.
+pub(in crate::store) const MIGRATE: &str = "run `leasehold migrate --url URL` once, as a user who \
+                                            may create them";
+
+/// When an error came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Stage {
+    /// While connecting: no request was sent.
+    Connecting,
+    /// After a request was sent.
+    Asking,
+}
+
+/// The error for a connection that failed or ended.
+pub(in crate::store) fn broken(cause: String, stage: Stage, server: &str) -> Error {
+    let (kind, message) = match stage {
+        Stage::Connecting => (
+            ErrorKind::Unavailable,
+            format!(
+                "no connection could be made ({cause}); no request was sent; check host and port, \
+                 and whether a {server} server listens there"
+            ),
+        ),
+        Stage::Asking => (
+            ErrorKind::Unknown,
+            format!(
+                "the connection ended before the answer came ({cause}); the request may have taken \
+                 effect; inspect the lock, or wait for one ttl"
+            ),
+        ),
+    };
+    Error::new(kind, message).with_source(Said(cause))
+}
+
+/// The text of the server, as the cause of an error.
+#[derive(Debug)]
+pub(in crate::store) struct Said(pub(in crate::store) String);
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server said `{}`", self.0)
+    }
+}
+
+impl std::error::Error for Said {}
+
+/// Text from outside, escaped and shortened for messages.
+pub(in crate::store) fn shown(text: &str) -> String {
+    let part: String = text.chars().take(SAID_MAX).collect();
+    part.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'")
+}
+
+/// The error for an answer that is not of the form that the procedures have.
+pub(in crate::store) fn strange(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Unknown,
+        format!(
+            "the server answered something that is no answer of Leasehold ({what}); the request \
+             may have taken effect; check which functions and procedures are in the database"
+        ),
+    )
+}
+
+/// The error for a server that did not answer while a connection was made.
+pub(in crate::store) fn silent(limit: std::time::Duration) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the server does not answer within {limit:?}; no request was sent; check host and \
+             port, and whether the server is stopped or overloaded"
+        ),
+    )
+}
+
+/// Refuses tables of another version than that of this build.
+pub(in crate::store) fn check_version(version: u32, ours: u32) -> Result<(), Error> {
+    let message = match version {
+        version if version == ours => return Ok(()),
+        older if older < ours => format!(
+            "the tables are of version {older}, and this build needs {ours}; no request was sent; \
+             {MIGRATE}"
+        ),
+        newer => format!(
+            "the tables are of version {newer}, and this build knows {ours}; no request was sent; \
+             use a newer build"
+        ),
+    };
+    Err(Error::new(ErrorKind::Config, message))
+}
+
+/// Refuses to migrate tables of a newer version.
+pub(in crate::store) fn check_before(before: Option<u32>, ours: u32) -> Result<(), Error> {
+    match before.filter(|before| *before > ours) {
+        None => Ok(()),
+        Some(before) => {
+            let message = format!(
+                "the tables are of version {before}, and this build makes {ours}; nothing was \
+                 changed; use a newer build"
+            );
+            Err(Error::new(ErrorKind::Config, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_server_is_escaped_and_shortened() {
+        assert_eq!(shown("a \"b\" 'c' \u{1b}[31m"), "a \"b\" 'c' \\u{1b}[31m");
+        assert_eq!(shown(&"x".repeat(1_000)).len(), SAID_MAX);
+    }
+
+    #[test]
+    fn tables_of_another_version_are_refused_with_advice() {
+        assert!(check_version(1, 1).is_ok());
+        let older = check_version(0, 1).expect_err("older").to_string();
+        assert!(older.contains("leasehold migrate"), "{older}");
+        let newer = check_version(2, 1).expect_err("newer").to_string();
+        assert!(newer.contains("use a newer build"), "{newer}");
+        assert!(check_before(None, 1).is_ok() && check_before(Some(1), 1).is_ok());
+        check_before(Some(2), 1).expect_err("newer");
+    }
+}

@@ -1,0 +1,95 @@
+//! Examines a database: whether it admits us, what it says of itself, and whether a lease works.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::moment::WallTime;
+use crate::host::Host;
+use crate::store::{Store, try_lease};
+
+/// How many inspections are measured.
+const LOOKS: usize = 20;
+
+/// How long one question may take.
+pub(in crate::store) const LIMIT: Duration = Duration::from_secs(2);
+
+/// What was learned about a database. Plain values, without any judgement.
+#[derive(Debug)]
+pub(crate) struct DatabaseFacts {
+    pub(crate) label: String,
+    /// Why it cannot be used.
+    pub(crate) refused: Option<Error>,
+    pub(crate) about: Option<About>,
+    pub(crate) round_trips: Vec<Duration>,
+    /// Whether a probe lease worked: granted, not released by a wrong token, released by its own.
+    pub(crate) lease: Option<Result<bool, Error>>,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct About {
+    /// Such as `PostgreSQL 15.4`.
+    pub(crate) server: String,
+    pub(crate) keeping: Keeping,
+    /// How far its clock is ahead of ours, in microseconds.
+    pub(crate) ahead_us: i64,
+    /// How long the question took.
+    pub(crate) trip: Duration,
+}
+
+/// The settings that decide what a server keeps of its last commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    #[cfg(feature = "mysql")]
+    Mysql {
+        /// `innodb_flush_log_at_trx_commit`.
+        flush: i64,
+        /// Whether it writes a log, from which replicas and backups follow.
+        has_log: bool,
+        /// Whether `sync_binlog` is 1.
+        syncs_log: bool,
+    },
+    #[cfg(feature = "postgres")]
+    Postgres {
+        /// `synchronous_commit`.
+        commit: String,
+        has_fsync: bool,
+        /// How many standbys are connected.
+        standbys: u32,
+    },
+}
+
+/// How far a clock is ahead of ours, in microseconds.
+pub(in crate::store) fn ahead_us(clock: i64, ours: WallTime) -> Option<i64> {
+    Some(clock.saturating_sub(i64::try_from(ours.as_unix_micros()).ok()?))
+}
+
+/// Tries a store whose server said this of itself.
+pub(in crate::store) async fn examine(
+    store: &impl Store,
+    asked: Result<Option<About>, Error>,
+    (host, canary): (&Arc<dyn Host>, &str),
+) -> DatabaseFacts {
+    let label = store.label();
+    let about = match asked {
+        Ok(about) => about,
+        Err(error) => {
+            let (refused, round_trips) = (Some(error), Vec::new());
+            return DatabaseFacts { label, refused, about: None, round_trips, lease: None };
+        }
+    };
+    let random = canary.rsplit(':').next().unwrap_or_default();
+    let key = Key::probe(random);
+    let lease = Some(try_lease(store, key.clone(), random).await);
+    let mut round_trips = Vec::new();
+    for _ in 0..LOOKS {
+        let sent = host.now();
+        if store.inspect(key.clone()).await.is_err() {
+            break;
+        }
+        round_trips.push(host.now().since(sent));
+    }
+    DatabaseFacts { label, refused: None, about, round_trips, lease }
+}

@@ -1,0 +1,201 @@
+//! The task that receives the hints of a store, over one connection after the other.
+//!
+//! The first waiter starts it. It runs while any client takes hints. After each time that it
+//! listens anew, its clients are told [`Hint::Missed`], because nobody received earlier hints.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::engine::Engine;
+use crate::core::backoff::Backoff;
+use crate::core::moment::Moment;
+use crate::core::token::ClientId;
+use crate::host::{Host, random_u32};
+use crate::store::net::Home;
+use crate::store::{Hint, Sinks};
+
+/// Receives the hints of the server and passes them to the clients.
+pub(in crate::store) struct Hints<E> {
+    pub(in crate::store) host: Arc<dyn Host>,
+    pub(in crate::store) engine: E,
+    sinks: Arc<Sinks>,
+    state: Mutex<State>,
+    /// Wakes the task: there is a new inbox, or the store is gone.
+    pub(in crate::store) news: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// The inboxes, and whether the server has confirmed that their hints come here.
+    inboxes: BTreeMap<ClientId, bool>,
+    is_running: bool,
+    is_closed: bool,
+    home: Home,
+    /// Until when a client waits, as far as is known.
+    waits_until: Option<Moment>,
+}
+
+impl<E: Engine> Hints<E> {
+    pub(super) fn new(host: Arc<dyn Host>, engine: E, sinks: Arc<Sinks>) -> Arc<Self> {
+        let (state, news) = (Mutex::default(), Notify::new());
+        Arc::new(Self { host, engine, sinks, state, news })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Always valid: it is changed by single steps.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to receive the hints of an inbox, if that has not begun.
+    pub(super) fn listen(self: &Arc<Self>, inbox: &ClientId) {
+        let mut state = self.state();
+        if state.is_closed || state.inboxes.contains_key(inbox) || !self.sinks.has(inbox) {
+            return;
+        }
+        state.inboxes.retain(|inbox, _| self.sinks.has(inbox));
+        state.inboxes.insert(inbox.clone(), false);
+        let starts = !std::mem::replace(&mut state.is_running, true);
+        let home = state.home;
+        drop(state);
+        if starts {
+            self.start(home);
+        } else {
+            self.news.notify_one();
+        }
+    }
+
+    /// A client waits from now on, and asks again within this span if it goes on waiting.
+    pub(super) fn waits(&self, span: Duration) {
+        if !E::POLLS {
+            return;
+        }
+        let now = self.host.now();
+        let mut state = self.state();
+        let is_first = state.waits_until.is_none_or(|until| until <= now);
+        state.waits_until = state.waits_until.max(Some(now + span));
+        drop(state);
+        if is_first {
+            self.news.notify_one();
+        }
+    }
+
+    /// Whether a client waits.
+    #[cfg(feature = "mysql")]
+    pub(in crate::store) fn has_waiter(&self, now: Moment) -> bool {
+        self.state().waits_until.is_some_and(|until| until > now)
+    }
+
+    /// All inboxes.
+    #[cfg(feature = "mysql")]
+    pub(in crate::store) fn inboxes(&self) -> Vec<ClientId> {
+        self.state().inboxes.keys().cloned().collect()
+    }
+
+    /// Ends with the store.
+    pub(super) fn close(&self) {
+        self.state().is_closed = true;
+        self.news.notify_one();
+    }
+
+    fn start(self: &Arc<Self>, home: Home) {
+        let running = Running { hints: Arc::clone(self), is_over: false };
+        home.spawn(&self.host, Box::pin(running.run()));
+    }
+
+    /// The inboxes that the server must still be told.
+    pub(in crate::store) fn new_inboxes(&self) -> Vec<ClientId> {
+        let state = self.state();
+        let new = state.inboxes.iter().filter(|(_, is_confirmed)| !**is_confirmed);
+        new.map(|(inbox, _)| inbox.clone()).collect()
+    }
+
+    /// Whether the store is there, and any client takes hints.
+    pub(in crate::store) fn is_wanted(&self) -> bool {
+        let state = self.state();
+        !state.is_closed && state.inboxes.keys().any(|inbox| self.sinks.has(inbox))
+    }
+
+    pub(in crate::store) fn confirm(&self, inboxes: &[ClientId]) {
+        let mut state = self.state();
+        for inbox in inboxes {
+            if let Some(is_confirmed) = state.inboxes.get_mut(inbox) {
+                *is_confirmed = true;
+            }
+        }
+        drop(state);
+        for inbox in inboxes {
+            self.sinks.send(inbox, Hint::Missed);
+        }
+    }
+
+    fn disconnected(&self) {
+        self.state().inboxes.values_mut().for_each(|is_confirmed| *is_confirmed = false);
+    }
+
+    /// Passes a hint to the client of an inbox.
+    pub(in crate::store) fn pass(&self, inbox: &ClientId, hint: Hint) {
+        self.sinks.send(inbox, hint);
+    }
+}
+
+/// The task that connects and receives. If a runtime drops it, it goes on on the host's thread.
+struct Running<E: Engine> {
+    hints: Arc<Hints<E>>,
+    is_over: bool,
+}
+
+impl<E: Engine> Running<E> {
+    async fn run(mut self) {
+        let hints = Arc::clone(&self.hints);
+        let mut delays = Backoff::DEFAULT.delays();
+        while self.has_work() {
+            match hints.engine.connect(&hints.host).await {
+                Ok(link) => {
+                    delays.reset();
+                    E::receive(&hints, link).await;
+                }
+                Err(error) => tracing::debug!(cause = %error, "hints cannot be received"),
+            }
+            hints.disconnected();
+            if self.has_work() {
+                let pause = delays.next(random_u32(&*hints.host));
+                let pause = hints.host.sleep_until(hints.host.now() + pause);
+                tokio::select! {
+                    () = pause => {}
+                    () = hints.news.notified() => {}
+                }
+            }
+        }
+    }
+
+    /// Whether any client takes hints. If not, the task is over: the next one starts another.
+    fn has_work(&mut self) -> bool {
+        let mut state = self.hints.state();
+        state.inboxes.retain(|inbox, _| self.hints.sinks.has(inbox));
+        if state.is_closed || state.inboxes.is_empty() {
+            state.is_running = false;
+            self.is_over = true;
+        }
+        !self.is_over
+    }
+}
+
+impl<E: Engine> Drop for Running<E> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        self.hints.disconnected();
+        let mut state = self.hints.state();
+        state.is_running =
+            state.home.moves_to_host() && !state.is_closed && !state.inboxes.is_empty();
+        let goes_on = state.is_running;
+        drop(state);
+        if goes_on {
+            self.hints.start(Home::Host);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What stores on SQL servers share: a step is one call of a procedure in the database.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `engine` | what an engine brings: connections, its form of SQL, its hints |
+//! | `store` | the contract over any engine |
+//! | `wire` | sends requests in order, and connects again |
+//! | `batch` | requests that wait together, as one message |
+//! | `call`, `answer`, `hint` | requests as SQL, rows as answers, texts as hints |
+//! | `hints` | the task that receives hints |
+//! | `records` | what a store writes now and then |
+//! | `url` | what a URL says |
+//! | `examine` | asks a database what a diagnosis needs |
+//! | `errors`, `text` | texts of servers, and texts for them |
+
+mod answer;
+mod batch;
+mod call;
+pub(super) mod engine;
+pub(super) mod errors;
+pub(crate) mod examine;
+pub(super) mod hint;
+mod hints;
+mod migrated;
+mod records;
+mod store;
+pub(super) mod text;
+pub(super) mod url;
+mod wire;
+
+#[cfg(feature = "postgres")]
+pub(super) use self::batch::SIZE_MAX;
+pub(super) use self::engine::{Dialect, Engine, Link, Refused, Row};
+pub(super) use self::hints::Hints;
+pub use self::migrated::Migrated;
+pub(super) use self::store::SqlStore;

@@ -1,0 +1,78 @@
+//! What a store writes now and then: how clients describe themselves, and the end of idle keys.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::call;
+use super::engine::{Dialect, Engine};
+use super::wire::Wire;
+use crate::core::moment::Moment;
+use crate::core::token::ClientId;
+use crate::core::ttl::Ttl;
+use crate::core::validity::command_limit;
+use crate::host::Host;
+use crate::store::{ClientRecord, FENCE_IDLE};
+
+/// How often an active client writes its record again.
+const REFRESH_EVERY: Duration = FENCE_IDLE.checked_div(3).expect("three is not zero");
+
+/// How many clients one store writes records for. A process usually has one.
+const CLIENTS_MAX: usize = 1_024;
+
+/// How often a store looks whether keys are to be forgotten. The database remembers when that was
+/// done last, so the stores share the work.
+const PURGE_EVERY: Duration = Duration::from_secs(60);
+
+pub(super) struct Records {
+    host: Arc<dyn Host>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    written: HashMap<ClientId, (ClientRecord, Moment)>,
+    purged: Option<Moment>,
+}
+
+impl Records {
+    pub(super) fn new(host: Arc<dyn Host>) -> Self {
+        Self { host, state: Mutex::default() }
+    }
+
+    /// Writes a record if it is new, has changed, or was written long ago. It is sent before any
+    /// later request. One that is lost is written again later.
+    pub(super) fn write_if_due<E: Engine>(
+        &self,
+        wire: &Wire<E>,
+        dialect: &Dialect,
+        record: &ClientRecord,
+    ) {
+        let now = self.host.now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = state.written.get(&record.id);
+        if written
+            .is_some_and(|(as_it_is, at)| as_it_is == record && now.since(*at) < REFRESH_EVERY)
+        {
+            return;
+        }
+        if state.written.len() >= CLIENTS_MAX {
+            state.written.clear();
+        }
+        state.written.insert(record.id.clone(), (record.clone(), now));
+        drop(state);
+        drop(wire.submit(command_limit(Ttl::MAX), None, call::record(dialect, record)));
+    }
+
+    /// Lets the database forget idle keys, now and then.
+    pub(super) fn purge_if_due<E: Engine>(&self, wire: &Wire<E>, dialect: &Dialect) {
+        let now = self.host.now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.purged.is_some_and(|at| now.since(at) < PURGE_EVERY) {
+            return;
+        }
+        state.purged = Some(now);
+        drop(state);
+        drop(wire.submit(command_limit(Ttl::MAX), None, call::purge(dialect)));
+    }
+}

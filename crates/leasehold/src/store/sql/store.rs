@@ -1,0 +1,268 @@
+//! The contract over the procedures of a database, of any engine.
+
+use std::future::{Future, ready};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::engine::{Dialect, Engine, Row};
+use super::hints::Hints;
+use super::records::Records;
+use super::wire::Wire;
+use super::{answer, call};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::moment::WallTime;
+use crate::core::token::ClientId;
+use crate::core::ttl::Ttl;
+use crate::core::validity::command_limit;
+use crate::host::Host;
+use crate::process::Process;
+use crate::store::net::Home;
+use crate::store::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, Hint, HintSink, LeaseId,
+    OnRelease, Page, Reach, Released, Renewal, Renewed, Revocation, Revoked, Sinks, Snapshot,
+    Store, impossible_claim,
+};
+
+/// How many keys one page of a listing looks at, matching or not.
+const LISTED_MAX: u32 = 10_000;
+
+/// A store on a database. Clones share its connections.
+#[derive(Clone)]
+pub(in crate::store) struct SqlStore<E: Engine> {
+    shared: Arc<Shared<E>>,
+}
+
+struct Shared<E: Engine> {
+    /// The process that opened it. A fork copies the connections, but not the tasks that serve
+    /// them.
+    process: Process,
+    engine: E,
+    dialect: Dialect,
+    asks: Wire<E>,
+    renewals: Wire<E>,
+    records: Records,
+    hints: Arc<Hints<E>>,
+    sinks: Arc<Sinks>,
+}
+
+impl<E: Engine> SqlStore<E> {
+    /// A store that connects with its first request.
+    pub(in crate::store) fn open(engine: E, host: Arc<dyn Host>) -> Self {
+        let sinks = Arc::<Sinks>::default();
+        let wire = |home| Wire::new(Arc::clone(&host), engine.clone(), home);
+        let shared = Shared {
+            process: Process::this(),
+            dialect: engine.dialect(),
+            asks: wire(Home::Asker),
+            renewals: wire(Home::Host),
+            records: Records::new(Arc::clone(&host)),
+            hints: Hints::new(Arc::clone(&host), engine.clone(), Arc::clone(&sinks)),
+            sinks,
+            engine,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Makes sure that the server answers and has the tables.
+    pub(in crate::store) async fn reach(&self) -> Result<(), Error> {
+        self.shared.process.check()?;
+        let limit = self.shared.engine.connect_limit() + command_limit(Ttl::MAX);
+        self.shared.asks.submit(limit, None, "SELECT 1".to_owned()).await.map(drop)
+    }
+}
+
+impl<E: Engine> Shared<E> {
+    /// Submits a call now, and returns a future of its answer.
+    fn submit<T: Send + 'static>(
+        &self,
+        (wire, limit): (&Wire<E>, Duration),
+        key: &Key,
+        sql: String,
+        read: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
+    ) -> BoxAnswer<T> {
+        let answer = self.process.check().map(|()| wire.submit(limit, Some(key), sql));
+        let (key, engine) = (key.clone(), self.engine.clone());
+        Box::pin(async move {
+            let rows = match answer {
+                Ok(answer) => answer.await,
+                Err(refused) => Err(refused),
+            };
+            let read = rows.and_then(|rows| {
+                read(&rows).map_err(|error| match error.name() {
+                    None => error.at(&engine.label()),
+                    Some(_) => error,
+                })
+            });
+            read.map_err(|error| error.with_name(key.as_str()))
+        })
+    }
+}
+
+impl<E: Engine> Shared<E> {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
+        if let Some(error) = impossible_claim(ask.claim, &ask.key) {
+            return Box::pin(ready(Err(error)));
+        }
+        if self.process.is_this() {
+            if let Some(place) = ask.line.place() {
+                self.hints.listen(place.inbox);
+                self.hints.waits(place.waiter_ttl.get());
+            }
+            if let Some(record) = ask.note.as_ref().and_then(|note| note.client.as_deref()) {
+                self.records.write_if_due(&self.asks, &self.dialect, record);
+            }
+        }
+        let (limit, key) = (command_limit(ask.ttl), ask.key.clone());
+        let sql = call::acquire(&self.dialect, &ask, limit);
+        let sinks = Arc::clone(&self.sinks);
+        let read = move |rows: &[Row]| {
+            if let Some(holder) = answer::wanted_of(rows) {
+                // A holder in this process hears of it even if it does not listen yet.
+                sinks.send(&holder, Hint::Wanted { key: ask.key.clone() });
+            }
+            answer::acquired(&ask, rows)
+        };
+        let answer = self.submit((&self.asks, limit), &key, sql, read);
+        if self.process.is_this() {
+            self.records.purge_if_due(&self.asks, &self.dialect);
+        }
+        answer
+    }
+}
+
+impl<E: Engine> Drop for Shared<E> {
+    fn drop(&mut self) {
+        self.hints.close();
+    }
+}
+
+impl<E: Engine> Store for SqlStore<E> {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        self.shared.acquire(ask)
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        let (shared, limit) = (&self.shared, command_limit(renewal.ttl));
+        let sql = call::renew(&shared.dialect, &renewal, limit);
+        shared.submit((&shared.renewals, limit), &renewal.lease.key, sql, answer::renewed)
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        on_release: OnRelease,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
+        let sql = call::release(&shared.dialect, &lease, &on_release, limit);
+        shared.submit((&shared.asks, limit), &lease.key, sql, answer::released)
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
+        let sql = call::inspect(&shared.dialect, &key);
+        shared.submit((&shared.asks, limit), &key, sql, |rows| Ok(answer::snapshot(rows)))
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        if self.shared.process.is_this() {
+            self.shared.sinks.watch(inbox.clone(), sink);
+        }
+    }
+
+    fn listen(&self, inbox: &ClientId) {
+        if self.shared.process.is_this() {
+            self.shared.hints.listen(inbox);
+        }
+    }
+
+    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+        if let Some(error) = impossible_claim(Claim::Permits { want: 1, of }, &key) {
+            return Box::pin(ready(Err(error)));
+        }
+        let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
+        let sql = call::resize(&shared.dialect, &key, of, limit);
+        let of_key = key.clone();
+        let read = move |rows: &[Row]| answer::resized(&of_key, of, rows);
+        shared.submit((&shared.asks, limit), &key, sql, read)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            shared: true,
+            permits: true,
+            fencing: true,
+            line: true,
+            watching: true,
+            reask: true,
+            detached: true,
+            frees: true,
+            hints: Reach::Network,
+            reach: Reach::Network,
+            browse: true,
+            revoke: true,
+            durable: true,
+            ..Capabilities::NONE
+        }
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        Some(self)
+    }
+
+    fn label(&self) -> String {
+        self.shared.engine.label()
+    }
+}
+
+impl<E: Engine> Browse for SqlStore<E> {
+    fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
+        let shared = &self.shared;
+        if let Err(refused) = shared.process.check() {
+            return Box::pin(ready(Err(refused)));
+        }
+        let sql = call::list(&shared.dialect, pattern, cursor.as_ref(), LISTED_MAX);
+        let answer = shared.asks.submit(command_limit(Ttl::MAX), None, sql);
+        Box::pin(async move { Ok(answer::page(&answer.await?)) })
+    }
+
+    fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
+        let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
+        // No owner of ours has another token.
+        let Ok(seen) = String::from_utf8(seen) else {
+            return Box::pin(ready(Ok(Evicted::Changed)));
+        };
+        let sql = call::evict(&shared.dialect, &key, &seen, limit);
+        let answer = shared.submit((&shared.asks, limit), &key, sql, answer::evicted);
+        Box::pin(async move {
+            let evicted = answer.await?;
+            if evicted == Evicted::Evicted {
+                tracing::warn!(key = %key, reason, "a lease was ended by an operator");
+            }
+            Ok(evicted)
+        })
+    }
+
+    fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
+        let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
+        let Ok(seen) = String::from_utf8(seen) else {
+            return Box::pin(ready(Ok(Revoked::Changed)));
+        };
+        // The server adds the time.
+        let words = Revocation::new(by, reason, WallTime::from_unix_micros(0)).words();
+        let sql = call::revoke(&shared.dialect, &key, (&seen, &words), limit);
+        shared.submit((&shared.asks, limit), &key, sql, answer::revoked)
+    }
+}
+
+impl<E: Engine> Drop for SqlStore<E> {
+    fn drop(&mut self) {
+        // Closing the connections of a forked copy would close those of the original.
+        if !self.shared.process.is_this() {
+            std::mem::forget(Arc::clone(&self.shared));
+        }
+    }
+}

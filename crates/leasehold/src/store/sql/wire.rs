@@ -1,0 +1,336 @@
+//! The ordered wire: requests go out in the order of their calls, over one connection after the
+//! other.
+//!
+//! | state | a new request |
+//! |---|---|
+//! | idle, no connection | waits while a task connects |
+//! | connected, nothing under way | is sent at once |
+//! | connected, a message under way | waits for its answer, then goes with all that wait ([`batch`]) |
+//! | paused after a failure | is refused with that failure |
+//!
+//! A request that was not sent in time is taken back, and `Unavailable`. One that was sent and has
+//! no answer is `Unknown`. Nothing is sent twice, unless the server said that it rolled it back.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use super::batch::{self, Request, Sending};
+use super::engine::{Answer, Engine, Link as _};
+use crate::core::backoff::{Backoff, Delays};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::moment::Moment;
+use crate::host::{Host, Sleep, random_u32};
+use crate::store::net::Home;
+use crate::store::within;
+
+/// The most requests that wait for a connection. A further one is `Unavailable`.
+const QUEUE_MAX: usize = 10_000;
+
+/// How long a message may have no answer before its connection counts as dead. Longer than the
+/// limit of any request.
+const SILENT_AFTER: Duration = Duration::from_millis(1_500);
+
+/// Sends requests in order. Dropping it lets the waiting requests go out first.
+pub(super) struct Wire<E: Engine> {
+    shared: Arc<Shared<E>>,
+}
+
+struct Shared<E> {
+    host: Arc<dyn Host>,
+    engine: E,
+    state: Mutex<State>,
+    /// Wakes the task: there is a request, or the wire is gone.
+    news: Notify,
+}
+
+struct State {
+    queue: VecDeque<Request>,
+    is_running: bool,
+    home: Home,
+    is_closed: bool,
+    /// Until when nothing is tried, and why.
+    paused: Option<(Moment, Error)>,
+    delays: Delays,
+}
+
+impl<E: Engine> Wire<E> {
+    pub(super) fn new(host: Arc<dyn Host>, engine: E, home: Home) -> Self {
+        let state = State {
+            queue: VecDeque::new(),
+            is_running: false,
+            home,
+            is_closed: false,
+            paused: None,
+            delays: Backoff::DEFAULT.delays(),
+        };
+        let (state, news) = (Mutex::new(state), Notify::new());
+        Self { shared: Arc::new(Shared { host, engine, state, news }) }
+    }
+
+    /// Submits a request now. If it locks no row but that of a key, it may share a transaction with
+    /// others. The future waits for its answer for at most `limit`. Dropping it takes nothing back.
+    pub(super) fn submit(
+        &self,
+        limit: Duration,
+        key: Option<&Key>,
+        sql: String,
+    ) -> impl Future<Output = Answer> + Send + 'static + use<E> {
+        let (reply, answer) = oneshot::channel();
+        let stage = Arc::<Sending>::default();
+        let request = Request { sql, key: key.cloned(), stage: Arc::clone(&stage), reply };
+        let queued = self.shared.enqueue(request);
+        let shared = Arc::clone(&self.shared);
+        async move {
+            queued?;
+            let host = Arc::clone(&shared.host);
+            let told = async { answer.await.unwrap_or_else(|_| Err(ended())) };
+            match within(host, limit, told).await {
+                Err(error) if error.kind() == ErrorKind::Unknown => {
+                    // If it is still in the queue, it must not be sent after its caller gave up.
+                    let is_back = stage.is_taken_back_now();
+                    Err(if is_back { unsent(limit).at(&shared.engine.label()) } else { error })
+                }
+                answer => answer,
+            }
+        }
+    }
+}
+
+impl<E: Engine> Drop for Wire<E> {
+    fn drop(&mut self) {
+        self.shared.state().is_closed = true;
+        self.shared.news.notify_one();
+    }
+}
+
+impl<E: Engine> fmt::Debug for Wire<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wire({:?})", self.shared.engine)
+    }
+}
+
+fn ended() -> Error {
+    let message = "the runtime of the connection ended; the request may have taken effect";
+    Error::new(ErrorKind::Unknown, message)
+}
+
+/// For a request that was rolled back with others, when the connection ended before it went again.
+fn unfinished() -> Error {
+    let message = "the connection ended after the server had rolled the request back; nothing was \
+                   changed; try again";
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+fn unsent(limit: Duration) -> Error {
+    let message = format!(
+        "there was no connection to the server within {limit:?}; no request was sent; check \
+         whether the server is stopped, overloaded or out of reach"
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+impl<E: Engine> Shared<E> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Always valid: it is changed by single steps.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enqueue(self: &Arc<Self>, request: Request) -> Result<(), Error> {
+        let mut state = self.state();
+        if let Some((until, why)) = &state.paused
+            && self.host.now() < *until
+        {
+            return Err(why.clone());
+        }
+        if state.queue.len() >= QUEUE_MAX {
+            let message = format!(
+                "{QUEUE_MAX} requests already wait for the server, which is the limit; no request \
+                 was sent; try again later"
+            );
+            return Err(Error::new(ErrorKind::Unavailable, message).at(&self.engine.label()));
+        }
+        state.queue.push_back(request);
+        let starts = !std::mem::replace(&mut state.is_running, true);
+        let home = state.home;
+        drop(state);
+        if starts {
+            self.start(home);
+        } else {
+            self.news.notify_one();
+        }
+        Ok(())
+    }
+
+    fn start(self: &Arc<Self>, home: Home) {
+        let serving = Serving { shared: Arc::clone(self), is_over: false };
+        home.spawn(&self.host, Box::pin(serving.serve()));
+    }
+
+    /// Refuses all waiting requests, and further ones for a while.
+    fn failed(&self, error: &Error) {
+        let mut state = self.state();
+        let pause = state.delays.next(random_u32(&*self.host));
+        state.paused = Some((self.host.now() + pause, error.clone()));
+        let refused = std::mem::take(&mut state.queue);
+        drop(state);
+        for request in refused {
+            if request.stage.is_taken_back_now() {
+                drop(request.reply.send(Err(error.clone())));
+            }
+        }
+    }
+
+    fn connected(&self) {
+        let mut state = self.state();
+        state.paused = None;
+        state.delays.reset();
+    }
+}
+
+/// The task that connects and serves the wire. If a runtime drops it, waiting requests go on on the
+/// host's thread.
+struct Serving<E: Engine> {
+    shared: Arc<Shared<E>>,
+    is_over: bool,
+}
+
+impl<E: Engine> Serving<E> {
+    async fn serve(mut self) {
+        while self.has_work() {
+            match self.shared.engine.connect(&self.shared.host).await {
+                Ok(link) => {
+                    self.shared.connected();
+                    Serve::new(&self.shared, link).run().await;
+                }
+                Err(error) => self.shared.failed(&error),
+            }
+        }
+    }
+
+    /// Whether requests wait. If not, the task is over: the next request starts another one.
+    fn has_work(&mut self) -> bool {
+        let mut state = self.shared.state();
+        if state.queue.is_empty() {
+            state.is_running = false;
+            self.is_over = true;
+        }
+        !self.is_over
+    }
+}
+
+impl<E: Engine> Drop for Serving<E> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let mut state = self.shared.state();
+        state.is_running = state.home.moves_to_host() && !state.queue.is_empty();
+        let goes_on = state.is_running;
+        drop(state);
+        if goes_on {
+            self.shared.start(Home::Host);
+        }
+    }
+}
+
+/// One connection while it lasts.
+struct Serve<'a, E: Engine> {
+    shared: &'a Arc<Shared<E>>,
+    link: E::Link,
+    /// The message that has no answer yet.
+    under_way: Option<UnderWay>,
+    /// Requests that the server rolled back with others. They go first, each alone.
+    again: VecDeque<Request>,
+    /// How many requests the next message may have.
+    size: usize,
+}
+
+struct UnderWay {
+    since: Moment,
+    /// Ends with the requests to send again.
+    answered: Pin<Box<dyn Future<Output = Vec<Request>> + Send>>,
+    /// When the connection counts as dead.
+    silence: Sleep,
+}
+
+impl<'a, E: Engine> Serve<'a, E> {
+    fn new(shared: &'a Arc<Shared<E>>, link: E::Link) -> Self {
+        let size = E::Link::BATCH_MAX;
+        Self { shared, link, under_way: None, again: VecDeque::new(), size }
+    }
+
+    /// Serves requests until the connection ends, is silent for too long, or the wire is gone.
+    async fn run(mut self) {
+        while self.go_on().await {}
+        let Self { link, under_way, again, shared, .. } = self;
+        // Requests without an answer are told that there will be none.
+        drop(link);
+        let mut rolled_back = Vec::from(again);
+        if let Some(under_way) = under_way {
+            rolled_back.extend(under_way.answered.await);
+        }
+        batch::tell(rolled_back, &unfinished().at(&shared.engine.label()));
+    }
+
+    /// Does what is due. Returns whether the connection goes on.
+    async fn go_on(&mut self) -> bool {
+        if self.under_way.is_none() {
+            self.send();
+        }
+        if self.is_done() {
+            return false;
+        }
+        let Self { link, under_way, shared, again, size } = self;
+        let has_message = under_way.is_some();
+        let message = async {
+            let Some(UnderWay { since, answered, silence }) = under_way else { pending().await };
+            tokio::select! {
+                biased;
+                rolled_back = answered => Some((*since, rolled_back)),
+                () = silence => None,
+            }
+        };
+        tokio::select! {
+            biased;
+            goes_on = poll_fn(|cx| link.poll_moving(cx)) => goes_on,
+            answer = message => {
+                let Some((since, rolled_back)) = answer else { return false };
+                let took = shared.host.now().since(since);
+                *size = batch::next_size(*size, took).min(E::Link::BATCH_MAX);
+                again.extend(rolled_back);
+                self.under_way = None;
+                true
+            }
+            () = shared.news.notified(), if !has_message => true,
+        }
+    }
+
+    /// Sends the next message, if requests wait.
+    fn send(&mut self) {
+        let requests = match self.again.pop_front() {
+            Some(alone) => vec![alone],
+            None => batch::take(&mut self.shared.state().queue, self.size),
+        };
+        if requests.is_empty() {
+            return;
+        }
+        let label = self.shared.engine.label();
+        let asking = self.link.ask_all(requests.iter().map(|it| it.sql.clone()).collect());
+        let since = self.shared.host.now();
+        let answered = Box::pin(async move { batch::tell_all(asking.await, &label, requests) });
+        let silence = self.shared.host.sleep_until(since + SILENT_AFTER);
+        self.under_way = Some(UnderWay { since, answered, silence });
+    }
+
+    fn is_done(&self) -> bool {
+        let state = self.shared.state();
+        self.under_way.is_none() && state.is_closed && state.queue.is_empty()
+    }
+}

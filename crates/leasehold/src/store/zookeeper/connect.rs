@@ -1,0 +1,222 @@
+//! Connects to a server of an ensemble, and begins a session or goes on with one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
+use super::error::{Effect, Failure, explain};
+use super::frames::Frames;
+use super::names::Names;
+use super::rpc::{Acl, Head, Ticket, connect, login, read_connected, xid};
+use super::url::Address;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::moment::Moment;
+use crate::host::Host;
+use crate::store::net::{Stream, Tls, host_and_port_text, tcp_stream};
+use crate::store::within;
+
+/// How much later each further server is tried, so that one that is out of reach costs little.
+const STAGGER: Duration = Duration::from_millis(150);
+
+/// Opens sessions at a ZooKeeper ensemble, version 3.5 or newer.
+///
+/// `zookeeper://[user:password@]host[:port][,host[:port]…][/PATH][?OPTIONS]`: the default port is
+/// 2181, and the locks are below the node `/PATH`, by default `/leasehold`. User, password, path
+/// and values of options are percent-encoded.
+///
+/// | option | meaning |
+/// |---|---|
+/// | `session_timeout=SPAN` | how long the locks of a client that died stay taken, as in `15s`, which is the default; a ttl may have about three quarters of it |
+/// | `connect_timeout=SECONDS` | how long connecting may take; default 2 |
+/// | `sslmode=disable` | the default: do not encrypt |
+/// | `sslmode=require` | encrypt, and check no certificate |
+/// | `sslmode=verify-full` | encrypt, and check that the certificate is for the host |
+/// | `ca=PATH` | with `verify-full`, the authority to trust instead of the system's |
+/// | `cert=PATH&key=PATH` | the certificate of this client |
+/// | `tls_name=NAME` | with `verify-full`, the name in the certificate, if it is not the host |
+///
+/// With a user, the store makes nodes that only this user may use. TLS needs the feature `tls`.
+#[derive(Clone)]
+pub struct ZookeeperConnector {
+    pub(super) address: Arc<Address>,
+    /// `None` if connections are not encrypted.
+    tls: Option<Tls>,
+}
+
+/// A connection with a session.
+pub(super) struct Opened {
+    pub(super) frames: Frames,
+    pub(super) ticket: Ticket,
+    /// How long the session lasts without its client.
+    pub(super) timeout: Duration,
+    /// The number of the server.
+    pub(super) number: usize,
+    /// When the request for the session left.
+    pub(super) sent: Moment,
+}
+
+impl ZookeeperConnector {
+    /// Reads a URL. Does not connect yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config) for an invalid URL. The message says why, and never shows the
+    /// password.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        let address = Address::parse(url)?;
+        let tls = address.tls.as_ref().map(Tls::new).transpose()?;
+        Ok(Self { address: Arc::new(address), tls })
+    }
+
+    pub(super) fn label(&self) -> String {
+        self.address.label()
+    }
+
+    pub(super) fn names(&self) -> Names {
+        Names::new(&self.address.root)
+    }
+
+    pub(super) fn acl(&self) -> Acl {
+        if self.address.login.is_some() { Acl::Creator } else { Acl::Everybody }
+    }
+
+    /// Begins a session at the first server that answers, beginning with the one of that number; or
+    /// goes on with the session of a ticket. `seen` is the last change that the client knows: a
+    /// server that does not know it yet is not used. `None` if the session has ended.
+    ///
+    /// # Errors
+    ///
+    /// The error of one server. One that a retry cannot help is preferred.
+    pub(super) async fn connect(
+        &self,
+        host: &Arc<dyn Host>,
+        first: usize,
+        (ticket, seen): (Option<Ticket>, i64),
+    ) -> Result<Option<Opened>, Error> {
+        let servers = self.address.servers.len();
+        let mut tries: FuturesUnordered<_> = (0..servers)
+            .map(|turn| {
+                let number = (first + turn) % servers;
+                async move {
+                    let wait = STAGGER.saturating_mul(u32::try_from(turn).unwrap_or(u32::MAX));
+                    if turn > 0 {
+                        host.sleep_until(host.now() + wait).await;
+                    }
+                    (number, self.reach(host, number).await)
+                }
+            })
+            .collect();
+        let mut failed: Option<Error> = None;
+        while let Some((number, tried)) = tries.next().await {
+            let opened = match tried {
+                // One after the other: a session is at one server at a time.
+                Ok(stream) => self.begin(host, (stream, number), (ticket, seen)).await,
+                Err(error) => Err(error),
+            };
+            match opened {
+                Ok(opened) => return Ok(opened),
+                Err(error) => {
+                    let is_better = failed.as_ref().is_none_or(|it| it.is_retryable());
+                    failed = if is_better { Some(error) } else { failed };
+                }
+            }
+        }
+        Err(failed.expect("a URL names at least one server").at(&self.label()))
+    }
+
+    /// Opens a stream to one server, within the limit of the URL.
+    pub(super) async fn reach(
+        &self,
+        host: &Arc<dyn Host>,
+        number: usize,
+    ) -> Result<Box<dyn Stream>, Error> {
+        let (name, port) = &self.address.servers[number];
+        let opening = async {
+            let stream = tcp_stream(name, *port).await?;
+            match &self.tls {
+                Some(tls) => tls.secure(stream, name).await,
+                None => Ok(Box::new(stream) as Box<dyn Stream>),
+            }
+        };
+        self.limited(host, number, opening).await
+    }
+
+    async fn begin(
+        &self,
+        host: &Arc<dyn Host>,
+        (stream, number): (Box<dyn Stream>, usize),
+        (ticket, seen): (Option<Ticket>, i64),
+    ) -> Result<Option<Opened>, Error> {
+        let mut frames = Frames::new(stream);
+        let timeout_ms = i32::try_from(self.address.session.as_millis()).unwrap_or(i32::MAX);
+        let sent = host.now();
+        let beginning = async {
+            let mut asking = Vec::new();
+            connect(ticket, seen, timeout_ms).frame(&mut asking);
+            let Some((ticket, timeout)) = ask(&mut frames, &asking).await? else {
+                return Ok(None);
+            };
+            if let Some((user, password)) = &self.address.login {
+                let mut asking = Vec::new();
+                login(user, password).frame(&mut asking);
+                log_in(&mut frames, &asking).await?;
+            }
+            Ok(Some((ticket, Duration::from_millis(timeout.into()))))
+        };
+        let failed = |failure| explain(failure, Effect::Connects);
+        let beginning = async { beginning.await.map_err(failed) };
+        let begun = self.limited(host, number, beginning).await?;
+        Ok(begun.map(|(ticket, timeout)| Opened { frames, ticket, timeout, number, sent }))
+    }
+
+    async fn limited<T>(
+        &self,
+        host: &Arc<dyn Host>,
+        number: usize,
+        connecting: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let limit = self.address.connect_limit;
+        within(Arc::clone(host), limit, connecting).await.map_err(|error| {
+            let error = match error.kind() {
+                // Nothing of the user was sent.
+                ErrorKind::Unknown => {
+                    let error = explain(Failure::Silent(limit), Effect::Connects);
+                    Error::new(ErrorKind::Unavailable, error.message())
+                }
+                _ => error,
+            };
+            let (name, port) = &self.address.servers[number];
+            let is_one_of_many = self.address.servers.len() > 1;
+            if is_one_of_many { error.at(&host_and_port_text(name, *port)) } else { error }
+        })
+    }
+}
+
+/// Asks for a session.
+async fn ask(frames: &mut Frames, asking: &[u8]) -> Result<Option<(Ticket, u32)>, Failure> {
+    frames.send(asking).await?;
+    let answer = frames.next().await?;
+    Ok(read_connected(&answer)?)
+}
+
+/// Sends a login. Nothing else is under way.
+async fn log_in(frames: &mut Frames, asking: &[u8]) -> Result<(), Failure> {
+    frames.send(asking).await?;
+    loop {
+        let head = Head::read(&frames.next().await?)?;
+        match head.code {
+            _ if head.xid != xid::AUTH => {}
+            0 => return Ok(()),
+            code => return Err(Failure::Refused(code)),
+        }
+    }
+}
+
+impl fmt::Debug for ZookeeperConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ZookeeperConnector({})", self.label())
+    }
+}

@@ -1,0 +1,234 @@
+//! Explains the errors of an ensemble: what state the lock is in, and what to do.
+
+use std::time::Duration;
+
+use super::jute::Malformed;
+use crate::core::error::{Error, ErrorKind};
+
+/// The effect of a request at the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It is part of connecting.
+    Connects,
+    /// It only reads.
+    Nothing,
+    /// It changes nodes.
+    Changes,
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// It was not sent. This is why.
+    Unsent(Error),
+    /// The connection ended after it was sent.
+    Broken(String),
+    /// The server refused it with this code.
+    Refused(i32),
+    /// The answer is none.
+    Malformed,
+    /// There was no answer in time.
+    Silent(Duration),
+    /// The session has ended, and its nodes with it.
+    SessionOver,
+}
+
+impl From<Malformed> for Failure {
+    fn from(Malformed: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+/// Why a request of a step has no answer.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// There is no such node. Nothing was changed.
+    NoNode,
+    /// There is such a node already. Nothing was changed.
+    NodeExists,
+    /// The server does not know such a request. Nothing was changed.
+    Unknown,
+    /// The session has ended, and its nodes with it.
+    SessionOver,
+    Error(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// The codes of ZooKeeper that have a meaning here.
+mod code {
+    pub(super) const CONNECTION_LOSS: i32 = -4;
+    pub(super) const UNIMPLEMENTED: i32 = -6;
+    pub(super) const TIMEOUT: i32 = -7;
+    pub(super) const NO_NODE: i32 = -101;
+    pub(super) const NO_AUTH: i32 = -102;
+    pub(super) const NODE_EXISTS: i32 = -110;
+    pub(super) const SESSION_EXPIRED: i32 = -112;
+    pub(super) const AUTH_FAILED: i32 = -115;
+    pub(super) const SESSION_MOVED: i32 = -118;
+    pub(super) const NOT_READ_ONLY: i32 = -119;
+    pub(super) const QUOTA_EXCEEDED: i32 = -125;
+    pub(super) const THROTTLED: i32 = -127;
+}
+
+impl Failure {
+    /// The fault of a step. `label` names the ensemble.
+    pub(super) fn fault(self, effect: Effect, label: &str) -> Fault {
+        match self {
+            Self::Refused(code::NO_NODE) => Fault::NoNode,
+            Self::Refused(code::NODE_EXISTS) => Fault::NodeExists,
+            Self::Refused(code::UNIMPLEMENTED) => Fault::Unknown,
+            Self::Refused(code::SESSION_EXPIRED) | Self::SessionOver => Fault::SessionOver,
+            failure => Fault::Error(explain(failure, effect).at(label)),
+        }
+    }
+}
+
+impl Fault {
+    /// The error of a step that has no use for the fault.
+    pub(super) fn into_error(self) -> Error {
+        let (kind, message) = match self {
+            Self::Error(error) => return error,
+            Self::NoNode | Self::NodeExists => (
+                ErrorKind::Unavailable,
+                "other clients make and delete nodes of this lock again and again; nothing was \
+                 acquired; try again",
+            ),
+            Self::Unknown => (
+                ErrorKind::Config,
+                "the server does not know a request that locks need; nothing was acquired; use \
+                 ZooKeeper 3.5 or newer",
+            ),
+            Self::SessionOver => (
+                ErrorKind::Unavailable,
+                "the session of this client has ended, and all its locks with it; nothing was \
+                 acquired; try again",
+            ),
+        };
+        Error::new(kind, message)
+    }
+}
+
+/// The error for a failed request.
+pub(super) fn explain(failure: Failure, effect: Effect) -> Error {
+    let state = match effect {
+        Effect::Connects => "no request was sent",
+        Effect::Nothing => "nothing was changed",
+        Effect::Changes => "the request may have taken effect",
+    };
+    let unsure =
+        if effect == Effect::Changes { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    let (kind, message) = match failure {
+        Failure::Unsent(error) => return error,
+        Failure::SessionOver => return Fault::SessionOver.into_error(),
+        Failure::Broken(cause) if effect == Effect::Connects => (
+            ErrorKind::Unavailable,
+            format!(
+                "the server closed the connection ({cause}); {state}; check whether a majority of \
+                 the servers runs, and whether this machine has too many connections \
+                 (`maxClientCnxns`)"
+            ),
+        ),
+        Failure::Broken(cause) => {
+            (unsure, format!("the connection ended ({cause}) before an answer; {state}; try again"))
+        }
+        Failure::Malformed => (
+            if effect == Effect::Connects { ErrorKind::Config } else { unsure },
+            format!("the server does not answer as ZooKeeper does; {state}; check host and port"),
+        ),
+        Failure::Silent(limit) => (
+            unsure,
+            format!(
+                "the server did not answer within {limit:?}; {state}; check whether it is stopped, \
+                 overloaded, or cut off from the other servers"
+            ),
+        ),
+        Failure::Refused(code) => return refused(code, unsure, state),
+    };
+    Error::new(kind, message)
+}
+
+fn refused(code: i32, unsure: ErrorKind, state: &str) -> Error {
+    let (kind, what, advice) = match code {
+        code::NO_AUTH => (
+            ErrorKind::Denied,
+            "this client has no right to the nodes of the lock",
+            "nothing was changed; use the login that made them, or give it all rights to the path \
+             of the URL and to all nodes below",
+        ),
+        code::AUTH_FAILED => (
+            ErrorKind::Denied,
+            "the server refuses the login",
+            "nothing was changed; correct user and password in the URL",
+        ),
+        code::NOT_READ_ONLY => (
+            ErrorKind::Unavailable,
+            "the server has lost the majority and only reads",
+            "nothing was changed; start the other servers",
+        ),
+        code::QUOTA_EXCEEDED => (
+            ErrorKind::Unavailable,
+            "the quota of the path is used up",
+            "nothing was changed; raise it",
+        ),
+        code::THROTTLED => (
+            ErrorKind::Unavailable,
+            "the server has too many requests",
+            "nothing was changed; try again",
+        ),
+        code::SESSION_MOVED => (
+            ErrorKind::Unavailable,
+            "the client has moved to another server meanwhile",
+            "nothing was changed; try again",
+        ),
+        code::CONNECTION_LOSS | code::TIMEOUT => {
+            (unsure, "the server lost the majority of the others", state)
+        }
+        _ => (unsure, "the server refuses the request", state),
+    };
+    let message = format!("{what}, code {code}; {advice}");
+    Error::new(kind, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_is_known_of_its_effect() {
+        let cases = [
+            (Failure::Refused(-102), ErrorKind::Denied, "no right"),
+            (Failure::Refused(-115), ErrorKind::Denied, "user and password"),
+            (Failure::Refused(-119), ErrorKind::Unavailable, "nothing was changed"),
+            (Failure::Refused(-118), ErrorKind::Unavailable, "nothing was changed"),
+            (Failure::Refused(-1), ErrorKind::Unknown, "code -1; the request may have"),
+            (Failure::Broken("reset".to_owned()), ErrorKind::Unknown, "may have taken effect"),
+            (Failure::Silent(Duration::from_secs(1)), ErrorKind::Unknown, "may have taken effect"),
+            (Failure::Malformed, ErrorKind::Unknown, "may have taken effect"),
+            (Failure::SessionOver, ErrorKind::Unavailable, "has ended"),
+        ];
+        for (failure, kind, part) in cases {
+            let error = explain(failure.clone(), Effect::Changes);
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+            // A request that changes nothing leaves no doubt.
+            assert_ne!(explain(failure, Effect::Nothing).kind(), ErrorKind::Unknown);
+        }
+        let strange = explain(Failure::Malformed, Effect::Connects);
+        assert_eq!(strange.kind(), ErrorKind::Config);
+    }
+
+    #[test]
+    fn some_refusals_are_answers_for_a_step() {
+        let fault = |code| Failure::Refused(code).fault(Effect::Changes, "zookeeper://h/x");
+        assert!(matches!(fault(-101), Fault::NoNode));
+        assert!(matches!(fault(-110), Fault::NodeExists));
+        assert!(matches!(fault(-112), Fault::SessionOver));
+        assert!(matches!(fault(-6), Fault::Unknown));
+        assert!(matches!(fault(-102), Fault::Error(error) if error.to_string().contains("h/x")));
+    }
+}

@@ -1,0 +1,140 @@
+//! Asks an ensemble what a diagnosis needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::session::margin;
+use super::{ZookeeperConnector, ZookeeperStore};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::host::Host;
+use crate::store::net::{Io, host_and_port_text};
+use crate::store::{Store as _, try_lease, within};
+
+/// How many inspections are measured.
+const LOOKS: usize = 20;
+
+/// How long a server may take to say what it is.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// The longest text that a server may say of itself.
+const TEXT_BYTES_MAX: u64 = 4_096;
+
+/// The facts about an ensemble, without any judgement.
+#[derive(Debug)]
+pub(crate) struct ZookeeperFacts {
+    pub(crate) label: String,
+    /// Why it cannot be used.
+    pub(crate) refused: Option<Error>,
+    pub(crate) servers: Vec<ServerFacts>,
+    /// The timeout of the session that the URL wants, and the one that was granted.
+    pub(crate) session: Option<(Duration, Duration)>,
+    /// The longest lease in such a session.
+    pub(crate) longest: Option<Duration>,
+    pub(crate) round_trips: Vec<Duration>,
+    /// Whether a probe lease worked: granted, not released by a wrong token, released by its own.
+    pub(crate) lease: Option<Result<bool, Error>>,
+}
+
+/// The answers of one server of the URL about itself.
+#[derive(Debug)]
+pub(crate) struct ServerFacts {
+    /// Its host and port.
+    pub(crate) name: String,
+    /// Its version and its role. `None` if it may not say.
+    pub(crate) said: Result<Option<(String, String)>, Error>,
+}
+
+/// Examines the ensemble of a connector.
+pub(crate) async fn examine(
+    connector: ZookeeperConnector,
+    host: &Arc<dyn Host>,
+    canary: &str,
+) -> ZookeeperFacts {
+    let mut servers = Vec::new();
+    for (number, (name, port)) in connector.address.servers.iter().enumerate() {
+        let said = ask(&connector, host, number).await;
+        servers.push(ServerFacts { name: host_and_port_text(name, *port), said });
+    }
+    let wanted = connector.address.session;
+    let store = ZookeeperStore::open(connector, Arc::clone(host));
+    let mut facts = ZookeeperFacts {
+        label: store.label(),
+        refused: None,
+        servers,
+        session: None,
+        longest: None,
+        round_trips: Vec::new(),
+        lease: None,
+    };
+    match store.steps.core().wire.session().await {
+        Ok(session) => {
+            facts.session = Some((wanted, session.timeout));
+            facts.longest = session.timeout.checked_sub(margin(session.timeout));
+        }
+        Err(error) => {
+            facts.refused = Some(error);
+            return facts;
+        }
+    }
+    let random = canary.rsplit(':').next().unwrap_or_default();
+    let key = Key::probe(random);
+    facts.lease = Some(try_lease(&store, key.clone(), random).await);
+    for _ in 0..LOOKS {
+        let sent = host.now();
+        if store.inspect(key.clone()).await.is_err() {
+            break;
+        }
+        facts.round_trips.push(host.now().since(sent));
+    }
+    facts
+}
+
+/// Asks a server for its version and its role, by a word of four letters.
+async fn ask(
+    connector: &ZookeeperConnector,
+    host: &Arc<dyn Host>,
+    number: usize,
+) -> Result<Option<(String, String)>, Error> {
+    let stream = connector.reach(host, number).await?;
+    let asking = async {
+        let mut io = Io(stream);
+        io.write_all(b"srvr").await?;
+        io.flush().await?;
+        let mut said = Vec::new();
+        io.take(TEXT_BYTES_MAX).read_to_end(&mut said).await?;
+        Ok(said)
+    };
+    let asking = async {
+        asking.await.map_err(|cause: std::io::Error| {
+            let message = format!("the connection ended ({cause}); no lock was changed");
+            Error::new(ErrorKind::Unavailable, message)
+        })
+    };
+    let said = within(Arc::clone(host), LIMIT, asking).await?;
+    Ok(read(&String::from_utf8_lossy(&said)))
+}
+
+/// Reads the version and the role. `None` if they are not there.
+fn read(said: &str) -> Option<(String, String)> {
+    let line = |name: &str| said.lines().find_map(|line| line.strip_prefix(name));
+    let version = line("Zookeeper version: ")?;
+    let version = version.split(['-', ',']).next().unwrap_or(version);
+    Some((version.to_owned(), line("Mode: ").unwrap_or("unknown").to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+
+    #[test]
+    fn a_server_says_its_version_and_its_role_or_nothing() {
+        let said = "Zookeeper version: 3.8.0-11+deb12u2, built on 2022-02-25\nLatency \
+                    min/avg/max: 0/0.0/0\nMode: follower\nNode count: 5\n";
+        assert_eq!(read(said), Some(("3.8.0".to_owned(), "follower".to_owned())));
+        assert_eq!(read("srvr is not executed because it is not in the whitelist.\n"), None);
+        assert_eq!(read(""), None);
+    }
+}

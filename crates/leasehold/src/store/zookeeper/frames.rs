@@ -1,0 +1,71 @@
+//! A connection that carries messages, each after its length.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::error::Failure;
+use crate::store::net::{Io, Stream};
+
+/// The longest answer. A longer one is no answer to any request of ours.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// How many bytes are read at a time.
+const CHUNK: usize = 16 << 10;
+
+/// How many bytes come before a message.
+const LENGTH: usize = 4;
+
+pub(super) struct Frames {
+    io: Io,
+    /// The bytes that have arrived, and are not taken yet.
+    read: Vec<u8>,
+}
+
+impl Frames {
+    pub(super) fn new(stream: Box<dyn Stream>) -> Self {
+        Self { io: Io(stream), read: Vec::new() }
+    }
+
+    /// Sends messages that were written with their lengths.
+    pub(super) async fn send(&mut self, framed: &[u8]) -> Result<(), Failure> {
+        let sent = async {
+            self.io.write_all(framed).await?;
+            self.io.flush().await
+        };
+        sent.await.map_err(|cause| Failure::Broken(cause.to_string()))
+    }
+
+    /// The next message.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing that was read gets lost if the future is dropped.
+    pub(super) async fn next(&mut self) -> Result<Vec<u8>, Failure> {
+        loop {
+            if let Some(message) = self.framed()? {
+                return Ok(message);
+            }
+            let mut chunk = [0; CHUNK];
+            match self.io.read(&mut chunk).await {
+                Ok(0) => return Err(Failure::Broken("it was closed".to_owned())),
+                Ok(count) => self.read.extend_from_slice(&chunk[..count]),
+                Err(cause) => return Err(Failure::Broken(cause.to_string())),
+            }
+        }
+    }
+
+    /// Takes a message that was read whole.
+    fn framed(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(length) = self.read.first_chunk::<LENGTH>() else { return Ok(None) };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > ANSWER_BYTES_MAX {
+            return Err(Failure::Malformed);
+        }
+        if self.read.len() < LENGTH + length {
+            return Ok(None);
+        }
+        let rest = self.read.split_off(LENGTH + length);
+        let mut message = std::mem::replace(&mut self.read, rest);
+        message.drain(..LENGTH);
+        Ok(Some(message))
+    }
+}

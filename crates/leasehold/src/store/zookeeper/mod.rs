@@ -1,0 +1,169 @@
+//! Leases in a ZooKeeper ensemble.
+//!
+//! Each lock and each place in a line is a node that ends with the session of its store. The first
+//! node of a lock has it, so the server itself keeps the line. The number of the change that grants
+//! a lock is its fencing token.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `jute`, `rpc` | the protocol as values |
+//! | `frames` | messages over one connection |
+//! | `url`, `connect` | which servers there are, and how a session begins |
+//! | `session`, `driver`, `wire` | requests in one session, and reconnecting |
+//! | `error` | what the errors of an ensemble mean |
+//! | `names`, `line` | the nodes of a lock, and their order |
+//! | `mine` | the nodes that a store made, and until when they stay |
+//! | `steps/` | the steps of the contract, and what happens between them |
+//! | `examine` | asks an ensemble what a diagnosis needs |
+
+mod connect;
+mod driver;
+mod error;
+pub(crate) mod examine;
+mod frames;
+mod jute;
+mod line;
+mod mine;
+mod names;
+mod rpc;
+mod session;
+mod steps;
+mod url;
+mod wire;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Weak};
+
+pub use self::connect::ZookeeperConnector;
+use self::steps::Core;
+use super::delegate::delegate;
+use super::steps::Steps;
+use super::{
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Evicted, HintSink, InOrder, LeaseId, OnRelease,
+    Page, Reach, Released, Renewal, Renewed, Snapshot, Store,
+};
+use crate::core::error::Error;
+use crate::core::key::Key;
+use crate::core::token::ClientId;
+use crate::host::Host;
+
+/// A store in a ZooKeeper ensemble, version 3.5 or newer.
+///
+/// Clones share one session. The locks reach every client of the ensemble, and outlive the loss of
+/// a minority of its servers. They end with the session: when the process ends, or has been cut off
+/// for the timeout of the session. So no other process can go on with a lock. While the process
+/// lives, a lease that is not renewed ends on time.
+#[derive(Clone)]
+pub struct ZookeeperStore {
+    inner: InOrder<Steps<Core>>,
+    steps: Steps<Core>,
+}
+
+impl ZookeeperStore {
+    /// A store that connects with its first request.
+    #[must_use]
+    pub fn open(connector: ZookeeperConnector, host: Arc<dyn Host>) -> Self {
+        let core = Core::new(connector, Arc::clone(&host));
+        let steps = Steps::new(core);
+        Self { inner: InOrder::new(steps.clone(), host), steps }
+    }
+
+    /// Begins a session at the ensemble of a connector.
+    ///
+    /// # Errors
+    ///
+    /// - [`Config`](crate::ErrorKind::Config) if the server is not ZooKeeper.
+    /// - [`Denied`](crate::ErrorKind::Denied) if the server refuses the login.
+    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if no server with a majority answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future opens no store, and changes no lock.
+    pub async fn connect_with(
+        connector: ZookeeperConnector,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, Error> {
+        let store = Self::open(connector, host);
+        store.reach().await?;
+        Ok(store)
+    }
+
+    /// Makes sure that a server answers.
+    pub(crate) async fn reach(&self) -> Result<(), Error> {
+        self.steps.check()?;
+        self.steps.core().wire.session().await.map(drop)
+    }
+}
+
+delegate!(ZookeeperStore);
+
+impl Store for Steps<Core> {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        let key = ask.key.clone();
+        self.on(Some(&key), |core| async move { core.acquire(ask).await })
+    }
+
+    fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        let key = renewal.lease.key.clone();
+        self.on(Some(&key), |core| async move { core.renew(renewal).await })
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        on_release: OnRelease,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        let key = lease.key.clone();
+        self.on(Some(&key), |core| async move { core.release(lease, on_release).await })
+    }
+
+    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        let name = key.clone();
+        self.on(Some(&name), |core| async move { core.inspect(key).await })
+    }
+
+    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+        self.core().sinks.watch(inbox.clone(), sink);
+    }
+
+    fn listen(&self, _inbox: &ClientId) {
+        // Waiters are watched for with their ask. A holder hears of waiters elsewhere when it
+        // renews its lease.
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fencing: true,
+            line: true,
+            reask: true,
+            hints: Reach::Network,
+            reach: Reach::Network,
+            browse: true,
+            ..Capabilities::NONE
+        }
+    }
+
+    fn browse(&self) -> Option<&dyn Browse> {
+        Some(self)
+    }
+
+    fn label(&self) -> String {
+        self.core().label()
+    }
+}
+
+impl Browse for Steps<Core> {
+    fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
+        let pattern = pattern.to_owned();
+        self.on(None, |core| async move { core.list(&pattern, cursor).await })
+    }
+
+    fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
+        let name = key.clone();
+        self.on(Some(&name), |core| async move { core.evict(key, seen, reason).await })
+    }
+}

@@ -1,0 +1,250 @@
+//! The steps of the contract, and what happens between them: places that move up, and nodes whose
+//! time is over.
+
+mod acquire;
+mod release;
+mod renew;
+mod tending;
+mod tools;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::connect::ZookeeperConnector;
+use super::error::Fault;
+use super::line::Line;
+use super::mine::{Mine, Node, Of};
+use super::names::Names;
+use super::rpc::{Acl, Stat, children, delete, exists, read_children, set_data, sync};
+use super::session::{Session, margin};
+use super::wire::Wire;
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::token::{FencingBlock, FencingToken};
+use crate::core::ttl::Ttl;
+use crate::host::Host;
+use crate::store::Sinks;
+use crate::store::entry::Entry;
+
+/// How often a step begins anew before it gives up. Each time, another client was faster.
+const ROUNDS_MAX: usize = 16;
+
+/// How many fencing tokens each change of the ensemble stands for. A change has the number of the
+/// leader's term in its upper half. So tokens suffice for 131 071 terms.
+const TOKENS_EACH: u32 = 16;
+
+/// What all steps of a store share.
+pub(super) struct Core {
+    pub(super) wire: Wire,
+    names: Names,
+    acl: Acl,
+    mine: Mine,
+    pub(super) sinks: Arc<Sinks>,
+    me: Weak<Self>,
+    /// Whether a task looks after the nodes.
+    is_tended: AtomicBool,
+}
+
+impl Core {
+    pub(super) fn new(connector: ZookeeperConnector, host: Arc<dyn Host>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            names: connector.names(),
+            acl: connector.acl(),
+            wire: Wire::new(connector, host),
+            mine: Mine::default(),
+            sinks: Arc::default(),
+            me: Weak::clone(me),
+            is_tended: AtomicBool::new(false),
+        })
+    }
+
+    /// Reads the line of a lock, as it is at the leader.
+    async fn look(&self, session: &Session, key: &Key) -> Result<Line, Fault> {
+        let path = self.names.lock(key);
+        let synced = session.ask(sync(&path), |_| Ok(()));
+        let read = session.ask(children(&path, false), read_children);
+        synced.await?;
+        line_of(read.await)
+    }
+
+    /// Reads the line of a lock and the numbers of a node of this session. Both are as new as the
+    /// last answer to this session.
+    async fn glance(&self, node: &Node) -> Result<(Line, Stat), Fault> {
+        let path = self.names.lock(&node.of.0);
+        let read = node.session.ask(children(&path, false), read_children);
+        let stat = node.session.ask(exists(&node.path), Stat::read);
+        let line = line_of(read.await)?;
+        Ok((line, stat.await?))
+    }
+
+    /// Gives the lock to its first node, or renews it if it has the lock. `fresh` are the numbers
+    /// of a node that was alone when it was made. Returns the fencing tokens, and whether this is
+    /// the grant.
+    ///
+    /// A node that came while others had the lock is written again. So its number is higher than
+    /// that of any change by those before.
+    async fn grant(
+        &self,
+        node: &Arc<Node>,
+        span: Duration,
+        fresh: Option<Stat>,
+    ) -> Result<(Option<FencingBlock>, bool), Fault> {
+        let _turn = node.turn.lock().await;
+        let now = self.wire.host.now();
+        if !node.lengthen(now, Duration::ZERO) {
+            return Err(Fault::NoNode);
+        }
+        let (entry, held) = {
+            let mut state = node.state();
+            let until = now + span;
+            // A lease never becomes shorter. A place that becomes a lease may.
+            state.until = if state.held.is_some() { state.until.max(until) } else { until };
+            (state.entry.clone(), state.held)
+        };
+        if let Some(block) = held {
+            self.write(node, entry).await?;
+            return Ok((block, false));
+        }
+        let (entry, changed) = match fresh {
+            Some(stat) => (entry, stat.created),
+            None => {
+                let entry = Entry { fence: None, ..entry.handed(self.wire.host.wall()) };
+                let stat = self.write(node, entry.clone()).await?;
+                (entry, stat.modified)
+            }
+        };
+        let numbers = tokens(changed);
+        if numbers.is_none() && entry.reserve > 0 {
+            return Err(too_many_terms().into());
+        }
+        let block = entry.block(numbers);
+        let mut state = node.state();
+        (state.entry, state.held) = (entry.kept(numbers), Some(block));
+        Ok((block, true))
+    }
+
+    /// Writes the data of a node, with the time that it has left.
+    async fn write(&self, node: &Node, entry: Entry) -> Result<Stat, Fault> {
+        let left = node.state().until.since(self.wire.host.now());
+        let entry = Entry { lasts: millis(left), ..entry };
+        let written = node.session.ask(set_data(&node.path, &entry.write()), Stat::read).await?;
+        node.state().entry = entry;
+        Ok(written)
+    }
+
+    /// Deletes a node of this store. If that cannot be done now, it is done later.
+    async fn end(&self, node: &Arc<Node>) -> Result<(), Fault> {
+        self.mine.forget(node);
+        let deleted = node.session.ask(delete(&node.path), |_| Ok(())).await;
+        match gone(deleted) {
+            Err(Fault::Error(error)) => {
+                self.doom(Arc::clone(node));
+                Err(error.into())
+            }
+            gone => gone,
+        }
+    }
+
+    /// Refuses a ttl that may be longer than what the server surely keeps.
+    fn check(&self, session: &Session, ttl: Ttl) -> Result<(), Error> {
+        let (granted, ttl) = (session.timeout, ttl.get());
+        if ttl + margin(granted) <= granted {
+            return Ok(());
+        }
+        let wanted = self.wire.connector.address.session;
+        let needed = needed(ttl).as_secs() + 1;
+        let (is, advice) = if granted < wanted {
+            let is = format!("the server granted {granted:?} of the {wanted:?} that the URL wants");
+            (is, format!("raise `maxSessionTimeout` of the servers to {needed} s or more"))
+        } else {
+            let is = format!("the session of this client has {granted:?}");
+            (is, format!("write `session_timeout={needed}s` in the URL"))
+        };
+        let longest = granted.saturating_sub(margin(granted));
+        let message = format!(
+            "a ttl of {ttl:?}, with the lock delay, is too long for a session: {is}, of which a \
+             lease may have {longest:?}; no lock was changed; shorten the ttl, or {advice}"
+        );
+        Err(Error::new(ErrorKind::Config, message))
+    }
+}
+
+/// The shortest session for leases of a ttl.
+fn needed(ttl: Duration) -> Duration {
+    (ttl + margin(Duration::ZERO)).max(ttl / 3 * 4)
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // The task that looks after the nodes ends.
+        self.wire.notify.notify_one();
+    }
+}
+
+/// A lock without a node is free.
+fn line_of(read: Result<(Vec<String>, Stat), Fault>) -> Result<Line, Fault> {
+    match read {
+        Ok(read) => Ok(Line::of(read)?),
+        Err(Fault::NoNode) => Ok(Line::default()),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// A node that is to be gone may be gone, also with its session.
+fn gone(deleted: Result<(), Fault>) -> Result<(), Fault> {
+    match deleted {
+        Err(Fault::NoNode | Fault::SessionOver) => Ok(()),
+        deleted => deleted,
+    }
+}
+
+/// The fencing tokens that a change of the ensemble stands for. `None` if they are too high.
+fn tokens(change: i64) -> Option<FencingBlock> {
+    let count = TOKENS_EACH;
+    let first = u64::try_from(change).ok()?.checked_mul(u64::from(count))?;
+    // All tokens of the block are within bounds.
+    FencingToken::new(first.checked_add(u64::from(count))?)?;
+    Some(FencingBlock { first: FencingToken::new(first)?, count })
+}
+
+fn too_many_terms() -> Error {
+    let message = "the leader of this ensemble changed more than 131071 times, so its changes have \
+                   too high numbers for fencing tokens; the lock ends with its ttl; use locks \
+                   without fencing tokens, or an ensemble with new data";
+    Error::new(ErrorKind::Config, message)
+}
+
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The error for a lease of another handle.
+fn bound(of: &Of) -> Error {
+    let message = "a lock in ZooKeeper ends with the process that took it, so no other one can \
+                   go on with it; the lock is unchanged; keep it in one process, as \
+                   `leasehold run` does";
+    Error::new(ErrorKind::Unsupported, message).with_name(of.0.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_changes_share_a_fencing_token_and_too_high_ones_have_none() {
+        let [one, next] = [41, 42].map(|change| tokens(change).expect("within bounds"));
+        assert_eq!(next.first.get(), one.first.get() + u64::from(one.count));
+        assert!(tokens(131_071 << 32).is_some());
+        assert_eq!((tokens(131_072 << 32), tokens(0), tokens(-1)), (None, None, None));
+    }
+
+    #[test]
+    fn the_session_that_an_error_names_is_long_enough() {
+        for ttl_ms in [10, 2_000, 6_000, 10_000, 60_000, 86_400_000] {
+            let ttl = Duration::from_millis(ttl_ms);
+            let session = Duration::from_secs(needed(ttl).as_secs() + 1);
+            assert!(ttl + margin(session) <= session, "{ttl:?} {session:?}");
+        }
+    }
+}

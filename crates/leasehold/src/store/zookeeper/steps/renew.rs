@@ -1,0 +1,98 @@
+//! Renew: restart the time of a lease. Never brings one back.
+
+use std::sync::Arc;
+
+use super::{Core, bound, tokens};
+use crate::core::error::{Error, ErrorKind};
+use crate::store::entry::Entry;
+use crate::store::zookeeper::error::Fault;
+use crate::store::zookeeper::mine::{Node, Of};
+use crate::store::zookeeper::rpc::{Stat, exists};
+use crate::store::{Renewal, Renewed};
+
+impl Core {
+    pub(in crate::store::zookeeper) async fn renew(
+        &self,
+        renewal: Renewal,
+    ) -> Result<Renewed, Error> {
+        let of = (renewal.lease.key.clone(), renewal.lease.owner.clone());
+        if self.mine.was_lost(&of) {
+            return Ok(Renewed::Lost);
+        }
+        let renewed = match self.mine.of(&of) {
+            Some(node) => self.renew_node(&node, &renewal).await,
+            None => self.renew_other(&of).await,
+        };
+        match renewed {
+            Ok(renewed) => Ok(renewed),
+            Err(Fault::NoNode | Fault::SessionOver) => {
+                if let Some(node) = self.mine.of(&of) {
+                    self.mine.forget(&node);
+                }
+                Ok(Renewed::Lost)
+            }
+            Err(fault) => Err(fault.into_error()),
+        }
+    }
+
+    async fn renew_node(&self, node: &Arc<Node>, renewal: &Renewal) -> Result<Renewed, Fault> {
+        self.check(&node.session, renewal.ttl)?;
+        if node.state().held.is_none() {
+            let line = self.look(&node.session, &node.of.0).await?;
+            if line.first() != Some(&*node.name) {
+                // It waits.
+                return Ok(Renewed::Lost);
+            }
+        }
+        let parent = self.names.lock(&node.of.0);
+        if !node.lengthen(self.wire.host.now(), renewal.ttl.get()) {
+            self.end(node).await?;
+            return Ok(Renewed::Lost);
+        }
+        node.state().entry.is_idle = renewal.idle;
+        let (mut fencing, _) = self.grant(node, renewal.ttl.get(), None).await?;
+        if renewal.reserve > 0 {
+            fencing = self.reserve(node, renewal.reserve).await?;
+        }
+        let last = fencing.map(|block| block.first.get() + u64::from(block.count) - 1);
+        if let Some(at_least) = renewal.at_least
+            && last.is_none_or(|last| last < at_least.get())
+        {
+            let message = "the ensemble counts fencing tokens by itself, so nobody can raise them; \
+                           the lease was renewed; a ZooKeeper ensemble is no node of a quorum";
+            return Err(Error::new(ErrorKind::Unsupported, message).into());
+        }
+        // Read after the change was made, so no older than that.
+        let stat = node.session.ask(exists(&parent), Stat::read).await?;
+        self.tend();
+        let wanted = stat.children > 1;
+        Ok(Renewed::Renewed { fencing, raised_from: None, wanted, revoked: None })
+    }
+
+    /// Takes further fencing tokens: those of a new change.
+    async fn reserve(
+        &self,
+        node: &Arc<Node>,
+        reserve: u32,
+    ) -> Result<Option<crate::core::token::FencingBlock>, Fault> {
+        let _turn = node.turn.lock().await;
+        let entry = Entry { fence: None, reserve, ..node.state().entry.clone() };
+        let stat = self.write(node, entry.clone()).await?;
+        let numbers = tokens(stat.modified);
+        let block = entry.block(numbers);
+        let mut state = node.state();
+        (state.entry, state.held) = (entry.kept(numbers), Some(block));
+        Ok(block)
+    }
+
+    /// A lease that this store did not grant, or that has ended.
+    async fn renew_other(&self, of: &Of) -> Result<Renewed, Fault> {
+        let session = self.wire.session().await?;
+        let line = self.look(&session, &of.0).await?;
+        let Some(node) = line.node_of(&of.1, "") else { return Ok(Renewed::Lost) };
+        let path = format!("{}/{node}", self.names.lock(&of.0));
+        let stat = session.ask(exists(&path), Stat::read).await?;
+        // One of this session is about to be deleted.
+        if stat.session == session.id { Ok(Renewed::Lost) } else { Err(bound(of).into()) }
+    }
+}

@@ -1,0 +1,150 @@
+//! What happens between steps: a place comes to the front, and nodes whose time is over are
+//! deleted. One task looks after all nodes of a store.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::{Core, ROUNDS_MAX, gone, line_of};
+use crate::core::backoff::Backoff;
+use crate::core::moment::Moment;
+use crate::host::{Host, random_u32};
+use crate::store::Hint;
+use crate::store::zookeeper::error::Fault;
+use crate::store::zookeeper::mine::Node;
+use crate::store::zookeeper::rpc::{children, delete, read_children};
+
+impl Core {
+    /// Looks after the nodes from now on. There is a new one, or the time of one has changed.
+    pub(super) fn tend(&self) {
+        if self.is_tended.swap(true, Ordering::AcqRel) {
+            self.wire.notify.notify_one();
+            return;
+        }
+        let (me, notify) = (Weak::clone(&self.me), Arc::clone(&self.wire.notify));
+        let host = Arc::clone(&self.wire.host);
+        self.wire.host.spawn(Box::pin(tend(me, notify, host)));
+    }
+
+    /// Does what is due. Returns when to look again.
+    fn look_after(self: &Arc<Self>) -> Option<Moment> {
+        if let Some(session) = self.wire.living() {
+            let news = session.take_news();
+            if news.is_reconnected {
+                self.tell_all();
+            }
+            for node in self.mine.behind(&news.gone) {
+                let ours = Arc::clone(self);
+                self.wire.host.spawn(Box::pin(async move { ours.advance(node).await }));
+            }
+        } else {
+            self.tell_all();
+        }
+        let (nodes, doubts, next) = self.mine.ended(self.wire.host.now());
+        nodes.into_iter().for_each(|node| self.doom(node));
+        for doubt in doubts {
+            let ours = Arc::clone(self);
+            self.wire.host.spawn(Box::pin(async move {
+                // If it fails, this is tried again soon.
+                if ours.settle(&doubt.of, None).await.is_err() {
+                    ours.wire.host.sleep_until(ours.wire.host.now() + AGAIN_IN).await;
+                    ours.tend();
+                }
+            }));
+        }
+        next
+    }
+
+    /// Watches are lost, or the places with their session. Whoever waits asks again.
+    fn tell_all(&self) {
+        for inbox in self.mine.inboxes() {
+            self.sinks.send(&inbox, Hint::Missed);
+        }
+    }
+
+    /// The node ahead of a place is gone.
+    async fn advance(self: Arc<Self>, node: Arc<Node>) {
+        let place = node.state().place.clone();
+        let Some(place) = place else { return };
+        let key = node.of.0.clone();
+        if self.try_advance(&node).await.is_err() {
+            // Its client finds out.
+            self.sinks.send(&place.inbox, Hint::MaybeFree { key });
+        }
+    }
+
+    async fn try_advance(&self, node: &Arc<Node>) -> Result<(), Fault> {
+        let path = self.names.lock(&node.of.0);
+        for _ in 0..ROUNDS_MAX {
+            if node.state().is_ended || node.state().held.is_some() {
+                return Ok(());
+            }
+            // This server sent the event, so it knows of what happened.
+            let line = line_of(node.session.ask(children(&path, false), read_children).await)?;
+            match line.position(&node.name) {
+                None => return Ok(()),
+                Some(0) => return self.hand_over(node).await,
+                Some(_) => {
+                    if self.watch(node, &line).await? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Err(Fault::NoNode)
+    }
+
+    /// The lock is given to a place that came to the front.
+    async fn hand_over(&self, node: &Arc<Node>) -> Result<(), Fault> {
+        // Of an ask that surely came before.
+        let Some(place) = node.state().place.clone() else { return Ok(()) };
+        let (fencing, is_new) = self.grant(node, place.handed, None).await?;
+        self.tend();
+        if is_new {
+            let (key, owner) = node.of.clone();
+            let hint = Hint::Granted { key, owner, fencing, ask_no: place.ask_no };
+            self.sinks.send(&place.inbox, hint);
+        }
+        Ok(())
+    }
+
+    /// Deletes a node, now or when there is a connection again. The end of the session deletes it
+    /// too.
+    pub(super) fn doom(&self, node: Arc<Node>) {
+        node.state().is_ended = true;
+        let host = Arc::clone(&self.wire.host);
+        self.wire.host.spawn(Box::pin(async move {
+            let mut delays = Backoff::DEFAULT.delays();
+            while !node.session.is_over() {
+                if gone(node.session.ask(delete(&node.path), |_| Ok(())).await).is_ok() {
+                    return;
+                }
+                let pause = delays.next(random_u32(&*host));
+                host.sleep_until(host.now() + pause).await;
+            }
+        }));
+    }
+}
+
+/// When something that failed is tried again.
+const AGAIN_IN: Duration = Duration::from_millis(200);
+
+/// The task that looks after the nodes, while the store lives.
+async fn tend(core: Weak<Core>, notify: Arc<Notify>, host: Arc<dyn Host>) {
+    loop {
+        let Some(core) = core.upgrade() else { return };
+        let next = core.look_after();
+        drop(core);
+        match next {
+            None => notify.notified().await,
+            Some(at) => {
+                tokio::select! {
+                    () = notify.notified() => {}
+                    () = host.sleep_until(at) => {}
+                }
+            }
+        }
+    }
+}

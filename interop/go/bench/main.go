@@ -1,0 +1,96 @@
+// The libraries as the bench uses them: by their documentation, and with its pause between tries.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"contender/orders"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "go-zero" {
+		// A program that imports it has tasks of its own and writes statistics.
+		here, err := os.Executable()
+		orders.Must(err)
+		program := filepath.Join(filepath.Dir(here), "zero")
+		orders.Must(syscall.Exec(program, os.Args, os.Environ()))
+	}
+	orders.Obey(lockerOf)
+}
+
+func lockerOf(library, address string, ttl, poll time.Duration) orders.Locker {
+	switch library {
+	case "redsync":
+		return redsyncLocker(redis.NewClient(&redis.Options{Addr: address}), ttl, poll)
+	case "bsm":
+		return bsmLocker(redis.NewClient(&redis.Options{Addr: address}), ttl, poll)
+	case "rueidislock":
+		return rueidisLocker(address, ttl)
+	}
+	orders.Must(fmt.Errorf("no library %q", library))
+	return nil
+}
+
+func redsyncLocker(client *redis.Client, ttl, poll time.Duration) orders.Locker {
+	locks := redsync.New(goredis.NewPool(client))
+	// By default it gives up after 32 tries.
+	options := []redsync.Option{redsync.WithExpiry(ttl), redsync.WithTries(1 << 30)}
+	if poll != 0 {
+		options = append(options, redsync.WithRetryDelay(poll))
+	}
+	return func(key string) (func() error, error) {
+		mutex := locks.NewMutex(key, options...)
+		if err := mutex.Lock(); err != nil {
+			return nil, err
+		}
+		return func() error {
+			held, err := mutex.Unlock()
+			return orders.WasHeld(held, err)
+		}, nil
+	}
+}
+
+func bsmLocker(client *redis.Client, ttl, poll time.Duration) orders.Locker {
+	locks := redislock.New(client)
+	if poll == 0 {
+		// The pause of its documentation.
+		poll = 100 * time.Millisecond
+	}
+	return func(key string) (func() error, error) {
+		backoff := redislock.LinearBackoff(poll)
+		// Without a limit of the caller's, it gives up after the ttl.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		lock, err := locks.Obtain(ctx, key, ttl, &redislock.Options{RetryStrategy: backoff})
+		if err != nil {
+			return nil, err
+		}
+		return func() error { return lock.Release(context.Background()) }, nil
+	}
+}
+
+// One key per lock, since the server is one.
+func rueidisLocker(address string, ttl time.Duration) orders.Locker {
+	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: rueidis.ClientOption{InitAddress: []string{address}},
+		KeyValidity:  ttl,
+		KeyMajority:  1,
+	})
+	orders.Must(err)
+	return func(key string) (func() error, error) {
+		_, cancel, err := locks.WithContext(context.Background(), key)
+		return func() error { cancel(); return nil }, err
+	}
+}

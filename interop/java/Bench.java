@@ -1,0 +1,169 @@
+// The programs of the bench: orders on standard input, answers on standard output. See ../BENCH.md.
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Function;
+import java.util.function.IntConsumer;
+import org.redisson.Redisson;
+import org.redisson.api.RLock;
+import org.redisson.config.Config;
+
+final class Bench {
+  private static Function<String, RLock> lockOf;
+
+  /** A lock that a thread holds until it is told to release it. */
+  private static final Map<String, CountDownLatch> held = new ConcurrentHashMap<>();
+
+  public static void main(String[] args) throws Exception {
+    Config config = new Config();
+    config.useSingleServer().setAddress("redis://" + args[1]);
+    // Its locks are renewed in thirds of this.
+    config.setLockWatchdogTimeout(Long.parseLong(args[2]));
+    var client = Redisson.create(config);
+    lockOf =
+        switch (args[0]) {
+          case "redisson" -> client::getLock;
+          case "redisson-fair" -> client::getFairLock;
+          case "redisson-fenced" -> client::getFencedLock;
+          default -> throw new IllegalArgumentException(args[0]);
+        };
+    answer("ready");
+    var orders = new BufferedReader(new InputStreamReader(System.in));
+    for (String line = orders.readLine(); line != null; line = orders.readLine()) {
+      obey(line.split(" "));
+    }
+    System.exit(0);
+  }
+
+  private static void obey(String[] words) throws Exception {
+    String key = words[1];
+    switch (words[0]) {
+      case "roundtrip" -> roundtrip(key, Integer.parseInt(words[2]));
+      case "throughput" -> throughput(key, Integer.parseInt(words[2]), Long.parseLong(words[3]));
+      case "hot" ->
+          hot(
+              key,
+              Integer.parseInt(words[2]),
+              Long.parseLong(words[3]),
+              Long.parseLong(words[4]));
+      case "hold" -> {
+        for (int n = 0; n < Integer.parseInt(words[2]); n++) lockOf.apply(key + ":" + n).lock();
+        answer("holding");
+      }
+      case "wait" -> {
+        for (int n = 0; n < Integer.parseInt(words[2]); n++) spawn(() -> lockOf.apply(key).lock());
+        answer("waiting");
+      }
+      case "lock" -> spawn(() -> takeAndKeep(key));
+      case "unlock" -> held.remove(key).countDown();
+      default -> throw new IllegalArgumentException(words[0]);
+    }
+  }
+
+  private static void roundtrip(String key, int count) {
+    var times = new StringBuilder("times");
+    for (int n = 0; n < count; n++) {
+      long from = System.nanoTime();
+      RLock lock = lockOf.apply(key);
+      lock.lock();
+      lock.unlock();
+      times.append(' ').append(System.nanoTime() - from);
+    }
+    answer(times.toString());
+  }
+
+  private static void throughput(String key, int tasks, long ms) throws Exception {
+    var cycles = new AtomicLong();
+    long from = System.nanoTime();
+    long until = from + ms * 1_000_000;
+    together(
+        tasks,
+        task -> {
+          while (System.nanoTime() < until) {
+            RLock lock = lockOf.apply(key + ":" + task);
+            lock.lock();
+            lock.unlock();
+            cycles.incrementAndGet();
+          }
+        });
+    answer("cycles " + cycles + " " + (System.nanoTime() - from));
+  }
+
+  private static void hot(String key, int tasks, long from, long until) throws Exception {
+    var cycles = new AtomicLong();
+    var waits = new AtomicLong();
+    var sum = new AtomicLong();
+    var longest = new AtomicLong();
+    Thread.sleep(Math.max(0, (from - System.nanoTime()) / 1_000_000));
+    together(
+        tasks,
+        task -> {
+          for (long asked = System.nanoTime(); asked < until; asked = System.nanoTime()) {
+            RLock lock = lockOf.apply(key);
+            lock.lock();
+            long got = System.nanoTime();
+            lock.unlock();
+            if (got < until) cycles.incrementAndGet();
+            waits.incrementAndGet();
+            sum.addAndGet(got - asked);
+            longest.accumulateAndGet(got - asked, Math::max);
+          }
+        });
+    answer("hot " + cycles + " " + waits + " " + longest + " " + sum);
+  }
+
+  /** Its locks belong to threads, so the same one takes and releases. */
+  private static void takeAndKeep(String key) throws InterruptedException {
+    RLock lock = lockOf.apply(key);
+    lock.lock();
+    long at = System.nanoTime();
+    var over = new CountDownLatch(1);
+    held.put(key, over);
+    answer("held " + key + " " + at);
+    over.await();
+    long called = System.nanoTime();
+    lock.unlock();
+    answer("freed " + key + " " + called);
+  }
+
+  private interface Step {
+    void run() throws Exception;
+  }
+
+  /** A thread whose failure ends the program. */
+  private static Thread spawn(Step step) {
+    var thread =
+        new Thread(
+            () -> {
+              try {
+                step.run();
+              } catch (Throwable error) {
+                error.printStackTrace();
+                System.exit(1);
+              }
+            });
+    thread.setDaemon(true);
+    thread.start();
+    return thread;
+  }
+
+  private static void together(int tasks, IntConsumer step) throws InterruptedException {
+    List<Thread> threads = new ArrayList<>();
+    for (int task = 0; task < tasks; task++) {
+      int own = task;
+      threads.add(spawn(() -> step.accept(own)));
+    }
+    for (Thread thread : threads) thread.join();
+  }
+
+  private static synchronized void answer(String text) {
+    System.out.println(text);
+    System.out.flush();
+  }
+}

@@ -1,0 +1,144 @@
+//! The scenarios, in the order of the page.
+
+use super::bench::Bench;
+use super::subjects::{Contends, Subject};
+use super::{alone, contended};
+
+/// One scenario.
+pub(super) struct Scenario {
+    /// Its name on the command line, in the record and in the page.
+    pub(super) name: &'static str,
+    pub(super) figures: &'static [Figure],
+    /// The figure that is drawn, and whose spread decides whether to measure again.
+    pub(super) main: usize,
+    /// How often it is measured at most. A turn of some takes long.
+    pub(super) rounds_max: usize,
+    /// Whether a turn that is not kept comes before the others. The processes are warm after it,
+    /// and later scenarios use them, too.
+    pub(super) warms_up: bool,
+    /// Whether subjects wait for each other. Then a table says how.
+    pub(super) contended: bool,
+    /// Whether it starts processes of its own. Then those of earlier scenarios end before it.
+    pub(super) starts_its_own: bool,
+    /// Measures a subject once: a value for each figure.
+    pub(super) turn: fn(&mut Bench, &Subject) -> Result<Vec<f64>, String>,
+}
+
+/// One column of a table.
+pub(super) struct Figure {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    /// Whether more is better.
+    pub(super) more: bool,
+}
+
+const fn less(name: &'static str, unit: &'static str) -> Figure {
+    Figure { name, unit, more: false }
+}
+
+const fn more(name: &'static str, unit: &'static str) -> Figure {
+    Figure { name, unit, more: true }
+}
+
+const BASE: Scenario = Scenario {
+    name: "",
+    figures: &[],
+    main: 0,
+    rounds_max: usize::MAX,
+    warms_up: false,
+    contended: false,
+    starts_its_own: false,
+    turn: alone::roundtrip,
+};
+
+/// All scenarios.
+pub(super) static SCENARIOS: [Scenario; 7] = [
+    Scenario {
+        name: "roundtrip",
+        figures: &[less("p50", "µs"), less("p99", "µs")],
+        warms_up: true,
+        turn: alone::roundtrip,
+        ..BASE
+    },
+    Scenario {
+        name: "throughput",
+        figures: &[
+            more("1 task", "/s"),
+            more("10 tasks", "/s"),
+            more("100 tasks", "/s"),
+            more("1 000 tasks", "/s"),
+            less("client CPU per cycle, 100 tasks", "µs"),
+        ],
+        main: 2,
+        warms_up: true,
+        turn: alone::throughput,
+        ..BASE
+    },
+    Scenario {
+        name: "handoff",
+        figures: &[less("p50", "ms"), less("p99", "ms")],
+        contended: true,
+        turn: contended::handoff,
+        ..BASE
+    },
+    Scenario {
+        name: "hot",
+        figures: &[
+            more("cycles", "/s"),
+            less("longest wait", "ms"),
+            less("longest ÷ mean wait", "×"),
+        ],
+        contended: true,
+        turn: contended::hot,
+        ..BASE
+    },
+    Scenario {
+        name: "waiters",
+        figures: &[less("requests at the server", "/s")],
+        rounds_max: 1,
+        contended: true,
+        starts_its_own: true,
+        turn: contended::waiters,
+        ..BASE
+    },
+    Scenario {
+        name: "takeover",
+        figures: &[less("median", "ms"), less("longest", "ms")],
+        rounds_max: 2,
+        contended: true,
+        starts_its_own: true,
+        turn: contended::takeover,
+        ..BASE
+    },
+    Scenario {
+        name: "held",
+        figures: &[
+            less("client memory per lock", "bytes"),
+            less("server memory per lock", "bytes"),
+            less("client CPU, all locks", "% core"),
+        ],
+        rounds_max: 1,
+        starts_its_own: true,
+        turn: alone::held,
+        ..BASE
+    },
+];
+
+impl Scenario {
+    /// Whether a subject takes part.
+    pub(super) fn takes(&self, subject: &Subject) -> bool {
+        match subject.contends {
+            Contends::Always => true,
+            Contends::Never => !self.contended,
+            Contends::Only => self.contended,
+        }
+    }
+}
+
+/// The scenario of that name.
+pub(super) fn named(name: &str) -> Result<&'static Scenario, String> {
+    SCENARIOS.iter().find(|scenario| scenario.name == name).ok_or_else(|| {
+        let names = SCENARIOS.each_ref().map(|scenario| scenario.name).join(", ");
+        format!("no scenario {name} with rivals; there are {names}")
+    })
+}

@@ -1,0 +1,249 @@
+//! What is measured: Leasehold, the yardstick, and other libraries.
+
+use crate::rivals::Language;
+
+/// A library with its settings.
+#[derive(Debug)]
+pub(super) struct Subject {
+    /// Its name on the command line.
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// How it waits, where that can be set.
+    pub(super) waits: &'static str,
+    pub(super) by: By,
+    /// The argument that chooses it in its program.
+    library: &'static str,
+    /// The pause between its tries that its program is told to make; 0 for its own.
+    poll_ms: u64,
+    /// The longest time between two of its tries; 0 if it is woken.
+    pub(super) period_ms: u64,
+    /// The key of its lock in Redis is this and the name.
+    key_prefix: &'static str,
+    /// A file, and a text in it that comes before its version.
+    pin: (&'static str, &'static str),
+    pub(super) contends: Contends,
+}
+
+/// Who built the program of a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum By {
+    /// `leasehold-bench`.
+    Us,
+    Others(Language),
+}
+
+/// In which scenarios a subject takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contends {
+    /// In all.
+    Always,
+    /// Where nobody else wants its locks, and in no other: it cannot wait.
+    Never,
+    /// Where others want its locks, and in no other: it is another one with other pauses.
+    Only,
+}
+
+impl Subject {
+    pub(super) fn arguments(&self, address: &str, ttl_ms: u64) -> Vec<String> {
+        let (ttl, poll) = (ttl_ms.to_string(), self.poll_ms.to_string());
+        vec![self.library.to_owned(), address.to_owned(), ttl, poll]
+    }
+
+    /// The key in Redis of a lock.
+    pub(super) fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.key_prefix)
+    }
+
+    /// Its version, from the file that pins it.
+    pub(super) fn version(&self, read: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+        let (path, before) = self.pin;
+        let text = read(path).ok_or_else(|| format!("cannot read {path}"))?;
+        let after = text.split_once(before).map(|(_, after)| after);
+        let start = after.and_then(|text| text.split_once(|c: char| c.is_ascii_digit()));
+        let (Some(after), Some((before, _))) = (after, start) else {
+            return Err(format!("{path} does not pin {}", self.name));
+        };
+        let version = after[before.len()..].split(|c: char| c.is_whitespace() || "\"<".contains(c));
+        Ok(version.into_iter().next().unwrap_or_default().to_owned())
+    }
+}
+
+const GO: &str = "interop/go/go.mod";
+const JAVA: &str = "interop/java/pom.xml";
+const NODE: &str = "interop/node/package.json";
+const PYTHON: &str = "interop/python/requirements.txt";
+const RUST: &str = "interop/rust/Cargo.lock";
+
+/// What most have in common: Leasehold.
+const BASE: Subject = Subject {
+    name: "leasehold",
+    title: "**Leasehold**",
+    waits: "in line",
+    by: By::Us,
+    library: "leasehold",
+    poll_ms: 0,
+    period_ms: 0,
+    key_prefix: "",
+    pin: ("Cargo.toml", "[workspace.package]\nversion = "),
+    contends: Contends::Always,
+};
+
+const fn go(library: &'static str, pin: &'static str) -> Subject {
+    Subject {
+        name: library,
+        title: library,
+        library,
+        by: By::Others(Language::Go),
+        pin: (GO, pin),
+        ..BASE
+    }
+}
+
+const fn polls(subject: Subject, waits: &'static str, period_ms: u64) -> Subject {
+    Subject { waits, period_ms, ..subject }
+}
+
+/// The same library with short pauses.
+const fn quick(subject: Subject, name: &'static str, poll_ms: u64, waits: &'static str) -> Subject {
+    Subject { name, poll_ms, waits, period_ms: poll_ms, contends: Contends::Only, ..subject }
+}
+
+const GO_ZERO: Subject =
+    polls(go("go-zero", "zeromicro/go-zero v"), "cannot wait; asked every 10 ms", 10);
+const REDSYNC: Subject =
+    polls(go("redsync", "go-redsync/redsync/v4 v"), "polls every 50 to 250 ms", 250);
+const BSM: Subject = Subject {
+    title: "bsm/redislock",
+    ..polls(go("bsm", "bsm/redislock v"), "polls every 100 ms", 100)
+};
+const RUEIDIS: Subject = Subject {
+    waits: "is woken",
+    key_prefix: "rueidislock:0:",
+    ..go("rueidislock", "redis/rueidis v")
+};
+
+const fn python(library: &'static str, pin: &'static str) -> Subject {
+    let by = By::Others(Language::Python);
+    Subject { name: library, title: library, library, by, pin: (PYTHON, pin), ..BASE }
+}
+
+const REDIS_PY: Subject = polls(python("redis-py", "redis=="), "polls every 100 ms", 100);
+const PYTHON_REDIS_LOCK: Subject = Subject {
+    waits: "is woken",
+    key_prefix: "lock:",
+    ..python("python-redis-lock", "python-redis-lock==")
+};
+
+const fn rust(library: &'static str, pin: &'static str) -> Subject {
+    let by = By::Others(Language::Rust);
+    Subject { name: library, title: library, library, by, pin: (RUST, pin), ..BASE }
+}
+
+const RSLOCK: Subject =
+    polls(rust("rslock", "name = \"rslock\""), "polls, up to 200 ms apart", 200);
+const RLOCK: Subject = polls(rust("rlock", "name = \"rlock\""), "polls every 100 ms", 100);
+
+const fn node(library: &'static str, pin: &'static str) -> Subject {
+    let by = By::Others(Language::Node);
+    Subject { name: library, title: library, library, by, pin: (NODE, pin), ..BASE }
+}
+
+const REDLOCK: Subject =
+    polls(node("node-redlock", "\"redlock\":"), "polls every 100 to 300 ms", 300);
+const SEMAPHORE: Subject = Subject {
+    key_prefix: "mutex:",
+    ..polls(node("redis-semaphore", "\"redis-semaphore\":"), "polls every 10 ms", 10)
+};
+
+const fn redisson(library: &'static str, title: &'static str) -> Subject {
+    Subject {
+        name: library,
+        title,
+        library,
+        waits: "is woken",
+        by: By::Others(Language::Java),
+        pin: (JAVA, "<artifactId>redisson</artifactId>"),
+        ..BASE
+    }
+}
+
+/// All subjects, in the order of the tables.
+pub(super) static SUBJECTS: [Subject; 24] = [
+    BASE,
+    Subject {
+        name: "leasehold-unfenced",
+        title: "**Leasehold**, unfenced, no line",
+        waits: "polls, backing off from 10 ms to 1 s",
+        library: "leasehold-unfenced",
+        period_ms: 100,
+        ..BASE
+    },
+    Subject {
+        name: "bare",
+        title: "*yardstick*: bare `SET NX PX`",
+        waits: "cannot wait",
+        library: "bare",
+        pin: ("Cargo.lock", "name = \"redis\"\n"),
+        contends: Contends::Never,
+        ..BASE
+    },
+    GO_ZERO,
+    quick(GO_ZERO, "go-zero-quick", 1, "cannot wait; asked every 1 ms"),
+    REDSYNC,
+    quick(REDSYNC, "redsync-quick", 1, "polls every 1 ms"),
+    BSM,
+    quick(BSM, "bsm-quick", 1, "polls every 1 ms"),
+    RUEIDIS,
+    RSLOCK,
+    quick(RSLOCK, "rslock-quick", 2, "polls, up to 2 ms apart"),
+    RLOCK,
+    quick(RLOCK, "rlock-quick", 1, "polls every 1 ms"),
+    REDIS_PY,
+    quick(REDIS_PY, "redis-py-quick", 1, "polls every 1 ms"),
+    PYTHON_REDIS_LOCK,
+    REDLOCK,
+    quick(REDLOCK, "node-redlock-quick", 2, "polls every 1 to 3 ms"),
+    SEMAPHORE,
+    quick(SEMAPHORE, "redis-semaphore-quick", 1, "polls every 1 ms"),
+    redisson("redisson", "Redisson `RLock`"),
+    redisson("redisson-fair", "Redisson `RFairLock`"),
+    redisson("redisson-fenced", "Redisson `RFencedLock`"),
+];
+
+/// The subjects of that name, and of that library with other settings.
+pub(super) fn named(name: &str) -> Result<Vec<&'static Subject>, String> {
+    let of = |it: &&Subject| it.name == name || it.library == name;
+    let found: Vec<_> = SUBJECTS.iter().filter(of).collect();
+    if found.is_empty() {
+        let names = SUBJECTS.each_ref().map(|subject| subject.name).join(", ");
+        return Err(format!("no rival {name}; there are {names}"));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subject_has_a_version_in_the_file_that_pins_it() {
+        for subject in &SUBJECTS {
+            let read = |path: &str| std::fs::read_to_string(crate::root().join(path)).ok();
+            let version = subject.version(read).expect("it is pinned");
+            let is_version = version.split('.').count() >= 3
+                && version.starts_with(|c: char| c.is_ascii_digit())
+                && !version.contains(' ');
+            assert!(is_version, "{}: {version}", subject.name);
+        }
+        let nothing = |_: &str| Some("name = nothing 1.2.3".to_owned());
+        assert!(RSLOCK.version(nothing).is_err());
+    }
+
+    #[test]
+    fn a_name_means_a_library_with_all_its_settings_or_one_of_them() {
+        let names = |name| named(name).map(|all| all.iter().map(|it| it.name).collect::<Vec<_>>());
+        assert_eq!(names("bsm"), Ok(vec!["bsm", "bsm-quick"]));
+        assert_eq!(names("bsm-quick"), Ok(vec!["bsm-quick"]));
+        assert!(names("zookeeper").is_err_and(|error| error.contains("there are leasehold,")));
+    }
+}

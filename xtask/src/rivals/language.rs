@@ -1,0 +1,145 @@
+//! The languages of the programs in `interop/`, and how their programs are built.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{root, step};
+
+/// A language of programs. All of their versions are pinned by files in its folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Language {
+    Go,
+    Java,
+    Node,
+    Python,
+    Rust,
+}
+
+/// The command lines of two programs, with their first arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    /// For `interop`. Not every language has it.
+    pub(crate) contender: Vec<OsString>,
+    /// For `bench --rivals`.
+    pub(crate) bench: Vec<OsString>,
+}
+
+impl Language {
+    /// Its name for people.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Go => "Go",
+            Self::Java => "Java",
+            Self::Node => "Node",
+            Self::Python => "Python",
+            Self::Rust => "Rust",
+        }
+    }
+
+    /// Builds its programs. An error names what is missing, or has the log.
+    pub(crate) fn build(self) -> Result<Programs, String> {
+        for (program, argument) in self.tools() {
+            if !step::succeeds(Command::new(program).arg(argument)) {
+                let name = self.name();
+                return Err(format!("`{program}` is missing, which programs in {name} need"));
+            }
+        }
+        let built = match self {
+            Self::Go => go(),
+            Self::Java => java(),
+            Self::Node => node(),
+            Self::Python => python(),
+            Self::Rust => rust(),
+        };
+        built.map_err(|error| format!("it could not be built: {error}"))
+    }
+
+    /// What it needs, each with an argument that makes it end at once.
+    const fn tools(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Go => &[("go", "version")],
+            Self::Java => &[("javac", "-version"), ("mvn", "-version")],
+            Self::Node => &[("node", "--version"), ("npm", "--version")],
+            Self::Python => &[("python3", "--version")],
+            Self::Rust => &[],
+        }
+    }
+
+    /// Where its sources are.
+    fn sources(self) -> PathBuf {
+        root().join("interop").join(self.name().to_lowercase())
+    }
+
+    /// Where its programs are built.
+    fn built(self) -> PathBuf {
+        root().join("target").join("interop").join(self.name().to_lowercase())
+    }
+}
+
+fn go() -> Result<Programs, String> {
+    let home = Language::Go.built().join("bin");
+    let mut command = Command::new("go");
+    // A directory that exists takes all programs.
+    std::fs::create_dir_all(&home).map_err(|error| error.to_string())?;
+    command.args(["build", "-mod=readonly", "-o"]).arg(&home).arg("./...");
+    step::output(command.current_dir(Language::Go.sources()))?;
+    let program = |name: &str| vec![home.join(name).into()];
+    Ok(Programs { contender: program("contender"), bench: program("bench") })
+}
+
+fn python() -> Result<Programs, String> {
+    let (home, sources) = (Language::Python.built(), Language::Python.sources());
+    step::output(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
+    let python = home.join("bin/python");
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--require-hashes", "--requirement"]);
+    step::output(install.arg(sources.join("requirements.txt")))?;
+    let program = |file: &str| vec![python.clone().into(), sources.join(file).into()];
+    Ok(Programs { contender: program("contender.py"), bench: program("bench.py") })
+}
+
+fn rust() -> Result<Programs, String> {
+    let (home, mut command) = (Language::Rust.built(), step::cargo());
+    command.args(["build", "--quiet", "--release", "--locked", "--target-dir"]);
+    step::output(command.arg(&home).current_dir(Language::Rust.sources()))?;
+    let program = |name: &str| vec![home.join("release").join(name).into()];
+    Ok(Programs { contender: program("contender"), bench: program("bench") })
+}
+
+fn node() -> Result<Programs, String> {
+    let (home, sources) = (Language::Node.built(), Language::Node.sources());
+    // Packages are installed beside the program that imports them.
+    for file in ["package.json", "package-lock.json", "bench.js"] {
+        copy(&sources.join(file), &home.join(file))?;
+    }
+    let mut install = Command::new("npm");
+    install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+    step::output(install.current_dir(&home))?;
+    Ok(Programs { contender: Vec::new(), bench: vec!["node".into(), home.join("bench.js").into()] })
+}
+
+fn java() -> Result<Programs, String> {
+    let (home, sources) = (Language::Java.built(), Language::Java.sources());
+    let (libraries, classes) = (home.join("lib"), home.join("classes"));
+    let mut install = Command::new("mvn");
+    install.args(["--quiet", "--batch-mode", "dependency:copy-dependencies"]);
+    install.arg("-DincludeScope=runtime");
+    install.arg(format!("-DoutputDirectory={}", libraries.display()));
+    step::output(install.current_dir(&sources))?;
+    let path = format!("{}/*", libraries.display());
+    let mut compile = Command::new("javac");
+    compile.args(["-cp", &path, "-d"]).arg(&classes).arg(sources.join("Bench.java"));
+    step::output(&mut compile)?;
+    let path = format!("{}:{path}", classes.display());
+    let bench = ["java", "-cp", &path, "Bench"].map(OsString::from).to_vec();
+    Ok(Programs { contender: Vec::new(), bench })
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let directory = to.parent().expect("it is a file");
+    std::fs::create_dir_all(directory)
+        .and_then(|()| std::fs::copy(from, to))
+        .map(|_| ())
+        .map_err(|error| format!("cannot write {}: {error}", to.display()))
+}
