@@ -1,6 +1,7 @@
 //! The command line. No other module knows how it is parsed.
 
 mod coexisting;
+mod count;
 mod names;
 mod notes;
 
@@ -10,16 +11,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use leasehold::Client;
 use leasehold::store::Claim;
 use rustix::process::Signal;
 
 use self::coexisting::Coexisting;
 use self::names::{Name, Names};
-use self::notes::{
-    ACQUIRE_NOTES, DOCTOR_NOTES, ELECT_NOTES, MIGRATE_NOTES, RUN_NOTES, STRICT_NOTES,
-};
 use crate::duration::{self, Typed};
 use crate::exit::{Exit, Failure, TABLE};
 use crate::output::Color;
@@ -116,13 +114,13 @@ fn notes(more: &str) -> String {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command while holding the lock NAME, or several locks together
-    #[command(after_help = notes(RUN_NOTES))]
+    #[command(after_help = notes(notes::RUN))]
     Run(Run),
     /// Run a command on one of many machines, and on another one if that fails
-    #[command(after_help = notes(ELECT_NOTES))]
+    #[command(after_help = notes(notes::ELECT))]
     Elect(Elect),
     /// Acquire the lock NAME for a script, and print shell lines. Only `renew` extends the lease
-    #[command(after_help = notes(ACQUIRE_NOTES))]
+    #[command(after_help = notes(notes::ACQUIRE))]
     Acquire(Acquire),
     /// Restart the ttl of a lease that `acquire` took
     #[command(after_help = duration::HELP)]
@@ -139,13 +137,13 @@ pub(crate) enum Command {
     /// act until it notices the end, so make sure that it is dead
     Unlock(Unlock),
     /// Check that the store keeps locks safely, and say what to change
-    #[command(after_help = notes(DOCTOR_NOTES))]
+    #[command(after_help = notes(notes::DOCTOR))]
     Doctor(Doctor),
     /// Make the tables of a PostgreSQL or MySQL store, or bring older ones up to date
-    #[command(after_help = MIGRATE_NOTES)]
+    #[command(after_help = notes::MIGRATE)]
     Migrate,
     /// Switch databases of Redis or Valkey servers to strict mode, switch it off, or show its state
-    #[command(subcommand, after_help = STRICT_NOTES)]
+    #[command(subcommand, after_help = notes::STRICT)]
     Strict(Strict),
 }
 
@@ -174,10 +172,10 @@ pub(crate) struct Take {
     shared: bool,
     /// Take a permit of a semaphore of N permits instead of a lock, so that N commands may run at a
     /// time. All users of NAME must name the same N; `leasehold resize` changes it
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::parse)]
     permits: Option<u32>,
     /// How many permits to take
-    #[arg(long, value_name = "W", requires = "permits", default_value = "1")]
+    #[arg(long, value_name = "W", requires = "permits", default_value = "1", value_parser = count::parse)]
     weight: u32,
     #[command(flatten)]
     coexisting: Coexisting,
@@ -350,7 +348,7 @@ pub(crate) struct Resize {
     #[command(flatten)]
     pub(crate) name: Name,
     /// How many permits there are from now on. Holders keep theirs, even if that is more
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::parse)]
     pub(crate) permits: u32,
 }
 
@@ -469,7 +467,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
             Ok(Parsed::Text(error.render().to_string(), Exit::USAGE))
         }
         Err(mut error) => {
-            tips::mend(&mut error, &args);
+            tips::mend(&mut error, &args, Cli::command());
             let text = error.render().to_string();
             let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
             Err(Failure::new(Exit::USAGE, "usage", text))

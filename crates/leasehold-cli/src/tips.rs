@@ -2,9 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::Error;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, Error};
 
 /// Commands of other tools, and our equivalents.
 const COMMANDS: [(&[&str], &str); 8] = [
@@ -34,24 +34,63 @@ const COMMANDS: [(&[&str], &str); 8] = [
     ),
 ];
 
+/// A flag or a word of our own, and what other tools call it.
+struct Equivalent {
+    theirs: &'static [&'static str],
+    ours: &'static str,
+    /// The id of the argument. A command without such an argument gets no tip.
+    id: &'static str,
+}
+
 /// Flags of other tools, and our equivalents.
-const FLAGS: [(&[&str], &str); 6] = [
-    (&["--timeout", "--max-wait", "--lock-wait", "--retry", "--block"], "-w DUR or --wait DUR"),
-    (
-        &["--lease", "--lease-time", "--expire", "--expires", "--expiry", "--expiration", "--px"],
-        "--ttl DUR",
-    ),
-    (&["--try", "--nb", "--no-wait", "--nowait", "--non-block", "--fail-fast"], "-n"),
-    (&["--host", "--server", "--redis", "--endpoint", "--address", "--store"], "--url URL"),
-    (&["--key", "--lock", "--lock-name", "--id"], "NAME without a flag, or --name=NAME"),
-    (&["--command", "--cmd", "--exec", "-c"], "-- CMD at the end, or -- sh -c '...' for a shell"),
+const FLAGS: [Equivalent; 6] = [
+    Equivalent {
+        theirs: &["--timeout", "--max-wait", "--lock-wait", "--retry", "--block"],
+        ours: "-w DUR or --wait DUR",
+        id: "wait",
+    },
+    Equivalent {
+        theirs: &[
+            "--lease",
+            "--lease-time",
+            "--expire",
+            "--expires",
+            "--expiry",
+            "--expiration",
+            "--px",
+        ],
+        ours: "--ttl DUR",
+        id: "ttl",
+    },
+    Equivalent {
+        theirs: &["--try", "--nb", "--no-wait", "--nowait", "--non-block", "--fail-fast"],
+        ours: "-n",
+        id: "nonblock",
+    },
+    Equivalent {
+        theirs: &["--host", "--server", "--redis", "--endpoint", "--address", "--store"],
+        ours: "--url URL",
+        id: "url",
+    },
+    Equivalent {
+        theirs: &["--key", "--lock", "--lock-name", "--id"],
+        ours: "NAME without a flag, or --name=NAME",
+        id: "flagged",
+    },
+    Equivalent {
+        theirs: &["--command", "--cmd", "--exec", "-c"],
+        ours: "-- CMD at the end, or -- sh -c '...' for a shell",
+        id: "command",
+    },
 ];
 
 /// The commands that take a name.
 const NAMED: [&str; 7] = ["run", "elect", "acquire", "renew", "release", "inspect", "unlock"];
 
-/// Removes tips that cannot work, and adds one that can.
-pub(crate) fn mend(error: &mut Error, args: &[OsString]) {
+/// Removes tips that cannot work, and adds one that can. `ours` is our command line.
+pub(crate) fn mend(error: &mut Error, args: &[OsString], mut ours: Command) {
+    // Otherwise the commands do not know the flags that all have.
+    ours.build();
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
@@ -61,15 +100,16 @@ pub(crate) fn mend(error: &mut Error, args: &[OsString]) {
             let given = text(ContextKind::InvalidArg).unwrap_or_default();
             // `-- -x` would be read as the command, not as a name.
             error.remove(ContextKind::Suggested);
-            let tip = for_argument(&given, args);
-            if tip.is_some() && is_flag_of_others(&given) {
+            let tip = for_argument(&given, args, &ours);
+            if tip.is_some() && equivalent(&given).is_some() {
                 error.remove(ContextKind::SuggestedArg);
             }
             tip
         }
         ErrorKind::InvalidSubcommand => {
             let given = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-            let tip = find(&COMMANDS, &given).map(str::to_owned);
+            let known = COMMANDS.iter().find(|(theirs, _)| theirs.contains(&&*given));
+            let tip = known.map(|(_, ours)| (*ours).to_owned());
             if tip.is_some() {
                 error.remove(ContextKind::SuggestedSubcommand);
                 error.remove(ContextKind::Suggested);
@@ -97,7 +137,7 @@ pub(crate) fn mend(error: &mut Error, args: &[OsString]) {
     }
 }
 
-fn for_argument(given: &str, args: &[OsString]) -> Option<String> {
+fn for_argument(given: &str, args: &[OsString], ours: &Command) -> Option<String> {
     let is = |arg: &OsString, word: &str| arg == OsStr::new(word);
     let command = args.iter().find_map(|arg| {
         let known = NAMED.iter().chain(&["ls"]);
@@ -108,8 +148,10 @@ fn for_argument(given: &str, args: &[OsString]) -> Option<String> {
         let verb = command.filter(|verb| ["run", "elect"].contains(verb) && !has_end_of_flags)?;
         return Some(format!("put `--` before the command: leasehold {verb} NAME -- {given} ..."));
     }
-    if let Some(ours) = find(&FLAGS, given) {
-        return Some(format!("use {ours}"));
+    if let Some(equivalent) = equivalent(given) {
+        let has = |arg: &Arg| arg.get_id().as_str() == equivalent.id;
+        let command = ours.find_subcommand(command?)?;
+        return command.get_arguments().any(has).then(|| format!("use {}", equivalent.ours));
     }
     match command {
         Some("ls") => Some(format!("if `{given}` is the pattern, write: leasehold ls -- {given}")),
@@ -128,13 +170,9 @@ fn is_run_without_command(args: &[OsString]) -> bool {
     is("run") && !is("--")
 }
 
-fn is_flag_of_others(given: &str) -> bool {
-    find(&FLAGS, given).is_some()
-}
-
-fn find(table: &[(&[&str], &'static str)], given: &str) -> Option<&'static str> {
+fn equivalent(given: &str) -> Option<&'static Equivalent> {
     let given = given.split('=').next().unwrap_or_default();
-    table.iter().find(|(theirs, _)| theirs.contains(&given)).map(|(_, ours)| *ours)
+    FLAGS.iter().find(|flag| flag.theirs.contains(&given))
 }
 
 #[cfg(test)]
@@ -172,6 +210,21 @@ mod tests {
                 assert!(!said.contains(useless), "{line}: {said}");
             }
         }
+    }
+
+    #[test]
+    fn a_command_without_such_a_flag_gets_no_tip() {
+        for (line, no) in [
+            ("leasehold elect x --timeout 5 -- true", "--wait DUR"),
+            ("leasehold inspect x --lease 5", "--ttl"),
+            ("leasehold ls --id x", "NAME"),
+            ("leasehold renew x --nowait", "use -n"),
+        ] {
+            let said = said(line);
+            assert!(said.contains("unexpected argument") && !said.contains(no), "{line}: {said}");
+        }
+        assert!(said("leasehold ls --host h").contains("use --url URL"));
+        assert!(said("leasehold run x --permits 3 --weight y -- true").contains("such as 3"));
     }
 
     /// The parser accepts every command line that a tip suggests.

@@ -1,7 +1,7 @@
 //! The text at the end of the help of a command.
 
 /// The end of `run --help`.
-pub(super) const RUN_NOTES: &str = "\
+pub(super) const RUN: &str = "\
 CMD runs without a shell. For pipes, builtins and variables write  -- sh -c '...'
 The lock is held until CMD and every process that it left in the background have ended.
 Several names are taken together or not at all, and in any order without a deadlock. If one is lost,
@@ -14,14 +14,14 @@ is stopped together with the outer CMD. Of its other flags only --shared, --perm
 count, which must fit what the outer run holds. --once-per and --max-hold are refused.";
 
 /// The end of `elect --help`.
-pub(super) const ELECT_NOTES: &str = "\
+pub(super) const ELECT: &str = "\
 One instance leads and runs CMD. The others wait in line, and the next one leads if the first fails.
 CMD runs as under `leasehold run`, and its LEASEHOLD_FENCE is the term. If CMD exits with 0, so does
 its instance. If CMD fails, its instance resigns, and campaigns again after a pause of 1s to 1m.
 If the term is lost, CMD is stopped and killed before another instance leads.";
 
 /// The end of `acquire --help`.
-pub(super) const ACQUIRE_NOTES: &str = "\
+pub(super) const ACQUIRE: &str = "\
 Prints lines for a shell: export LEASEHOLD_NAME=..., LEASEHOLD_TOKEN=..., LEASEHOLD_FENCE=...,
 LEASEHOLD_TTL_MS=... `eval` hides a failure, so store the lines first:
   out=$(leasehold acquire NAME --ttl 1m) || exit; eval \"$out\"
@@ -34,13 +34,13 @@ Two locks in one shell: keep the token of each, since the second overwrites LEAS
   LEASEHOLD_TOKEN=$a leasehold release a";
 
 /// The end of `doctor --help`.
-pub(super) const DOCTOR_NOTES: &str = "\
+pub(super) const DOCTOR: &str = "\
 Writes keys of its own, which begin with the namespace, and removes them. Takes at most 10 s.
 A check that the user has no right to is UNKNOWN, and names the right.
 Exit codes: 0 nothing failed, 1 a warning and --strict, 2 a check failed.";
 
 /// The end of `migrate --help`.
-pub(super) const MIGRATE_NOTES: &str = "\
+pub(super) const MIGRATE: &str = "\
 Run it once for each database and schema, and again after an update of leasehold that asks for it.
 It needs a user who may create the schema, and changes nothing if all is there. Locks may be in use.
 Other users need less:
@@ -48,7 +48,7 @@ Other users need less:
   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO app;";
 
 /// The end of `strict --help`.
-pub(super) const STRICT_NOTES: &str = "\
+pub(super) const STRICT: &str = "\
 A strict server that may have forgotten its leases grants nothing new for 65 s. All clients of a
 database have to be strict, so the database itself is switched, and keeps who did it, when and why.
 A client says what it expects: `?strict=yes` in its URL, `?strict=no`, or nothing: as the database

@@ -128,7 +128,9 @@ fn what_waits_inside_a_run_for_its_own_lock_says_so(world: &World) {
         finish(world.leasehold(unlock)).code(0);
     }
     let script = format!("{exe} run y -- {exe} acquire -n x --ttl 1m");
-    finish(world.run("x", &[], &script)).code(75).says("is held by");
+    let refused = finish(world.run("x", &[], &script));
+    refused.code(75).says("is held by").says("so a wait would not end");
+    assert!(!refused.stderr.contains("use -w"), "{}", refused.stderr);
     let script = format!("{exe} run y -- {exe} run z -- echo inner");
     assert_eq!(finish(world.run("x", &[], &script)).code(0).stdout, "inner\n");
     world.assert_nothing_left();
