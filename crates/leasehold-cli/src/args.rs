@@ -175,7 +175,8 @@ pub(crate) struct Take {
     #[arg(long, value_name = "N", value_parser = count::parse)]
     permits: Option<u32>,
     /// How many permits to take
-    #[arg(long, value_name = "W", requires = "permits", default_value = "1", value_parser = count::parse)]
+    #[arg(long, value_name = "W", requires = "permits", default_value = "1")]
+    #[arg(value_parser = count::parse)]
     weight: u32,
     #[command(flatten)]
     coexisting: Coexisting,

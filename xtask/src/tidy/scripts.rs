@@ -3,8 +3,9 @@
 use super::Finding;
 use super::repository::{LIBRARY, Repository, words};
 
-/// The line that names the keys of a script: `local A, B = unpack(KEYS)`.
-const DECLARATION: &str = "= unpack(KEYS)";
+/// The line that names the keys of a script: `local A, B = unpack(KEYS)`, or some of them:
+/// `local A, B = unpack(KEYS, from, to)`.
+const DECLARATION: &str = "= unpack(KEYS";
 
 /// The one function that takes a key as a parameter, and the name of the parameter.
 const GIVEN: (&str, &str) = ("expire", "key");
@@ -59,14 +60,18 @@ pub(super) fn scripts_do_what_every_server_allows(repository: &Repository) -> Ve
         }
         for at in words(&code, "KEYS") {
             let line = code[at..].lines().next().unwrap_or_default();
-            if !line.starts_with("KEYS)") || declared_at(&code) != Some(at) {
+            if !["KEYS)", "KEYS,"].iter().any(|ok| line.starts_with(ok))
+                || declared_at(&code) != Some(at)
+            {
                 found(at, "the keys have names, see prelude.lua".to_owned());
             }
         }
         for at in words(&code, "redis") {
             let is_call =
                 ["redis.call", "redis.pcall("].iter().any(|ok| code[at..].starts_with(ok));
-            if !is_call {
+            let is_named =
+                code[at..].starts_with("redis.pcall\n") && code[..at].ends_with("local call = ");
+            if !is_call && !is_named {
                 found(at, "scripts need no more of `redis` than `call` and `pcall`".to_owned());
             }
         }
@@ -116,14 +121,16 @@ fn complaint(arguments: &[&str], declared: &[&str]) -> Option<String> {
 
 /// The names that a script gives to its keys.
 fn declared(text: &str) -> Vec<&str> {
-    let line = text.lines().find(|line| line.ends_with(DECLARATION));
-    let names = line.and_then(|line| line.strip_prefix("local ")?.strip_suffix(DECLARATION));
+    let names = text.lines().find_map(|line| {
+        let (names, _) = line.split_once(DECLARATION)?;
+        names.trim_start().strip_prefix("local ")
+    });
     names.map(|names| names.split(',').map(str::trim).collect()).unwrap_or_default()
 }
 
 /// The position where a script takes its keys.
 fn declared_at(code: &str) -> Option<usize> {
-    Some(code.find(DECLARATION)? + DECLARATION.len() - "KEYS)".len())
+    Some(code.find(DECLARATION)? + DECLARATION.len() - "KEYS".len())
 }
 
 /// The calls of the server: their positions, and the arguments of each.
@@ -206,6 +213,21 @@ mod tests {
              redis.pcall('SPUBLISH', 'c' .. x, 'w ' .. LOCK)\n\
              for _, whiled in ipairs(call('ZRANGE', LOCK, 0, 8)) do recall(whiled) end",
             &[],
+        );
+    }
+
+    #[test]
+    fn a_script_may_take_some_of_its_keys_and_catch_all_errors() {
+        assert_lines(
+            "local call = redis.pcall\n\
+             for at = 1, 3 do\n\
+               local LOCK, OPEN = unpack(KEYS, at, at + 1)\n\
+               call('GET', OPEN)\n\
+               call('GET', KEYS[1])\n\
+               call('NOPE', LOCK)\n\
+               local other = redis.pcall\n\
+             end",
+            &[5, 5, 6, 7],
         );
     }
 

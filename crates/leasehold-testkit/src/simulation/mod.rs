@@ -28,6 +28,7 @@ mod server;
 mod strictness;
 mod supervised;
 mod terms;
+mod together;
 mod worker;
 mod world;
 mod worlds;

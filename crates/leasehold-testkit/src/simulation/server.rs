@@ -42,7 +42,7 @@ pub(super) struct Server {
     hashes: BTreeMap<Vec<u8>, Arc<str>>,
     /// Requests by a hash that the server did not know. The client will send them again in full.
     forgotten: Vec<Asked>,
-    log: Log,
+    pub(super) log: Log,
     /// The strict terms of its use; `None` if it is not strict.
     pub(super) strict: Option<Strict>,
     /// The copies that the clients want; `None` without copies.
@@ -195,6 +195,7 @@ impl Server {
         let key = plain.as_ref().map_or(key, |asked| asked.key.as_bytes().to_vec());
         let before = self.owner_at(now_us, &key).map(|(owner, _)| owner);
         let stood = self.stands(now_us, command);
+        let together = self.together(now_us, command);
         let executed = self.redis.execute_after(written, now_us, command);
         if let Some(asked) = plain {
             self.plain += 1;
@@ -213,7 +214,9 @@ impl Server {
         {
             self.hashes.insert(sha1_hex(text).into_bytes(), Arc::clone(script));
         }
-        if let Some((keys, before)) = stood {
+        if let Some(steps) = together {
+            self.tell_together((now, now_us, sent), steps, &executed);
+        } else if let Some((keys, before)) = stood {
             self.tell_standing(now_us, asked(script, command), &keys, before, &executed);
         } else if let Some(asked) = asked(script, command) {
             let served = Carried { now_us, key: &key, before, sent };
@@ -252,9 +255,16 @@ impl Server {
         }
     }
 
-    /// The lock request of a command that is being sent. `None` if the command repeats a request
+    /// The lock requests of a command that is being sent. None if the command repeats a request
     /// whose script the server did not know.
-    pub(super) fn is_asked(&mut self, command: &Command) -> Option<Asked> {
+    pub(super) fn are_asked(&mut self, command: &Command) -> Vec<Asked> {
+        match self.asked_together(command) {
+            Some(steps) => steps,
+            None => self.is_asked(command).into_iter().collect(),
+        }
+    }
+
+    fn is_asked(&mut self, command: &Command) -> Option<Asked> {
         if let Some(asked) = asked_plainly(command) {
             return Some(asked);
         }
@@ -273,7 +283,12 @@ impl Server {
     }
 
     fn asked_by_hash(&self, command: &Command) -> Option<Asked> {
-        asked(self.hashes.get(hash_of(command)?)?, command)
+        asked(self.script(command)?, command)
+    }
+
+    /// The name of the script that a command calls by its hash.
+    pub(super) fn script(&self, command: &Command) -> Option<&Arc<str>> {
+        self.hashes.get(hash_of(command)?)
     }
 
     /// The owner of a key, and the time that its lease has left. Of several owners, the one with
@@ -283,7 +298,7 @@ impl Server {
         self.share_left(now_us, key, token).or_else(|| self.owner_at(now_us, key))
     }
 
-    fn owner_at(&self, now_us: u64, key: &[u8]) -> Option<(Name, Duration)> {
+    pub(super) fn owner_at(&self, now_us: u64, key: &[u8]) -> Option<(Name, Duration)> {
         let (owner, left_ms) = self.redis.string_at(now_us, key)?;
         let left = left_ms.map_or(Duration::MAX, Duration::from_millis);
         Some((Arc::from(String::from_utf8_lossy(&owner)), left))

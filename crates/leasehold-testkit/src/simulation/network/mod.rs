@@ -244,7 +244,7 @@ impl Network {
 
     /// Logs a lock request that leaves a process.
     fn log_sent(state: &mut State, process: &Process, command: &Command) {
-        if let Some(asked) = state.server.is_asked(command) {
+        for asked in state.server.are_asked(command) {
             let super::asked::Asked { request, key, token } = asked;
             let (process, call) = (process.id(), state.log.call_of(&token));
             state.log.push(match state.log.node() {

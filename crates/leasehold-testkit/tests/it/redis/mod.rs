@@ -39,4 +39,5 @@ mod strict;
 mod switched;
 mod switching;
 mod tls;
+mod together;
 mod wire;

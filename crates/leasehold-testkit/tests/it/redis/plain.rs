@@ -18,7 +18,7 @@ fn plain(client: &Client) -> Mutex {
 }
 
 /// How often the server carried out a command, from clients or from scripts.
-fn calls(scene: &Scene, command: &str) -> u64 {
+pub(super) fn calls(scene: &Scene, command: &str) -> u64 {
     let stats = scene.server().command(&["INFO", "commandstats"]).text();
     let before = format!("cmdstat_{command}:calls=");
     let line = stats.lines().find_map(|line| line.strip_prefix(&before));

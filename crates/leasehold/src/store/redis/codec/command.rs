@@ -12,13 +12,28 @@ const USUAL_ARGUMENTS: usize = 24;
 pub(in crate::store::redis) struct Command {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    part: Part,
+}
+
+/// What `together.lua` can do of a script call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::store::redis) enum Part {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Nothing, but it ends the lease of its owner token.
+    NothingOfItsEnd,
+    /// To acquire a free lock.
+    Ask,
+    /// To release a lock that nobody waits for.
+    Release,
 }
 
 impl Command {
     /// A command without arguments.
     pub(in crate::store::redis) fn new(name: &str) -> Self {
-        Self { bytes: Vec::with_capacity(USUAL_BYTES), ends: Vec::with_capacity(USUAL_ARGUMENTS) }
-            .arg(name)
+        let bytes = Vec::with_capacity(USUAL_BYTES);
+        Self { bytes, ends: Vec::with_capacity(USUAL_ARGUMENTS), part: Part::Nothing }.arg(name)
     }
 
     /// Adds an argument.
@@ -57,6 +72,26 @@ impl Command {
     /// Adds a number as an argument.
     pub(in crate::store::redis) fn number(self, number: u64) -> Self {
         self.arg(Digits::of(number).as_str())
+    }
+
+    /// Says what of it can be done together with other commands.
+    pub(in crate::store::redis) fn with_part(self, part: Part) -> Self {
+        Self { part, ..self }
+    }
+
+    /// What of it can be done together with other commands.
+    pub(in crate::store::redis) const fn part(&self) -> Part {
+        self.part
+    }
+
+    /// One of the arguments; the name is the first.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer.
+    pub(in crate::store::redis) fn at(&self, number: usize) -> &[u8] {
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[number]]
     }
 
     /// The name and the arguments.
@@ -156,6 +191,7 @@ mod tests {
             Command::new("SET").arg("").arg(b"\xff\r\n").number(42).joined(&["a", "", "b"]);
         let args: Vec<_> = command.args().collect();
         assert_eq!(args, [b"SET".as_slice(), b"", b"\xff\r\n", b"42", b"ab"]);
+        assert_eq!((command.at(0), command.at(1), command.at(4)), (args[0], args[1], args[4]));
         assert_eq!(format!("{command:?}"), "Command(SET, 4 arguments)");
         let command = Command::new("SET").arg("x").branching(&["a", "b"], &["c", "", "d"]);
         let args: Vec<_> = command.args().skip(1).collect();

@@ -2,10 +2,10 @@
 //!
 //! | step | script | for a strict client |
 //! |---|---|---|
-//! | acquire | `ACQUIRE` | `ACQUIRE_STRICTLY` |
+//! | acquire | `ACQUIRE`; of several locks first `TOGETHER`, see [`together`] | `ACQUIRE_STRICTLY` |
 //! | acquire, without companion keys | `ACQUIRE_PLAIN`, or `SET … NX GET PX`, see [`bare`] | `ACQUIRE_PLAIN_STRICTLY` |
 //! | renew | `RENEW` | the same |
-//! | release, keep, hand over | `RELEASE` | the same |
+//! | release, keep, hand over | `RELEASE`; to release several locks first `TOGETHER` | `RELEASE` |
 //! | release, without companion keys or a wake-up | `RELEASE_PLAIN`, or a command, see [`bare`] | the same |
 //! | resize | `RESIZE` | refused |
 //! | evict | `EVICT` | the same |
@@ -22,6 +22,7 @@ pub(super) mod reply;
 pub(super) mod scripted;
 mod sha1;
 pub(super) mod step;
+pub(super) mod together;
 
 use self::sha1::sha1_hex;
 use super::codec::command::Command;
@@ -93,6 +94,8 @@ pub(super) static RESIZE: Script =
 pub(super) static REVOKE: Script =
     script!(12: "prelude.lua", "counter.lua", "grant.lua", "shares.lua", "revoke.lua");
 
+pub(super) static TOGETHER: Script = script!(13: "together.lua");
+
 /// Not a step of a lock: switches strict mode.
 pub(super) static SWITCH: Script = script!(10: "switch.lua");
 
@@ -142,6 +145,13 @@ mod tests {
             format!("string.sub(inbox, -{})", ClientId::CHARS),
             format!("#client == {}", ClientId::CHARS),
         ];
+        let idle_ms = FENCE_IDLE.as_millis();
+        for limit in [
+            format!("local FENCE_IDLE_MS, FENCE_IDLE = {idle_ms}, '{idle_ms}'\n"),
+            format!("local FENCING_MAX = {}\n", FencingToken::MAX),
+        ] {
+            assert!(TOGETHER.source.contains(&limit), "{limit}");
+        }
         for limit in limits {
             assert!(ACQUIRE.source.contains(&limit), "{limit}");
             assert!(ACQUIRE_STRICTLY.source.contains(&limit), "{limit}");

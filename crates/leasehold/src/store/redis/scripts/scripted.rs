@@ -6,13 +6,13 @@ use super::reply;
 use super::step::Step;
 use crate::core::error::Error;
 use crate::core::validity::command_limit;
-use crate::store::redis::codec::command::{Command, NoAnswer, Value};
+use crate::store::redis::codec::command::{Command, NoAnswer, Part, Value};
 use crate::store::redis::keys::slot;
 use crate::store::redis::terms::copies::Confirmation;
 use crate::store::redis::terms::{Copies, Terms, no_line};
 use crate::store::redis::wire::known::{Known, Strictly};
 use crate::store::redis::wire::{Request, Retry};
-use crate::store::{Claim, Line, unsupported_claim};
+use crate::store::{Ask, Claim, LeaseId, Line, OnRelease, unsupported_claim};
 
 /// How often a request is sent at most. Somebody may flush the scripts at any time, and the server
 /// may change.
@@ -73,6 +73,27 @@ impl Scripted {
         self.step.call(self.cold, strictly, wakes, self.tag)
     }
 
+    /// What of the call can be done together with others.
+    fn part(&self) -> Part {
+        let is_alone = self.strictly.is_some() || self.copies.is_any();
+        match &self.step {
+            Step::Acquire(Ask { claim: Claim::Exclusive, reserve: 1, note, line, .. }) => {
+                let has_reason = note.as_ref().is_some_and(|note| note.why.is_some());
+                // Whoever asks again has found the lock taken.
+                let was_taken = matches!(line, Line::Join { ask_no: 2.., .. });
+                let is_alone = is_alone || self.cold || has_reason || was_taken;
+                if is_alone { Part::Nothing } else { Part::Ask }
+            }
+            Step::Release(LeaseId { claim: Claim::Exclusive, .. }, on_release) => {
+                match on_release {
+                    OnRelease::Free | OnRelease::Open if !is_alone => Part::Release,
+                    _ => Part::NothingOfItsEnd,
+                }
+            }
+            _ => Part::Nothing,
+        }
+    }
+
     /// How the request is strict on a connection. A probe of a quorum never is: it uses a new name,
     /// so nobody can have held its key before the server forgot.
     fn strictly_on<'a>(&self, known: &'a Known) -> Option<&'a Strictly> {
@@ -108,10 +129,14 @@ impl Request for Scripted {
         self.cold = self.step.counted().is_some_and(|key| may_be_old || !known.is_warm(key));
         let call = self.call();
         if known.has_script(call.script()) {
-            return call.by_hash();
+            return call.by_hash().with_part(self.part());
         }
         known.sent_script(call.script());
-        call.in_full()
+        let part = match self.part() {
+            Part::Release | Part::NothingOfItsEnd => Part::NothingOfItsEnd,
+            Part::Ask | Part::Nothing => Part::Nothing,
+        };
+        call.in_full().with_part(part)
     }
 
     fn confirmation(&self, known: &Known) -> Option<Confirmation> {
@@ -181,9 +206,10 @@ mod tests {
     use crate::core::key::Key;
     use crate::core::token::{ClientId, OwnerToken};
     use crate::core::ttl::Ttl;
+    use crate::store::redis::scripts::{ACQUIRE, ACQUIRE_STRICTLY, RELEASE, RENEW};
     use crate::store::redis::terms::Strict;
     use crate::store::redis::wire::known::ServerProcess;
-    use crate::store::{Ask, Claim, LeaseId, OnRelease, Renewal};
+    use crate::store::{Note, Renewal};
 
     fn plain() -> Box<Scripted> {
         let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna"));
@@ -228,6 +254,57 @@ mod tests {
             assert_eq!(args[0], "EVAL", "never a bare command");
             assert_eq!(args[args.len() - 3..args.len() - 1], [run_id, replid]);
             assert!(!ask.teaches());
+        }
+    }
+
+    #[test]
+    fn only_the_simplest_steps_may_be_done_together_with_others() {
+        let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna"));
+        let (owner, claim, ttl) = (owner.expect("a token"), Claim::Exclusive, Ttl::DEFAULT);
+        let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim };
+        let inbox = ClientId::from_random([0; ClientId::CHARS]);
+        let join =
+            |ask_no| Line::Join { waiter_ttl: ttl, handed_ttl: ttl, ask_no, inbox: inbox.clone() };
+        let note = |why: Option<&str>| Some(Note { client: None, why: why.map(Into::into) });
+        let ask =
+            Ask { key: key.clone(), owner, claim, ttl, line: join(1), note: None, reserve: 1 };
+        let release = |on_release| Step::Release(lease.clone(), on_release);
+        let downgrade = OnRelease::Downgrade { owner: lease.owner.clone(), ttl };
+        for (number, (step, warm, expected)) in [
+            (Step::Acquire(ask.clone()), true, Part::Ask),
+            (Step::Acquire(Ask { note: note(None), ..ask.clone() }), true, Part::Ask),
+            (Step::Acquire(Ask { line: Line::None, ..ask.clone() }), true, Part::Ask),
+            (Step::Acquire(ask.clone()), false, Part::Nothing),
+            (Step::Acquire(Ask { note: note(Some("x")), ..ask.clone() }), true, Part::Nothing),
+            (Step::Acquire(Ask { line: join(2), ..ask.clone() }), true, Part::Nothing),
+            (Step::Acquire(Ask { reserve: 0, ..ask.clone() }), true, Part::Nothing),
+            (Step::Acquire(Ask { reserve: 4, ..ask.clone() }), true, Part::Nothing),
+            (Step::Acquire(Ask { claim: Claim::Shared, ..ask.clone() }), true, Part::Nothing),
+            (Step::Renew(Renewal::new(lease.clone(), ttl)), true, Part::Nothing),
+            (release(OnRelease::Open), true, Part::Release),
+            (release(OnRelease::Free), true, Part::Release),
+            (release(OnRelease::FreeAndWake), true, Part::NothingOfItsEnd),
+            (release(downgrade), true, Part::NothingOfItsEnd),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let known = || {
+                let mut known = Known::default();
+                [&ACQUIRE, &RELEASE, &RENEW].iter().for_each(|it| known.sent_script(it));
+                known
+            };
+            let mut request = Scripted::new(step);
+            let mut connection = known();
+            if warm {
+                connection.warmed(&key);
+            }
+            assert_eq!(request.command(&mut connection).part(), expected, "{number}");
+            let mut strict = strict("a1", "c3");
+            [&ACQUIRE_STRICTLY, &RELEASE].iter().for_each(|it| strict.sent_script(it));
+            strict.warmed(&key);
+            let part = request.command(&mut strict).part();
+            assert!(!matches!(part, Part::Ask | Part::Release), "{number}: strict");
         }
     }
 

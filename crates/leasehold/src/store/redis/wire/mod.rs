@@ -25,6 +25,7 @@ mod queue;
 pub(super) mod redirect;
 pub(super) mod serving;
 mod state;
+mod steps;
 mod ticks;
 
 use std::future::Future;

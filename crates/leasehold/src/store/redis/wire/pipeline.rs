@@ -1,8 +1,8 @@
 //! One connection: requests go out and answers come in, in the same order.
 //!
 //! Callers write to a buffer, and one task does the I/O. All requests up to its turn leave in one
-//! write. We do not use a library's connection, because one request through it cost as much as all
-//! the rest of a lock.
+//! write, and [steps](super::steps) that may be done together as one command. We do not use a
+//! library's connection, because one request through it cost as much as all the rest of a lock.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::handshake::{ServerFacts, handshake_on_terms, no_run_id};
 use super::known::{Known, ServerProcess, Strictly};
 use super::redirect::{Answering, Passed, Redirect};
+use super::steps::{Answered, Gathered, Several, Steps};
 use crate::core::error::Error;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::codec::{self, Frame, Invalid, Reader};
@@ -91,11 +92,66 @@ pub(in crate::store::redis) struct Pipeline {
 struct State {
     /// Requests that are not written yet.
     out: Vec<u8>,
+    /// The steps behind them.
+    steps: Steps,
     /// The requests that wait for answers, the first one first.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Sent>,
+    /// How many of those are in `out`.
+    unsent: usize,
     /// Wakes the task that does the I/O while it has nothing to write.
     writer: Option<Waker>,
     ended: bool,
+}
+
+impl State {
+    /// Adds a request behind all others.
+    fn add(&mut self, command: &Command, waiting: Waiting) {
+        self.write_steps();
+        self.steps.note_end(command);
+        self.write(command, Sent::One(waiting));
+    }
+
+    fn write(&mut self, command: &Command, sent: Sent) {
+        codec::write(command, &mut self.out);
+        self.waiting.push_back(sent);
+        self.unsent += 1;
+    }
+
+    /// Adds a step that may be done together with others.
+    fn add_step(&mut self, command: Command, answering: Answering) {
+        if self.steps.are_full() {
+            self.write_steps();
+        }
+        self.steps.add(command, answering);
+    }
+
+    /// Writes the steps that are gathered.
+    fn write_steps(&mut self) {
+        match self.steps.take() {
+            Some(Gathered::One(command, answering)) => {
+                self.write(&command, Sent::One(Waiting { answering, redirect: None }));
+            }
+            Some(Gathered::Several(command, several)) => {
+                self.write(&command, Sent::Several(several));
+            }
+            None => {}
+        }
+    }
+}
+
+/// A command without an answer.
+enum Sent {
+    One(Waiting),
+    Several(Several),
+}
+
+impl Sent {
+    fn fail(self, why: &NoAnswer) {
+        match self {
+            Self::One(waiting) => waiting.answer(Err(why.clone())),
+            Self::Several(several) => several.fail(why),
+        }
+    }
 }
 
 /// A request without an answer.
@@ -133,6 +189,7 @@ impl Pipeline {
             written: 0,
             reader: Reader::of_resp2(),
             why: None,
+            has_given_way: false,
         };
         (pipeline, mover)
     }
@@ -146,7 +203,9 @@ impl Pipeline {
     /// the server in the order of these calls. Dropping the future does not take it back.
     pub(in crate::store::redis) fn submit(&self, command: &Command) -> Pending {
         let (answering, answer) = oneshot::channel();
-        self.submit_for(command, answering, None);
+        self.enqueue(answering, |state, answering| {
+            state.add(command, Waiting { answering, redirect: None });
+        });
         Pending(answer)
     }
 
@@ -157,29 +216,56 @@ impl Pipeline {
             drop(self.submit(&Command::new("ASKING")));
         }
         let command = passed.request.command();
-        self.submit_for(&command, passed.answering, Some(passed.request));
+        self.submit_for(command, passed.answering, Some(passed.request));
     }
 
     /// Like [`submit`](Self::submit), but the answer goes to `answering`, and a refusal to
-    /// `redirect`.
+    /// `redirect`. The server may do it together with other requests.
     pub(super) fn submit_for(
         &self,
-        command: &Command,
+        command: Command,
         answering: Answering,
         redirect: Option<Arc<dyn Redirect>>,
     ) {
+        self.enqueue(answering, |state, answering| {
+            if redirect.is_none() && state.steps.may_have(&command) {
+                state.add_step(command, answering);
+            } else {
+                state.add(&command, Waiting { answering, redirect });
+            }
+        });
+    }
+
+    fn enqueue(&self, answering: Answering, add: impl FnOnce(&mut State, Answering)) {
         let mut state = self.state();
         if state.ended {
             let _gone =
                 answering.send(Err(NoAnswer::NotSent { reason: "it had ended".to_owned() }));
             return;
         }
-        codec::write(command, &mut state.out);
-        state.waiting.push_back(Waiting { answering, redirect });
+        add(&mut state, answering);
         let writer = state.writer.take();
         drop(state);
         if let Some(writer) = writer {
             writer.wake();
+        }
+    }
+
+    /// Passes the answer to several steps on, and asks alone for those that were not done.
+    fn answer_several(&self, several: Several, answer: &Reply) {
+        let mut state = self.state();
+        let Answered { done, alone, outdated } = state.steps.answered(several, answer);
+        for (command, answering) in alone {
+            state.add(&command, Waiting { answering, redirect: None });
+        }
+        drop(state);
+        // A caller that gave up needs no answer.
+        for (answering, value) in done {
+            let _gone = answering.send(Ok(value));
+        }
+        for answering in outdated {
+            let reason = "its lease was ended meanwhile".to_owned();
+            let _gone = answering.send(Err(NoAnswer::NotSent { reason }));
         }
     }
 }
@@ -208,6 +294,8 @@ pub(in crate::store::redis) struct Mover {
     reader: Reader,
     /// The reason why the connection ended.
     why: Option<String>,
+    /// Whether it let other tasks submit before the next write.
+    has_given_way: bool,
 }
 
 impl Future for Mover {
@@ -251,15 +339,26 @@ impl Mover {
 
     /// Takes what was submitted. Returns whether there was anything; if not, the next submission
     /// wakes this task.
+    ///
+    /// While the server is busy with earlier requests, this task first lets those submit that are
+    /// ready now. On several threads it would run between any two of them, and write for each.
     fn take_out(&mut self, cx: &Context<'_>) -> bool {
         self.written = 0;
         self.writing.clear();
         self.writing.shrink_to(KEPT_BYTES);
         let mut state = self.pipeline.state();
-        if state.out.is_empty() {
+        if state.out.is_empty() && state.steps.are_none() {
             state.writer = Some(cx.waker().clone());
             return false;
         }
+        let is_busy = state.waiting.len() > state.unsent;
+        if is_busy && !std::mem::replace(&mut self.has_given_way, true) {
+            cx.waker().wake_by_ref();
+            return false;
+        }
+        self.has_given_way = false;
+        state.write_steps();
+        state.unsent = 0;
         std::mem::swap(&mut state.out, &mut self.writing);
         true
     }
@@ -286,9 +385,12 @@ impl Mover {
     fn hand_out(&mut self) -> Result<(), Invalid> {
         while let Some(frame) = self.reader.take()? {
             // Lock for each answer, because a woken caller may submit its next request at once.
-            let waiting = self.pipeline.state().waiting.pop_front();
-            let waiting = waiting.ok_or(Invalid::NotTheProtocol)?;
-            waiting.answer(Frame::answer(frame));
+            let sent = self.pipeline.state().waiting.pop_front();
+            let answer = Frame::answer(frame);
+            match sent.ok_or(Invalid::NotTheProtocol)? {
+                Sent::One(waiting) => waiting.answer(answer),
+                Sent::Several(several) => self.pipeline.answer_several(several, &answer),
+            }
         }
         Ok(())
     }
@@ -298,11 +400,13 @@ impl Drop for Mover {
     fn drop(&mut self) {
         let mut state = self.pipeline.state();
         state.ended = true;
+        // Steps that are not written yet end like those in the buffer.
+        state.write_steps();
         let waiting = std::mem::take(&mut state.waiting);
         (state.out, state.writer) = (Vec::new(), None);
         drop(state);
-        for waiting in waiting {
-            waiting.answer(Err(broken(self.why.as_deref())));
+        for sent in waiting {
+            sent.fail(&broken(self.why.as_deref()));
         }
     }
 }

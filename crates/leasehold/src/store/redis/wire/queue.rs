@@ -39,7 +39,7 @@ pub(super) fn send(
     let command = request.command(known);
     let confirmation = request.confirmation(known);
     let (answering, answer) = oneshot::channel();
-    pipeline.submit_for(&command, answering, request.redirect());
+    pipeline.submit_for(command, answering, request.redirect());
     let answer = Pending(answer);
     let confirming = confirmation.map(|asked| (asked, pipeline.submit(&asked.command())));
     let probes = request.probes(known).iter().map(|probe| pipeline.submit(probe)).collect();

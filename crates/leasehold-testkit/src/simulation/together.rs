@@ -1,0 +1,87 @@
+//! Calls that do steps at several locks, see together.lua in the library.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::asked::Asked;
+use super::redis::{Executed, name_of};
+use super::server::Server;
+use crate::history::event::{Block, Name, Request, What};
+use crate::protocol::{Command, Value};
+use leasehold::core::Moment;
+
+/// A step, and the owner of its lock before the call.
+pub(super) type Step = (Asked, Option<Name>);
+
+impl Server {
+    /// The steps of such a call.
+    pub(super) fn asked_together(&self, command: &Command) -> Option<Vec<Asked>> {
+        let words: Vec<&[u8]> = command.args().collect();
+        let script = match words[0] {
+            b"EVAL" => name_of(words.get(1)?),
+            _ => self.script(command).cloned(),
+        };
+        if script.as_deref() != Some("together") {
+            return None;
+        }
+        let text = |bytes: &[u8]| Name::from(String::from_utf8_lossy(bytes));
+        let keys: usize = str::from_utf8(words[2]).ok()?.parse().ok()?;
+        let (keys, rest) = words[3..].split_at(keys);
+        let steps = keys.chunks(4).zip(rest.chunks(2)).map(|(keys, step)| {
+            let is_release = step[1] == b"0";
+            let request = if is_release { Request::Release } else { Request::Ask { place: None } };
+            Asked { request, key: text(keys[0]), token: text(step[0]) }
+        });
+        Some(steps.collect())
+    }
+
+    /// The steps of a call that is about to run.
+    pub(super) fn together(&self, now_us: u64, command: &Command) -> Option<Vec<Step>> {
+        let with_owner = |asked: Asked| {
+            let before = self.owner_at(now_us, asked.key.as_bytes()).map(|(owner, _)| owner);
+            (asked, before)
+        };
+        Some(self.asked_together(command)?.into_iter().map(with_owner).collect())
+    }
+
+    /// Logs the effect of each step that was done. The others changed nothing.
+    pub(super) fn tell_together(
+        &self,
+        (now, now_us, sent): (Moment, u64, Option<Moment>),
+        steps: Vec<Step>,
+        executed: &Executed,
+    ) {
+        let Ok(Value::Array(replies)) = &executed.reply else { return };
+        let mut owners: BTreeMap<Name, Option<Name>> = BTreeMap::new();
+        for ((Asked { request, key, token }, before), reply) in steps.into_iter().zip(replies) {
+            let &Value::Int(number @ 1..) = reply else { continue };
+            let before = owners.get(&key).cloned().unwrap_or(before);
+            let is_ask = matches!(request, Request::Ask { .. });
+            let after = is_ask.then(|| token.clone());
+            owners.insert(key.clone(), after.clone());
+            let last = self.owner_at(now_us, key.as_bytes());
+            let left = last.filter(|_| is_ask).map_or(Duration::ZERO, |(_, left)| left);
+            match self.log.node() {
+                Some(node) if is_ask && sent.is_some() => {
+                    self.log.push(What::GrantedAt { node, key, token, left });
+                }
+                Some(_) => {}
+                None => {
+                    let first = u64::try_from(number).expect("a positive number");
+                    let block = is_ask.then_some(Block { first, count: 1 });
+                    let travelled = sent.map(|sent| now.since(sent));
+                    self.log.push(What::Served {
+                        request,
+                        key,
+                        token,
+                        before,
+                        after,
+                        left,
+                        block,
+                        travelled,
+                    });
+                }
+            }
+        }
+    }
+}
