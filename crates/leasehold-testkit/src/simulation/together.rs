@@ -1,6 +1,5 @@
 //! Calls that do steps at several locks, see together.lua in the library.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::asked::Asked;
@@ -52,14 +51,16 @@ impl Server {
         executed: &Executed,
     ) {
         let Ok(Value::Array(replies)) = &executed.reply else { return };
-        let mut owners: BTreeMap<Name, Option<Name>> = BTreeMap::new();
         for ((Asked { request, key, token }, before), reply) in steps.into_iter().zip(replies) {
-            let &Value::Int(number @ 1..) = reply else { continue };
-            let before = owners.get(&key).cloned().unwrap_or(before);
+            let last = self.owner_at(now_us, key.as_bytes());
+            let &Value::Int(number @ 1..) = reply else {
+                // No call has two steps of one key.
+                let after = last.map(|(owner, _)| owner);
+                assert_eq!(after, before, "a step that was not done changed {key}");
+                continue;
+            };
             let is_ask = matches!(request, Request::Ask { .. });
             let after = is_ask.then(|| token.clone());
-            owners.insert(key.clone(), after.clone());
-            let last = self.owner_at(now_us, key.as_bytes());
             let left = last.filter(|_| is_ask).map_or(Duration::ZERO, |(_, left)| left);
             match self.log.node() {
                 Some(node) if is_ask && sent.is_some() => {

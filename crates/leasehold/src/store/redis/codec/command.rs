@@ -13,6 +13,8 @@ pub(in crate::store::redis) struct Command {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     part: Part,
+    /// Which argument is the name of the lock; 0 if it is about no lock.
+    lock: usize,
 }
 
 /// What `together.lua` can do of a script call.
@@ -21,8 +23,6 @@ pub(in crate::store::redis) enum Part {
     /// Nothing.
     #[default]
     Nothing,
-    /// Nothing, but it ends the lease of its owner token.
-    NothingOfItsEnd,
     /// To acquire a free lock.
     Ask,
     /// To release a lock that nobody waits for.
@@ -33,7 +33,8 @@ impl Command {
     /// A command without arguments.
     pub(in crate::store::redis) fn new(name: &str) -> Self {
         let bytes = Vec::with_capacity(USUAL_BYTES);
-        Self { bytes, ends: Vec::with_capacity(USUAL_ARGUMENTS), part: Part::Nothing }.arg(name)
+        Self { bytes, ends: Vec::with_capacity(USUAL_ARGUMENTS), part: Part::Nothing, lock: 0 }
+            .arg(name)
     }
 
     /// Adds an argument.
@@ -82,6 +83,17 @@ impl Command {
     /// What of it can be done together with other commands.
     pub(in crate::store::redis) const fn part(&self) -> Part {
         self.part
+    }
+
+    /// Says that the last argument so far is the name of the lock.
+    pub(in crate::store::redis) fn about_it(self) -> Self {
+        let lock = self.ends.len() - 1;
+        Self { lock, ..self }
+    }
+
+    /// The name of the lock that it is about.
+    pub(in crate::store::redis) fn lock(&self) -> Option<&[u8]> {
+        (self.lock > 0).then(|| self.at(self.lock))
     }
 
     /// One of the arguments; the name is the first.

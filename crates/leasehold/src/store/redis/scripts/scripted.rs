@@ -84,12 +84,10 @@ impl Scripted {
                 let is_alone = is_alone || self.cold || has_reason || was_taken;
                 if is_alone { Part::Nothing } else { Part::Ask }
             }
-            Step::Release(LeaseId { claim: Claim::Exclusive, .. }, on_release) => {
-                match on_release {
-                    OnRelease::Free | OnRelease::Open if !is_alone => Part::Release,
-                    _ => Part::NothingOfItsEnd,
-                }
-            }
+            Step::Release(
+                LeaseId { claim: Claim::Exclusive, .. },
+                OnRelease::Free | OnRelease::Open,
+            ) if !is_alone => Part::Release,
             _ => Part::Nothing,
         }
     }
@@ -132,11 +130,7 @@ impl Request for Scripted {
             return call.by_hash().with_part(self.part());
         }
         known.sent_script(call.script());
-        let part = match self.part() {
-            Part::Release | Part::NothingOfItsEnd => Part::NothingOfItsEnd,
-            Part::Ask | Part::Nothing => Part::Nothing,
-        };
-        call.in_full().with_part(part)
+        call.in_full()
     }
 
     fn confirmation(&self, known: &Known) -> Option<Confirmation> {
@@ -283,8 +277,8 @@ mod tests {
             (Step::Renew(Renewal::new(lease.clone(), ttl)), true, Part::Nothing),
             (release(OnRelease::Open), true, Part::Release),
             (release(OnRelease::Free), true, Part::Release),
-            (release(OnRelease::FreeAndWake), true, Part::NothingOfItsEnd),
-            (release(downgrade), true, Part::NothingOfItsEnd),
+            (release(OnRelease::FreeAndWake), true, Part::Nothing),
+            (release(downgrade), true, Part::Nothing),
         ]
         .into_iter()
         .enumerate()

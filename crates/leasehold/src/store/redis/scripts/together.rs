@@ -19,9 +19,15 @@ const OPEN: usize = 10;
 const OWNER: usize = 11;
 const TTL: usize = 12;
 
-/// The owner token of a call of ACQUIRE or RELEASE.
-pub(in crate::store::redis) fn owner(step: &Command) -> &[u8] {
-    step.at(OWNER)
+/// What the answer says of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::store::redis) enum Done {
+    /// It was done, and has this answer.
+    Yes(Value),
+    /// It was not done.
+    No,
+    /// It was not done, since its fencing counter is missing.
+    HasNoCounter,
 }
 
 /// The call that does all these steps. `is_known`: the server has the script.
@@ -44,18 +50,16 @@ pub(in crate::store::redis) fn together<'a>(
     command
 }
 
-/// What the answer says of each of so many steps; `None` if it was not done.
-pub(in crate::store::redis) fn done(
-    answer: &Result<Value, NoAnswer>,
-    steps: usize,
-) -> Vec<Option<Value>> {
+/// What the answer says of each of so many steps.
+pub(in crate::store::redis) fn done(answer: &Result<Value, NoAnswer>, steps: usize) -> Vec<Done> {
     let answers = match answer {
         Ok(Value::Array(answers)) if answers.len() == steps => answers.as_slice(),
         _ => &[],
     };
     let was_done = |number| match answers.get(number) {
-        Some(&Value::Int(number @ 1..)) => Some(Value::Int(number)),
-        _ => None,
+        Some(&Value::Int(number @ 1..)) => Done::Yes(Value::Int(number)),
+        Some(Value::Int(-1)) => Done::HasNoCounter,
+        _ => Done::No,
     };
     (0..steps).map(was_done).collect()
 }
@@ -86,7 +90,7 @@ mod tests {
         let acquire = Call::Acquire { ask: &ask, cold: false, strictly: None, tag: None };
         let steps =
             [acquire.by_hash().with_part(Part::Ask), release.by_hash().with_part(Part::Release)];
-        assert_eq!(steps.each_ref().map(owner_of), ["anna", "anna"]);
+        assert!(steps.iter().all(|step| step.lock() == Some(b"a")));
         let command = together(steps.iter(), true);
         let args: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         assert_eq!(args[0], "EVALSHA");
@@ -103,23 +107,21 @@ mod tests {
         assert_eq!(together(steps.iter(), false).at(0), b"EVAL");
     }
 
-    fn owner_of(step: &Command) -> &str {
-        str::from_utf8(owner(step)).expect("it is text")
-    }
-
     #[test]
     fn only_a_positive_number_says_that_a_step_was_done() {
         let array = |numbers: &[i64]| {
             Ok(Value::Array(numbers.iter().map(|number| Value::Int(*number)).collect()))
         };
         let refused = || NoAnswer::Refused { code: "NOSCRIPT".to_owned(), text: String::new() };
+        let (yes, no) = (|number| Done::Yes(Value::Int(number)), Done::No);
         for (answer, expected) in [
-            (array(&[7, 1, 0]), [Some(Value::Int(7)), Some(Value::Int(1)), None]),
-            (array(&[7, -1, 2]), [Some(Value::Int(7)), None, Some(Value::Int(2))]),
-            (array(&[7, 1]), [None, None, None]),
-            (array(&[7, 1, 1, 1]), [None, None, None]),
-            (Ok(Value::Int(3)), [None, None, None]),
-            (Err(refused()), [None, None, None]),
+            (array(&[7, 1, 0]), [yes(7), yes(1), no.clone()]),
+            (array(&[7, -1, 2]), [yes(7), Done::HasNoCounter, yes(2)]),
+            (array(&[7, -2, 2]), [yes(7), no.clone(), yes(2)]),
+            (array(&[7, 1]), [const { Done::No }; 3]),
+            (array(&[7, 1, 1, 1]), [const { Done::No }; 3]),
+            (Ok(Value::Int(3)), [const { Done::No }; 3]),
+            (Err(refused()), [const { Done::No }; 3]),
         ] {
             assert_eq!(done(&answer, 3), expected, "{answer:?}");
         }

@@ -104,10 +104,23 @@ struct State {
 }
 
 impl State {
+    /// Adds a request that the server may do together with others.
+    fn place(&mut self, command: Command, waiting: Waiting) {
+        if self.steps.come_before(&command) {
+            self.write_steps();
+        }
+        if self.steps.hold_back(&command) {
+            self.steps.hold((command, waiting));
+        } else if waiting.redirect.is_none() && self.steps.may_have(&command) {
+            self.steps.add((command, waiting));
+        } else {
+            self.add(&command, waiting);
+        }
+    }
+
     /// Adds a request behind all others.
     fn add(&mut self, command: &Command, waiting: Waiting) {
         self.write_steps();
-        self.steps.note_end(command);
         self.write(command, Sent::One(waiting));
     }
 
@@ -117,23 +130,11 @@ impl State {
         self.unsent += 1;
     }
 
-    /// Adds a step that may be done together with others.
-    fn add_step(&mut self, command: Command, answering: Answering) {
-        if self.steps.are_full() {
-            self.write_steps();
-        }
-        self.steps.add(command, answering);
-    }
-
     /// Writes the steps that are gathered.
     fn write_steps(&mut self) {
         match self.steps.take() {
-            Some(Gathered::One(command, answering)) => {
-                self.write(&command, Sent::One(Waiting { answering, redirect: None }));
-            }
-            Some(Gathered::Several(command, several)) => {
-                self.write(&command, Sent::Several(several));
-            }
+            Some(Gathered::One((command, waiting))) => self.write(&command, Sent::One(waiting)),
+            Some(Gathered::Several(call, several)) => self.write(&call, Sent::Several(several)),
             None => {}
         }
     }
@@ -149,19 +150,35 @@ impl Sent {
     fn fail(self, why: &NoAnswer) {
         match self {
             Self::One(waiting) => waiting.answer(Err(why.clone())),
-            Self::Several(several) => several.fail(why),
+            Self::Several(several) => {
+                several.waiting().for_each(|waiting| waiting.answer(Err(why.clone())));
+            }
         }
     }
 }
 
 /// A request without an answer.
-struct Waiting {
+pub(super) struct Waiting {
     answering: Answering,
     /// `None` if only this server can serve it.
     redirect: Option<Arc<dyn Redirect>>,
+    /// Whether its answer shows if there are several servers, see [`Steps`].
+    is_in_doubt: bool,
 }
 
 impl Waiting {
+    pub(super) const fn new(answering: Answering, redirect: Option<Arc<dyn Redirect>>) -> Self {
+        Self { answering, redirect, is_in_doubt: false }
+    }
+
+    pub(super) fn in_doubt(self) -> Self {
+        Self { is_in_doubt: true, ..self }
+    }
+
+    pub(super) const fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt
+    }
+
     fn answer(self, answer: Reply) {
         match (self.redirect, answer) {
             (Some(redirect), Err(refused @ NoAnswer::Refused { .. })) => {
@@ -204,7 +221,7 @@ impl Pipeline {
     pub(in crate::store::redis) fn submit(&self, command: &Command) -> Pending {
         let (answering, answer) = oneshot::channel();
         self.enqueue(answering, |state, answering| {
-            state.add(command, Waiting { answering, redirect: None });
+            state.add(command, Waiting::new(answering, None));
         });
         Pending(answer)
     }
@@ -228,11 +245,7 @@ impl Pipeline {
         redirect: Option<Arc<dyn Redirect>>,
     ) {
         self.enqueue(answering, |state, answering| {
-            if redirect.is_none() && state.steps.may_have(&command) {
-                state.add_step(command, answering);
-            } else {
-                state.add(&command, Waiting { answering, redirect });
-            }
+            state.place(command, Waiting::new(answering, redirect));
         });
     }
 
@@ -254,18 +267,16 @@ impl Pipeline {
     /// Passes the answer to several steps on, and asks alone for those that were not done.
     fn answer_several(&self, several: Several, answer: &Reply) {
         let mut state = self.state();
-        let Answered { done, alone, outdated } = state.steps.answered(several, answer);
-        for (command, answering) in alone {
-            state.add(&command, Waiting { answering, redirect: None });
+        let Answered { done, alone, held } = state.steps.answered(several, answer);
+        for (command, waiting) in alone {
+            state.add(&command, waiting);
+        }
+        for (command, waiting) in held {
+            state.place(command, waiting);
         }
         drop(state);
-        // A caller that gave up needs no answer.
-        for (answering, value) in done {
-            let _gone = answering.send(Ok(value));
-        }
-        for answering in outdated {
-            let reason = "its lease was ended meanwhile".to_owned();
-            let _gone = answering.send(Err(NoAnswer::NotSent { reason }));
+        for (waiting, value) in done {
+            waiting.answer(Ok(value));
         }
     }
 }
@@ -388,7 +399,12 @@ impl Mover {
             let sent = self.pipeline.state().waiting.pop_front();
             let answer = Frame::answer(frame);
             match sent.ok_or(Invalid::NotTheProtocol)? {
-                Sent::One(waiting) => waiting.answer(answer),
+                Sent::One(waiting) => {
+                    if waiting.is_in_doubt() {
+                        self.pipeline.state().steps.doubted(&answer);
+                    }
+                    waiting.answer(answer);
+                }
                 Sent::Several(several) => self.pipeline.answer_several(several, &answer),
             }
         }
@@ -402,11 +418,14 @@ impl Drop for Mover {
         state.ended = true;
         // Steps that are not written yet end like those in the buffer.
         state.write_steps();
-        let waiting = std::mem::take(&mut state.waiting);
+        let (waiting, held) = (std::mem::take(&mut state.waiting), state.steps.take_held());
         (state.out, state.writer) = (Vec::new(), None);
         drop(state);
         for sent in waiting {
             sent.fail(&broken(self.why.as_deref()));
+        }
+        for (_, waiting) in held {
+            waiting.answer(Err(NoAnswer::NotSent { reason: "it has ended".to_owned() }));
         }
     }
 }

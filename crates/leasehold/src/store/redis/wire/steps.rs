@@ -3,62 +3,59 @@
 //! | the server says of them | then each step |
 //! |---|---|
 //! | that it was done | has its answer |
-//! | that it was not done | is asked for alone, behind all requests so far |
+//! | that it was not done | is asked for alone |
 //! | that it does not know the script | is asked for alone, and the next call has the whole script |
+//! | that it is not ready now | is asked for alone |
 //! | anything else | is asked for alone, and so are all later ones |
 //!
-//! A step that is asked for alone falls behind later requests. That matters to an ask whose lease
-//! one of them ends: it is dropped, since its grant would belong to nobody. Nobody looks at the
-//! order of requests with different owner tokens.
+//! Requests about one key reach the server in their order. So those behind a step that may have to
+//! be asked for alone are held back until it has its answer.
+//!
+//! A proxy with several servers may lead a call to the server of its first key. There, the keys of
+//! the other steps are missing, and those are not done. If one of them then turns out to have the
+//! counter that was missing, all later ones are asked for alone.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
-use super::redirect::Answering;
+use super::pipeline::Waiting;
 use crate::store::redis::codec::command::{Command, NoAnswer, Part, Value};
-use crate::store::redis::scripts::together::{STEPS_MAX, done, owner, together};
+use crate::store::redis::scripts::together::{Done, STEPS_MAX, done, together};
 
-type Step = (Command, Answering);
+/// A request, and who waits for its answer.
+pub(super) type Step = (Command, Waiting);
 
 /// The steps of a connection that may be done together.
 #[derive(Default)]
 pub(super) struct Steps {
-    /// Those that are not written yet.
+    /// Those that are not written yet. No two have the same key.
     gathered: Vec<Step>,
+    /// The keys of those that were sent together and have no answer.
+    keys: HashSet<Box<[u8]>>,
+    /// The requests behind them, in their order.
+    held: VecDeque<Step>,
     /// Whether the server has the script.
     is_known: bool,
-    /// Whether it refused the script.
+    /// Whether all are asked for alone.
     is_refused: bool,
-    /// The calls with asks that have no answer, the first one first: how many ends of leases were
-    /// noted before each of them.
-    asking: VecDeque<u64>,
-    /// The owner tokens whose leases were ended by requests behind the first of these calls.
-    ended: VecDeque<Box<[u8]>>,
-    /// How many were noted before those.
-    forgotten: u64,
 }
 
 /// What is written.
 pub(super) enum Gathered {
-    One(Command, Answering),
+    One(Step),
     Several(Command, Several),
 }
 
 /// Steps that were sent in one call.
-pub(super) struct Several {
-    steps: Vec<Step>,
-    has_ask: bool,
-    /// How many ends of leases were noted before the call.
-    before: u64,
-}
+pub(super) struct Several(Vec<Step>);
 
 /// What follows from an answer.
 #[derive(Default)]
 pub(super) struct Answered {
-    pub(super) done: Vec<(Answering, Value)>,
+    pub(super) done: Vec<(Waiting, Value)>,
     /// What is asked for alone.
     pub(super) alone: Vec<Step>,
-    /// Asks whose lease was ended meanwhile.
-    pub(super) outdated: Vec<Answering>,
+    /// What was held back, and is not any more.
+    pub(super) held: Vec<Step>,
 }
 
 impl Steps {
@@ -71,96 +68,90 @@ impl Steps {
         self.gathered.is_empty()
     }
 
-    pub(super) fn are_full(&self) -> bool {
-        self.gathered.len() >= STEPS_MAX
+    /// Whether those that are gathered have to be written before this one can be.
+    pub(super) fn come_before(&self, command: &Command) -> bool {
+        let is_like_it = |(other, _): &Step| other.lock() == command.lock();
+        self.gathered.len() >= STEPS_MAX || self.gathered.iter().any(is_like_it)
     }
 
-    pub(super) fn add(&mut self, command: Command, answering: Answering) {
-        self.note_end(&command);
-        self.gathered.push((command, answering));
+    /// Whether a request has to wait for the answer to an earlier one.
+    pub(super) fn hold_back(&self, command: &Command) -> bool {
+        !self.keys.is_empty() && command.lock().is_some_and(|key| self.keys.contains(key))
     }
 
-    /// Notes that a request ends a lease, if there are asks that it may outrun.
-    pub(super) fn note_end(&mut self, command: &Command) {
-        let ends = matches!(command.part(), Part::Release | Part::NothingOfItsEnd);
-        if ends && !self.asking.is_empty() {
-            self.ended.push_back(owner(command).into());
-        }
+    pub(super) fn hold(&mut self, step: Step) {
+        self.held.push_back(step);
+    }
+
+    pub(super) fn add(&mut self, step: Step) {
+        self.gathered.push(step);
     }
 
     /// Takes the steps that are not written yet. `None` if there are none.
     pub(super) fn take(&mut self) -> Option<Gathered> {
         if self.gathered.len() < 2 {
-            return self
-                .gathered
-                .pop()
-                .map(|(command, answering)| Gathered::One(command, answering));
+            return self.gathered.pop().map(Gathered::One);
         }
         let steps = std::mem::take(&mut self.gathered);
+        self.keys.extend(steps.iter().filter_map(|(command, _)| command.lock()).map(Box::from));
         let command = together(steps.iter().map(|(command, _)| command), self.is_known);
         self.is_known = true;
-        let has_ask = steps.iter().any(|(command, _)| command.part() == Part::Ask);
-        let before = self.forgotten + self.ended.len() as u64;
-        if has_ask {
-            self.asking.push_back(before);
-        }
-        Some(Gathered::Several(command, Several { steps, has_ask, before }))
+        Some(Gathered::Several(command, Several(steps)))
     }
 
     /// Decides what follows from the answer to several steps.
     pub(super) fn answered(
         &mut self,
-        several: Several,
+        Several(steps): Several,
         answer: &Result<Value, NoAnswer>,
     ) -> Answered {
         match answer {
             Ok(Value::Array(_)) => {}
             Err(NoAnswer::Refused { code, .. }) if code == "NOSCRIPT" => self.is_known = false,
+            Err(NoAnswer::Refused { code, .. }) if is_passing(code) => {}
             _ => self.is_refused = true,
         }
-        let Several { steps, has_ask, before } = several;
-        let values = done(answer, steps.len());
+        let done = done(answer, steps.len());
         let mut answered = Answered::default();
-        for ((command, answering), value) in steps.into_iter().zip(values) {
-            match value {
-                Some(value) => answered.done.push((answering, value)),
-                None if self.is_outdated(&command, &answering, before) => {
-                    answered.outdated.push(answering);
-                }
-                None => answered.alone.push((command, answering)),
+        for ((command, waiting), done) in steps.into_iter().zip(done) {
+            if let Some(key) = command.lock() {
+                self.keys.remove(key);
+            }
+            match done {
+                Done::Yes(value) => answered.done.push((waiting, value)),
+                Done::No => answered.alone.push((command, waiting)),
+                Done::HasNoCounter => answered.alone.push((command, waiting.in_doubt())),
             }
         }
-        if has_ask {
-            self.asking.pop_front();
-            self.forget_ends();
-        }
+        let (held, free) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|(command, _)| self.hold_back(command));
+        self.held = held;
+        answered.held = free.into();
         answered
     }
 
-    /// Whether an ask that was not done must not be repeated.
-    fn is_outdated(&self, command: &Command, answering: &Answering, before: u64) -> bool {
-        let behind = usize::try_from(before - self.forgotten).unwrap_or(usize::MAX);
-        let has_ended = || self.ended.iter().skip(behind).any(|token| **token == *owner(command));
-        command.part() == Part::Ask && (answering.is_closed() || has_ended())
+    /// A step was asked for alone because its counter was missing.
+    pub(super) fn doubted(&mut self, answer: &Result<Value, NoAnswer>) {
+        // Only a grant that finds the counter is one number.
+        self.is_refused |= matches!(answer, Ok(Value::Int(_)));
     }
 
-    /// Forgets the ends that no call without an answer comes before.
-    fn forget_ends(&mut self) {
-        let all = self.forgotten + self.ended.len() as u64;
-        let first = self.asking.front().copied().unwrap_or(all);
-        while self.forgotten < first {
-            self.ended.pop_front();
-            self.forgotten += 1;
-        }
+    /// Takes the requests that were not sent when the connection ends.
+    pub(super) fn take_held(&mut self) -> VecDeque<Step> {
+        std::mem::take(&mut self.held)
     }
 }
 
+/// Whether a server that refuses a request in this way may accept it soon.
+fn is_passing(code: &str) -> bool {
+    ["BUSY", "LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"].contains(&code)
+}
+
 impl Several {
-    pub(super) fn fail(self, why: &NoAnswer) {
-        for (_, answering) in self.steps {
-            // A caller that gave up needs no answer.
-            let _gone = answering.send(Err(why.clone()));
-        }
+    /// Who waits for the answers.
+    pub(super) fn waiting(self) -> impl Iterator<Item = Waiting> {
+        self.0.into_iter().map(|(_, waiting)| waiting)
     }
 }
 
@@ -174,55 +165,50 @@ mod tests {
     use crate::store::redis::scripts::step::Step as LockStep;
     use crate::store::redis::wire::Request as _;
     use crate::store::redis::wire::known::Known;
-    use crate::store::{Ask, Claim, LeaseId, Line, OnRelease};
+    use crate::store::{Ask, Claim, LeaseId, Line, OnRelease, Renewal};
     use tokio::sync::oneshot;
 
-    type Told = oneshot::Receiver<Result<Value, NoAnswer>>;
-
-    fn lease(owner: &str) -> LeaseId {
-        let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new(owner));
+    fn lease(key: &str) -> LeaseId {
+        let (key, owner) = (Key::new(key).expect("a name"), OwnerToken::new("anna"));
         LeaseId { key, owner: owner.expect("a token"), claim: Claim::Exclusive }
     }
 
     /// The command of a step on a connection that knows the scripts and the counter.
-    fn command(step: impl Fn() -> LockStep) -> Command {
+    fn command(key: &str, step: impl Fn() -> LockStep) -> Command {
         let mut known = Known::default();
-        known.warmed(&lease("anna").key);
+        known.warmed(&lease(key).key);
         let _in_full = Scripted::new(step()).command(&mut known);
         Scripted::new(step()).command(&mut known)
     }
 
-    fn ask(owner: &str) -> Command {
-        command(|| {
-            let LeaseId { key, owner, claim } = lease(owner);
+    fn ask(key: &str) -> Command {
+        command(key, || {
+            let LeaseId { key, owner, claim } = lease(key);
             let (ttl, line) = (Ttl::DEFAULT, Line::None);
             LockStep::Acquire(Ask { key, owner, claim, ttl, line, note: None, reserve: 1 })
         })
     }
 
-    fn release(owner: &str) -> Command {
-        command(|| LockStep::Release(lease(owner), OnRelease::Open))
+    fn release(key: &str) -> Command {
+        command(key, || LockStep::Release(lease(key), OnRelease::Open))
     }
 
-    fn keep(owner: &str) -> Command {
-        let next = || OwnerToken::new("next").expect("a token");
-        let keep = || OnRelease::KeepIfAlone {
-            owner: next(),
-            ttl: Ttl::DEFAULT,
-            reserve: 1,
-            opens: false,
-        };
-        command(|| LockStep::Release(lease(owner), keep()))
+    fn renew(key: &str) -> Command {
+        command(key, || LockStep::Renew(Renewal::new(lease(key), Ttl::DEFAULT)))
     }
 
-    fn add(steps: &mut Steps, command: Command) -> Told {
-        assert!(steps.may_have(&command));
-        let (answering, told) = oneshot::channel();
-        steps.add(command, answering);
-        told
+    fn waiting() -> Waiting {
+        Waiting::new(oneshot::channel().0, None)
     }
 
-    fn take(steps: &mut Steps) -> (Command, Several) {
+    fn gather(
+        steps: &mut Steps,
+        commands: impl IntoIterator<Item = Command>,
+    ) -> (Command, Several) {
+        for command in commands {
+            assert!(steps.may_have(&command) && !steps.come_before(&command));
+            steps.add((command, waiting()));
+        }
         match steps.take() {
             Some(Gathered::Several(command, several)) => (command, several),
             _ => panic!("there are several"),
@@ -233,102 +219,105 @@ mod tests {
         Ok(Value::Array(numbers.iter().map(|number| Value::Int(*number)).collect()))
     }
 
-    fn owners(steps: &[Step]) -> Vec<&str> {
-        steps.iter().map(|(step, _)| str::from_utf8(owner(step)).expect("it is text")).collect()
+    fn refused(code: &str) -> Result<Value, NoAnswer> {
+        Err(NoAnswer::Refused { code: code.to_owned(), text: String::new() })
+    }
+
+    fn keys(steps: &[Step]) -> Vec<&str> {
+        let key = |step| {
+            let (command, _): &Step = step;
+            str::from_utf8(command.lock().expect("a key")).expect("text")
+        };
+        steps.iter().map(key).collect()
     }
 
     #[test]
     fn one_step_leaves_as_it_came_and_several_as_one_call() {
         let mut steps = Steps::default();
-        assert!(steps.take().is_none());
-        let _told = add(&mut steps, ask("anna"));
-        assert!(matches!(steps.take(), Some(Gathered::One(one, _)) if one == ask("anna")));
-        let mut told = Vec::new();
-        while !steps.are_full() {
-            told.push(add(&mut steps, ask("anna")));
+        assert!(steps.take().is_none() && steps.are_none());
+        steps.add((ask("a"), waiting()));
+        assert!(matches!(steps.take(), Some(Gathered::One((one, _))) if one == ask("a")));
+        let names: Vec<_> = (0..STEPS_MAX).map(|number| number.to_string()).collect();
+        for name in &names {
+            assert!(!steps.come_before(&ask(name)));
+            steps.add((ask(name), waiting()));
         }
-        assert_eq!(told.len(), STEPS_MAX);
-        assert_eq!(take(&mut steps).0.at(0), b"EVAL", "the server may not have it");
-        told.extend([add(&mut steps, ask("anna")), add(&mut steps, release("anna"))]);
-        assert_eq!(take(&mut steps).0.at(0), b"EVALSHA");
-        assert!(!steps.may_have(&keep("anna")));
+        assert!(steps.come_before(&ask("a")), "there is no room");
+        let (command, _) = gather(&mut steps, []);
+        assert_eq!(command.at(0), b"EVAL", "the server may not have it");
+        let (command, _) = gather(&mut steps, [ask("a"), release("b")]);
+        assert_eq!(command.at(0), b"EVALSHA");
+        assert!(!steps.may_have(&renew("a")));
     }
 
     #[test]
-    fn what_was_not_done_is_asked_for_alone_in_the_same_order() {
+    fn what_was_not_done_is_asked_for_alone() {
         let mut steps = Steps::default();
-        let commands = [ask("anna"), release("ben"), release("anna"), ask("carl")];
-        let _told = commands.map(|command| add(&mut steps, command));
-        let (_, several) = take(&mut steps);
+        let commands = [ask("a"), release("b"), release("c"), ask("d")];
+        let (_, several) = gather(&mut steps, commands);
         let answered = steps.answered(several, &array(&[0, 1, 0, 9]));
-        assert_eq!(owners(&answered.alone), ["anna", "anna"]);
-        assert_eq!(answered.alone[0].0.part(), Part::Ask);
+        assert_eq!(keys(&answered.alone), ["a", "c"]);
         let values: Vec<_> = answered.done.into_iter().map(|(_, value)| value).collect();
         assert_eq!(values, [Value::Int(1), Value::Int(9)]);
-        assert!(answered.outdated.is_empty());
+        assert!(answered.held.is_empty());
+    }
+
+    /// A grant that came after its release would belong to nobody until its ttl ends.
+    #[test]
+    fn requests_about_one_key_keep_their_order() {
+        let mut steps = Steps::default();
+        steps.add((ask("a"), waiting()));
+        assert!(steps.come_before(&release("a")), "not in one call");
+        assert!(!steps.come_before(&release("b")) && !steps.hold_back(&release("a")));
+        let (_, first) = gather(&mut steps, [ask("b")]);
+        let (_, second) = gather(&mut steps, [ask("c"), ask("d")]);
+        for command in [release("a"), renew("c"), release("b"), ask("a")] {
+            assert!(steps.hold_back(&command));
+            steps.hold((command, waiting()));
+        }
+        assert!(!steps.hold_back(&ask("e")) && !steps.hold_back(&Command::new("PING")));
+        let answered = steps.answered(first, &array(&[0, 9]));
+        assert_eq!((keys(&answered.alone), keys(&answered.held)), (vec!["a"], vec!["a", "b", "a"]));
+        assert_eq!(answered.held[0].0, release("a"), "the oldest first");
+        assert!(!steps.hold_back(&ask("a")) && steps.hold_back(&ask("c")));
+        let answered = steps.answered(second, &refused("LOADING"));
+        assert_eq!((keys(&answered.alone), keys(&answered.held)), (vec!["c", "d"], vec!["c"]));
+        assert!(steps.keys.is_empty() && steps.take_held().is_empty());
     }
 
     #[test]
     fn a_server_without_the_script_gets_it_and_one_that_refuses_it_gets_each_step_alone() {
-        let refused =
-            |code: &str| Err(NoAnswer::Refused { code: code.to_owned(), text: String::new() });
         let mut steps = Steps::default();
-        for (answer, name) in
-            [(array(&[0, 0]), "EVAL"), (refused("NOSCRIPT"), "EVALSHA"), (array(&[0, 0]), "EVAL")]
-        {
-            let _told = [ask("anna"), ask("ben")].map(|command| add(&mut steps, command));
-            let (command, several) = take(&mut steps);
+        for (answer, name) in [
+            (array(&[0, 0]), "EVAL"),
+            (refused("NOSCRIPT"), "EVALSHA"),
+            (refused("BUSY"), "EVAL"),
+            (array(&[0, 0]), "EVALSHA"),
+        ] {
+            let (command, several) = gather(&mut steps, [ask("a"), ask("b")]);
             assert_eq!(command.at(0), name.as_bytes());
             assert_eq!(steps.answered(several, &answer).alone.len(), 2);
         }
-        for other in [refused("CROSSSLOT"), Ok(Value::Int(1)), Ok(Value::Nil)] {
+        for other in [refused("CROSSSLOT"), refused("ERR"), Ok(Value::Int(1)), Ok(Value::Nil)] {
             let mut steps = Steps::default();
-            let _told = [ask("anna"), ask("ben")].map(|command| add(&mut steps, command));
-            let (_, several) = take(&mut steps);
+            let (_, several) = gather(&mut steps, [ask("a"), ask("b")]);
             assert_eq!(steps.answered(several, &other).alone.len(), 2);
-            assert!(!steps.may_have(&ask("anna")), "{other:?}");
+            assert!(!steps.may_have(&ask("a")), "{other:?}");
         }
     }
 
-    /// Its grant would belong to nobody until its ttl ends.
     #[test]
-    fn an_ask_is_not_repeated_behind_the_end_of_its_lease() {
-        for end in [release("anna"), keep("anna")] {
+    fn a_counter_that_is_missing_only_in_a_call_of_several_shows_several_servers() {
+        let grant_without_counter = array(&[1, 9, 1]);
+        for (alone, is_refused) in
+            [(Ok(Value::Int(9)), true), (grant_without_counter, false), (refused("NOPERM"), false)]
+        {
             let mut steps = Steps::default();
-            let told = [ask("anna"), ask("ben")].map(|command| add(&mut steps, command));
-            let (_, several) = take(&mut steps);
-            steps.note_end(&release("carl"));
-            steps.note_end(&end);
-            let answered = steps.answered(several, &array(&[0, 0]));
-            assert_eq!(owners(&answered.alone), ["ben"]);
-            assert_eq!(answered.outdated.len(), 1);
-            assert!(steps.ended.is_empty() && steps.asking.is_empty());
-            drop(told);
+            let (_, several) = gather(&mut steps, [ask("a"), ask("b")]);
+            let answered = steps.answered(several, &array(&[-1, 9]));
+            assert!(answered.alone[0].1.is_in_doubt());
+            steps.doubted(&alone);
+            assert_eq!(steps.may_have(&ask("a")), !is_refused, "{alone:?}");
         }
-        // Nor if nobody waits for its answer.
-        let mut steps = Steps::default();
-        let told = add(&mut steps, ask("anna"));
-        let _told = add(&mut steps, release("ben"));
-        let (_, several) = take(&mut steps);
-        drop(told);
-        let answered = steps.answered(several, &array(&[0, 0]));
-        assert_eq!((owners(&answered.alone), answered.outdated.len()), (vec!["ben"], 1));
-    }
-
-    #[test]
-    fn an_end_before_the_ask_does_not_count_and_is_forgotten_in_time() {
-        let mut steps = Steps::default();
-        let _first = [ask("anna"), ask("ben")].map(|command| add(&mut steps, command));
-        let (_, first) = take(&mut steps);
-        steps.note_end(&release("carl"));
-        let _second = [ask("carl"), ask("dora")].map(|command| add(&mut steps, command));
-        let (_, second) = take(&mut steps);
-        steps.note_end(&release("ben"));
-        assert_eq!(owners(&steps.answered(first, &array(&[0, 0])).alone), ["anna"]);
-        assert_eq!(steps.ended.len(), 1, "the first one came before the second call");
-        assert_eq!(owners(&steps.answered(second, &array(&[0, 0])).alone), ["carl", "dora"]);
-        assert!(steps.ended.is_empty());
-        steps.note_end(&release("ben"));
-        assert!(steps.ended.is_empty(), "no ask is on its way");
     }
 }

@@ -2,7 +2,8 @@
 -- locks. A step that is not done changes nothing, and its client asks for it alone.
 -- KEYS  for each step: lock; fence to acquire it, or grant to release it; line, open
 -- ARGV  for each step: owner token; ttl_ms to acquire the lock, or 0 to release it
--- replies  for each step: the fencing token, or 1 for freed, or 0 for not done
+-- replies  for each step: the fencing token, or 1 for freed, or 0 for not done, or -1 for not done
+--          because there is no fence
 -- No call may raise an error, which would leave the steps before it without an answer.
 local FENCE_IDLE_MS, FENCE_IDLE = 600000, '600000'
 local FENCING_MAX = 9007199254740991
@@ -19,9 +20,13 @@ for step = 1, #ARGV / 2 do
       and type(call('DEL', LOCK, GRANT)) == 'number' then
       done[step] = 1
     end
-  elseif call('EXISTS', FENCE, FENCE, FENCE, LINE, OPEN) == 3 then
-    local set = call('SET', LOCK, owner, 'NX', 'PX', ttl)
-    if type(set) == 'table' and set.ok then
+  else
+    -- Counted three times, so less than 3 means that it is missing.
+    local found = call('EXISTS', FENCE, FENCE, FENCE, LINE, OPEN)
+    local set = found == 3 and call('SET', LOCK, owner, 'NX', 'PX', ttl)
+    if type(found) == 'number' and found < 3 then
+      done[step] = -1
+    elseif type(set) == 'table' and set.ok then
       local counter = call('INCR', FENCE)
       if type(counter) == 'number' then
         local idle = tonumber(ttl) > FENCE_IDLE_MS and ttl or FENCE_IDLE
