@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::store::redis::{Strict, Strictness, Terms};
 
-use self::sharing::Keys;
+pub(super) use self::sharing::Keys;
 use super::asked::{Asked, asked, asked_plainly, hash_of, told_block};
 use super::clock::ServerClock;
 use super::copies::Copied;
@@ -194,8 +194,9 @@ impl Server {
         let plain = asked_plainly(command);
         let key = plain.as_ref().map_or(key, |asked| asked.key.as_bytes().to_vec());
         let before = self.owner_at(now_us, &key).map(|(owner, _)| owner);
-        let stood = self.stands(now_us, command);
         let together = self.together(now_us, command);
+        // Such a call has keys of several locks.
+        let stood = if together.is_some() { None } else { self.stands(now_us, command) };
         let executed = self.redis.execute_after(written, now_us, command);
         if let Some(asked) = plain {
             self.plain += 1;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::asked::Asked;
 use super::redis::{Executed, name_of};
-use super::server::Server;
-use crate::history::event::{Block, Name, Request, What};
+use super::server::{Keys, Server};
+use crate::history::event::{Block, Name, Request, Standing, What};
 use crate::protocol::{Command, Value};
 use leasehold::core::Moment;
 
-/// A step, and the owner of its lock before the call.
-pub(super) type Step = (Asked, Option<Name>);
+/// A step, the owner of its lock before the call, and, where holders share keys, who held it.
+pub(super) type Step = (Asked, Option<Name>, Option<(Keys, Standing)>);
 
 impl Server {
     /// The steps of such a call.
@@ -37,8 +37,10 @@ impl Server {
     /// The steps of a call that is about to run.
     pub(super) fn together(&self, now_us: u64, command: &Command) -> Option<Vec<Step>> {
         let with_owner = |asked: Asked| {
-            let before = self.owner_at(now_us, asked.key.as_bytes()).map(|(owner, _)| owner);
-            (asked, before)
+            let lock = asked.key.as_bytes();
+            let before = self.owner_at(now_us, lock).map(|(owner, _)| owner);
+            let stood = self.stands_at(now_us, lock);
+            (asked, before, stood)
         };
         Some(self.asked_together(command)?.into_iter().map(with_owner).collect())
     }
@@ -51,7 +53,9 @@ impl Server {
         executed: &Executed,
     ) {
         let Ok(Value::Array(replies)) = &executed.reply else { return };
-        for ((Asked { request, key, token }, before), reply) in steps.into_iter().zip(replies) {
+        for ((Asked { request, key, token }, before, stood), reply) in
+            steps.into_iter().zip(replies)
+        {
             let last = self.owner_at(now_us, key.as_bytes());
             let &Value::Int(number @ 1..) = reply else {
                 // No call has two steps of one key.
@@ -59,6 +63,11 @@ impl Server {
                 assert_eq!(after, before, "a step that was not done changed {key}");
                 continue;
             };
+            if let Some((keys, before)) = stood {
+                let after = self.standing(now_us, &keys);
+                self.log.push(What::Stood { request, key, token, before, after });
+                continue;
+            }
             let is_ask = matches!(request, Request::Ask { .. });
             let after = is_ask.then(|| token.clone());
             let left = last.filter(|_| is_ask).map_or(Duration::ZERO, |(_, left)| left);

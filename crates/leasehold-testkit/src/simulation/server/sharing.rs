@@ -19,7 +19,7 @@ const TAKEN: &[u8] = b"\ttaken";
 /// The keys of a lock, in the order of every script: lock, fence, grant, line, ends, places,
 /// shares, open.
 #[derive(Clone, Debug)]
-pub(super) struct Keys(Vec<Vec<u8>>);
+pub(in crate::simulation) struct Keys(Vec<Vec<u8>>);
 
 impl Keys {
     const LOCK: usize = 0;
@@ -64,6 +64,16 @@ impl Server {
         Some((keys, standing))
     }
 
+    /// Who holds and waits at a lock of which a script was called before, in such a world.
+    pub(in crate::simulation) fn stands_at(
+        &self,
+        now_us: u64,
+        lock: &[u8],
+    ) -> Option<(Keys, Standing)> {
+        let keys = self.known_keys.get(lock).filter(|_| self.tells_shares)?;
+        Some((keys.clone(), self.standing(now_us, keys)))
+    }
+
     /// Logs who held and waited before a request, and who does now.
     pub(super) fn tell_standing(
         &self,
@@ -81,7 +91,7 @@ impl Server {
     }
 
     /// Who holds and waits at the moment.
-    pub(super) fn standing(&self, now_us: u64, Keys(keys): &Keys) -> Standing {
+    pub(in crate::simulation) fn standing(&self, now_us: u64, Keys(keys): &Keys) -> Standing {
         let now_ms = (now_us / 1_000) as f64;
         let shares = self.redis.sorted_at(now_us, &keys[Keys::SHARES]);
         let score = |name: &[u8]| {
