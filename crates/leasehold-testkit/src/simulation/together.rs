@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use leasehold::core::Moment;
+
 use super::asked::Asked;
 use super::redis::{Executed, name_of};
 use super::server::{Keys, Server};
 use crate::history::event::{Block, Name, Request, Standing, What};
 use crate::protocol::{Command, Value};
-use leasehold::core::Moment;
 
 /// A step, the owner of its lock before the call, and, where holders share keys, who held it.
 pub(super) type Step = (Asked, Option<Name>, Option<(Keys, Standing)>);
@@ -15,14 +16,15 @@ pub(super) type Step = (Asked, Option<Name>, Option<(Keys, Standing)>);
 impl Server {
     /// The steps of such a call.
     pub(super) fn asked_together(&self, command: &Command) -> Option<Vec<Asked>> {
-        let words: Vec<&[u8]> = command.args().collect();
-        let script = match words[0] {
-            b"EVAL" => name_of(words.get(1)?),
+        let mut args = command.args();
+        let script = match args.next()? {
+            b"EVAL" => name_of(args.next()?),
             _ => self.script(command).cloned(),
         };
         if script.as_deref() != Some("together") {
             return None;
         }
+        let words: Vec<&[u8]> = command.args().collect();
         let text = |bytes: &[u8]| Name::from(String::from_utf8_lossy(bytes));
         let keys: usize = str::from_utf8(words[2]).ok()?.parse().ok()?;
         let (keys, rest) = words[3..].split_at(keys);

@@ -1,4 +1,4 @@
-//! What tests of stores on real servers, in real time, have in common.
+//! Helpers for tests of stores on real servers, in real time.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
 use std::time::Instant;

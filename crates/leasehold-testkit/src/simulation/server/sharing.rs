@@ -64,7 +64,7 @@ impl Server {
         Some((keys, standing))
     }
 
-    /// Who holds and waits at a lock of which a script was called before, in such a world.
+    /// The same for one lock of a call at several, if a script of that lock alone ran before.
     pub(in crate::simulation) fn stands_at(
         &self,
         now_us: u64,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::channel::Failure;
 use crate::core::error::{Error, ErrorKind};
 
-/// What a call does at the server.
+/// The effect of a call on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// It is part of connecting.

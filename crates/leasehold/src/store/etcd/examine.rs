@@ -19,7 +19,7 @@ const LOOKS: usize = 20;
 /// How long a member may take to say what it is.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What was learned about a cluster. Plain values, without any judgement.
+/// The facts about a cluster, without any judgement.
 #[derive(Debug)]
 pub(crate) struct EtcdFacts {
     pub(crate) label: String,
@@ -33,7 +33,7 @@ pub(crate) struct EtcdFacts {
     pub(crate) lease: Option<Result<bool, Error>>,
 }
 
-/// What one member of the URL says of itself.
+/// The answer of one member of the URL about itself.
 #[derive(Debug)]
 pub(crate) struct MemberFacts {
     /// Its host and port.

@@ -319,7 +319,7 @@ impl Watched {
             };
             mail.push((wait.inbox, hint));
         }
-        // Whoever got it was in front of all.
+        // The new holder was in front of all.
         for wait in self.waits.values_mut().filter(|wait| wait.seen < changed) {
             wait.ahead = wait.ahead.saturating_sub(1);
         }

@@ -1,4 +1,4 @@
-//! What a store remembers of the leases and places that it asked for.
+//! The leases and places that a store asked for.
 //!
 //! It saves questions, and proves nothing: the cluster decides in each step.
 
@@ -19,7 +19,7 @@ const MANY: usize = 10_000;
 /// How long an entry is kept that nobody used. No lease lasts longer unrenewed.
 const KEPT_FOR: Duration = Duration::from_secs(2 * Ttl::MAX.get().as_secs());
 
-/// What is known of one owner.
+/// The leases of one owner: of its lock, of its place, and those in doubt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// The lease of etcd behind its lock, and the last change of the key.
@@ -31,7 +31,7 @@ pub(super) struct Known {
     used: Moment,
 }
 
-/// What is known of all owners.
+/// The leases and places of all owners.
 #[derive(Debug, Default)]
 pub(super) struct Mine(Mutex<Owners>);
 

@@ -58,7 +58,7 @@ impl<'a> Keys<'a> {
 
     /// Adds the lock as the only key.
     pub(super) fn add_lock_to(self, command: Command) -> Command {
-        command.number(1).arg(self.lock).about_it()
+        command.number(1).arg(self.lock).lock_is_last()
     }
 
     /// Like [`add_to`](Self::add_to), with the epoch of a strict server as the last key.
@@ -68,12 +68,12 @@ impl<'a> Keys<'a> {
 
     /// Like [`add_lock_to`](Self::add_lock_to), with the epoch of a strict server as the last key.
     pub(super) fn add_lock_strictly_to(self, command: Command) -> Command {
-        command.number(2).arg(self.lock).about_it().arg(EPOCH)
+        command.number(2).arg(self.lock).lock_is_last().arg(EPOCH)
     }
 
     fn add_companions_to(self, command: Command) -> Command {
         let companions = [self.before, self.lock, self.after];
-        command.arg(self.lock).about_it().branching(&companions, &COMPANIONS)
+        command.arg(self.lock).lock_is_last().branching(&companions, &COMPANIONS)
     }
 
     /// Whether all keys hash to the same slot of a cluster. Only unusual names with a `}` but

@@ -86,7 +86,7 @@ impl Command {
     }
 
     /// Says that the last argument so far is the name of the lock.
-    pub(in crate::store::redis) fn about_it(self) -> Self {
+    pub(in crate::store::redis) fn lock_is_last(self) -> Self {
         let lock = self.ends.len() - 1;
         Self { lock, ..self }
     }

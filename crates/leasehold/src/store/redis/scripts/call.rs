@@ -173,7 +173,7 @@ impl<'a> Call<'a> {
 /// An acquire request without a script, for a lock without companion keys. Its answer is the old
 /// value of the key. So a repeated request looks different from a request that finds the key taken.
 pub(super) fn set(ask: &Ask) -> Command {
-    let command = Command::new("SET").arg(ask.key.as_str()).about_it().arg(ask.owner.as_str());
+    let command = Command::new("SET").arg(ask.key.as_str()).lock_is_last().arg(ask.owner.as_str());
     command.arg("NX").arg("GET").arg("PX").number(millis(ask.ttl))
 }
 

@@ -43,7 +43,7 @@ impl CompareAndDelete {
 
     /// Deletes the key if it has that value. The answer is 1, or 0 if it was not deleted.
     pub(in crate::store::redis) fn command(self, key: &str, value: &str) -> Command {
-        let command = Command::new(self.name()).arg(key).about_it();
+        let command = Command::new(self.name()).arg(key).lock_is_last();
         match self {
             Self::Delifeq => command.arg(value),
             Self::Delex => command.arg("IFEQ").arg(value),
@@ -105,14 +105,21 @@ pub(in crate::store::redis) fn refuses(name: &str, code: &str, text: &str) -> bo
 
 /// Asks how long the lock has left. A renewal never shortens that.
 pub(in crate::store::redis) fn look(key: &Key) -> Command {
-    Command::new("PTTL").arg(key.as_str()).about_it()
+    Command::new("PTTL").arg(key.as_str()).lock_is_last()
 }
 
 /// Restarts the time to live if the owner has the lock. The answer is `OK`, or nothing if another
 /// owner has it.
 pub(in crate::store::redis) fn renew(key: &Key, owner: &OwnerToken, ms: u64) -> Command {
     let (key, owner) = (key.as_str(), owner.as_str());
-    Command::new("SET").arg(key).about_it().arg(owner).arg("IFEQ").arg(owner).arg("PX").number(ms)
+    Command::new("SET")
+        .arg(key)
+        .lock_is_last()
+        .arg(owner)
+        .arg("IFEQ")
+        .arg(owner)
+        .arg("PX")
+        .number(ms)
 }
 
 /// Reads the answer to [`renew`]: whether the owner has the lock. `None` is the answer of a script.

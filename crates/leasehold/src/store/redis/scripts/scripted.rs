@@ -75,19 +75,20 @@ impl Scripted {
 
     /// What of the call can be done together with others.
     fn part(&self) -> Part {
-        let is_alone = self.strictly.is_some() || self.copies.is_any();
+        if self.strictly.is_some() || self.copies.is_any() {
+            return Part::Nothing;
+        }
         match &self.step {
             Step::Acquire(Ask { claim: Claim::Exclusive, reserve: 1, note, line, .. }) => {
                 let has_reason = note.as_ref().is_some_and(|note| note.why.is_some());
                 // Whoever asks again has found the lock taken.
                 let was_taken = matches!(line, Line::Join { ask_no: 2.., .. });
-                let is_alone = is_alone || self.cold || has_reason || was_taken;
-                if is_alone { Part::Nothing } else { Part::Ask }
+                if self.cold || has_reason || was_taken { Part::Nothing } else { Part::Ask }
             }
             Step::Release(
                 LeaseId { claim: Claim::Exclusive, .. },
                 OnRelease::Free | OnRelease::Open,
-            ) if !is_alone => Part::Release,
+            ) => Part::Release,
             _ => Part::Nothing,
         }
     }

@@ -18,6 +18,7 @@
 //! another one on its own runtime. If a runtime fails to connect because it has no I/O or nobody
 //! drives it, the host's own thread takes over.
 
+mod gathering;
 pub(super) mod handshake;
 pub(super) mod known;
 pub(super) mod pipeline;
@@ -25,7 +26,6 @@ mod queue;
 pub(super) mod redirect;
 pub(super) mod serving;
 mod state;
-mod steps;
 mod ticks;
 
 use std::future::Future;

@@ -1,7 +1,7 @@
 //! One connection: requests go out and answers come in, in the same order.
 //!
 //! Callers write to a buffer, and one task does the I/O. All requests up to its turn leave in one
-//! write, and [steps](super::steps) that may be done together as one command. We do not use a
+//! write, and [steps](super::gathering) that may be done together as one command. We do not use a
 //! library's connection, because one request through it cost as much as all the rest of a lock.
 
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::sync::oneshot;
 
+use super::gathering::{Answered, Gathered, Gathering, Several};
 use super::handshake::{ServerFacts, handshake_on_terms, no_run_id};
 use super::known::{Known, ServerProcess, Strictly};
 use super::redirect::{Answering, Passed, Redirect};
-use super::steps::{Answered, Gathered, Several, Steps};
 use crate::core::error::Error;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::codec::{self, Frame, Invalid, Reader};
@@ -93,7 +93,7 @@ struct State {
     /// Requests that are not written yet.
     out: Vec<u8>,
     /// The steps behind them.
-    steps: Steps,
+    steps: Gathering,
     /// The requests that wait for answers, the first one first.
     waiting: VecDeque<Sent>,
     /// How many of those are in `out`.
@@ -162,7 +162,7 @@ pub(super) struct Waiting {
     answering: Answering,
     /// `None` if only this server can serve it.
     redirect: Option<Arc<dyn Redirect>>,
-    /// Whether its answer shows if there are several servers, see [`Steps`].
+    /// Whether its answer shows if there are several servers, see [`Gathering`].
     is_in_doubt: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Steps that wait at the same moment, and are done together.
+//! Gathering that wait at the same moment, and are done together.
 //!
 //! | the server says of them | then each step |
 //! |---|---|
@@ -26,7 +26,7 @@ pub(super) type Step = (Command, Waiting);
 
 /// The steps of a connection that may be done together.
 #[derive(Default)]
-pub(super) struct Steps {
+pub(super) struct Gathering {
     /// Those that are not written yet. No two have the same key.
     gathered: Vec<Step>,
     /// The keys of those that were sent together and have no answer.
@@ -45,7 +45,7 @@ pub(super) enum Gathered {
     Several(Command, Several),
 }
 
-/// Steps that were sent in one call.
+/// Gathering that were sent in one call.
 pub(super) struct Several(Vec<Step>);
 
 /// What follows from an answer.
@@ -58,7 +58,7 @@ pub(super) struct Answered {
     pub(super) held: Vec<Step>,
 }
 
-impl Steps {
+impl Gathering {
     /// Whether the command is such a step.
     pub(super) fn may_have(&self, command: &Command) -> bool {
         !self.is_refused && matches!(command.part(), Part::Ask | Part::Release)
@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn gather(
-        steps: &mut Steps,
+        steps: &mut Gathering,
         commands: impl IntoIterator<Item = Command>,
     ) -> (Command, Several) {
         for command in commands {
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn one_step_leaves_as_it_came_and_several_as_one_call() {
-        let mut steps = Steps::default();
+        let mut steps = Gathering::default();
         assert!(steps.take().is_none() && steps.are_none());
         steps.add((ask("a"), waiting()));
         assert!(matches!(steps.take(), Some(Gathered::One((one, _))) if one == ask("a")));
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_was_not_done_is_asked_for_alone() {
-        let mut steps = Steps::default();
+        let mut steps = Gathering::default();
         let commands = [ask("a"), release("b"), release("c"), ask("d")];
         let (_, several) = gather(&mut steps, commands);
         let answered = steps.answered(several, &array(&[0, 1, 0, 9]));
@@ -265,7 +265,7 @@ mod tests {
     /// A grant that came after its release would belong to nobody until its ttl ends.
     #[test]
     fn requests_about_one_key_keep_their_order() {
-        let mut steps = Steps::default();
+        let mut steps = Gathering::default();
         steps.add((ask("a"), waiting()));
         assert!(steps.come_before(&release("a")), "not in one call");
         assert!(!steps.come_before(&release("b")) && !steps.hold_back(&release("a")));
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_server_without_the_script_gets_it_and_one_that_refuses_it_gets_each_step_alone() {
-        let mut steps = Steps::default();
+        let mut steps = Gathering::default();
         for (answer, name) in [
             (array(&[0, 0]), "EVAL"),
             (refused("NOSCRIPT"), "EVALSHA"),
@@ -299,7 +299,7 @@ mod tests {
             assert_eq!(steps.answered(several, &answer).alone.len(), 2);
         }
         for other in [refused("CROSSSLOT"), refused("ERR"), Ok(Value::Int(1)), Ok(Value::Nil)] {
-            let mut steps = Steps::default();
+            let mut steps = Gathering::default();
             let (_, several) = gather(&mut steps, [ask("a"), ask("b")]);
             assert_eq!(steps.answered(several, &other).alone.len(), 2);
             assert!(!steps.may_have(&ask("a")), "{other:?}");
@@ -312,7 +312,7 @@ mod tests {
         for (alone, is_refused) in
             [(Ok(Value::Int(9)), true), (grant_without_counter, false), (refused("NOPERM"), false)]
         {
-            let mut steps = Steps::default();
+            let mut steps = Gathering::default();
             let (_, several) = gather(&mut steps, [ask("a"), ask("b")]);
             let answered = steps.answered(several, &array(&[-1, 9]));
             assert!(answered.alone[0].1.is_in_doubt());
