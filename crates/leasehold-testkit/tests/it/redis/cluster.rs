@@ -1,6 +1,8 @@
 //! A cluster: locks on all nodes, slots that move, primaries that fail, and what is refused.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::store::Store as _;
@@ -194,34 +196,62 @@ async fn a_dropped_guard_is_released_although_its_slot_has_moved() {
 /// Requests for a lock keep their order, so a client never meets a lease that it gave back before.
 #[tokio::test]
 async fn a_client_never_meets_its_own_old_lease_while_the_slot_moves_to_and_fro() {
-    let cluster = std::sync::Arc::new(cluster());
+    let cluster = Arc::new(cluster());
     let client = client(&cluster.url()).await;
     drop(lock(&client, "a").await);
-    let moving = std::sync::Arc::clone(&cluster);
+    let granted = Arc::new(AtomicUsize::new(0));
+    let (moving, seen) = (Arc::clone(&cluster), Arc::clone(&granted));
     let moves = tokio::task::spawn_blocking(move || {
-        for _ in 0..30 {
+        let mut moves = 0;
+        while moves < 30 || seen.load(Ordering::Relaxed) < 30 {
             moving.migrate("a");
+            moves += 1;
         }
     });
     let mutex = client.mutex("a").ttl(MINUTE);
-    let mut granted = 0;
     while !moves.is_finished() {
+        let granted = granted.fetch_add(1, Ordering::Relaxed);
         match mutex.try_lock().await {
             Ok(Some(guard)) => drop(guard),
             Ok(None) => panic!("after {granted} locks, the client meets its own"),
             // Each move takes far less time than a request has.
             Err(error) => panic!("after {granted} locks: {}", told(&error)),
         }
-        granted += 1;
     }
     moves.await.expect("no panic");
-    assert!(granted > 30, "only {granted} locks");
+}
+
+/// A node does not keep the script of a request that it refuses. An acquire that it can serve would
+/// overtake a release that it asks for again.
+#[tokio::test]
+async fn a_release_whose_script_a_node_refused_once_is_not_overtaken_by_the_next_acquire() {
+    let cluster = cluster();
+    let client = client(&cluster.url()).await;
+    drop(lock(&client, "a").await);
+    let node = cluster.migrate("a");
+    let held = lock(&client, "a").await;
+    node.command(&["CONFIG", "RESETSTAT"]);
+    let to = cluster.begin_to_move("a");
+    let release = tokio::spawn(held.release());
+    let was_refused = || {
+        let stats = node.command(&["INFO", "errorstats"]).text();
+        ["TRYAGAIN", "ASK"].iter().any(|code| stats.contains(&format!("errorstat_{code}:")))
+    };
+    while !was_refused() {
+        tokio::task::yield_now().await;
+    }
+    cluster.move_keys("a", to);
+    cluster.end_to_move("a", to);
+    assert_eq!(release.await.expect("no panic").expect("answered"), Release::Released);
+    assert_eq!(cluster.migrate("a").port(), node.port());
+    drop(lock(&client, "a").await);
+    assert!(client.mutex("a").try_lock().await.expect("answered").is_some());
 }
 
 /// No request for a lock is refused meanwhile, unlike when its keys move one by one.
 #[tokio::test]
 async fn a_held_lock_is_renewed_and_waited_for_while_its_slot_moves_in_one_step() {
-    let cluster = std::sync::Arc::new(cluster());
+    let cluster = Arc::new(cluster());
     let (one, other) = (client(&cluster.url()).await, client(&cluster.url()).await);
     let mut last = None;
     for _ in 0..3 {
@@ -230,7 +260,7 @@ async fn a_held_lock_is_renewed_and_waited_for_while_its_slot_moves_in_one_step(
         let next = other.clone();
         let waiting = tokio::spawn(async move { lock(&next, "a").await });
         while other.inspect("a").await.expect("answered").waiters.is_empty() {}
-        let moving = std::sync::Arc::clone(&cluster);
+        let moving = Arc::clone(&cluster);
         let moves = tokio::task::spawn_blocking(move || moving.migrate_at_once("a").is_some());
         while !moves.is_finished() {
             held.renew().await.expect("renewed");

@@ -1,10 +1,15 @@
-//! Nodes of a cluster that leave, and slots that take long to move. The test plays the nodes.
+//! Nodes of a cluster that leave or disagree, and slots that take long to move. The test plays the
+//! nodes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::token::ClientId;
+use leasehold::host::Host as _;
+use leasehold::store::redis::RedisStore;
 use leasehold::store::{Hint, HintSink, Store as _};
+use leasehold::{Error, ErrorKind};
 use leasehold_testkit::protocol::{Refused, Value};
 
 use super::cluster_order::{Nodes, SLOT, ask, pass, play, sent};
@@ -54,5 +59,57 @@ fn hints_are_listened_for_at_another_node_when_theirs_has_left() {
         let _granted = store.acquire(ask("anna")).await;
         pass(host, Duration::from_secs(2)).await;
         assert!(nodes.seen().contains(&sent(2, "SUBSCRIBE")));
+    });
+}
+
+/// The first node may have lost numbers in between, as by two failovers.
+#[test]
+fn a_node_that_has_a_slot_again_is_not_trusted_with_its_counter() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        let granted = || Ok(Value::Array([1, 7, 1].map(Value::Int).into()));
+        for (before, owner) in [(1, 1), (1, 1), (1, 2), (2, 1), (1, 1)] {
+            let moved = (before != owner).then(|| format!("MOVED {SLOT} node:{owner}"));
+            nodes.state().owner = owner;
+            nodes.state().answers = moved.map(|text| Err(Refused(text))).into_iter().collect();
+            nodes.state().answers.push_back(granted());
+            let mut ask = ask("anna");
+            ask.reserve = 1;
+            store.acquire(ask).await.expect("granted");
+            // The map is read meanwhile, and says nothing new.
+            pass(host, Duration::from_millis(200)).await;
+        }
+        let seen = nodes.seen();
+        let warm: Vec<_> = seen.iter().filter(|(_, what)| what.ends_with("warm counter")).collect();
+        // The second ask, and the one that hears that the slot has moved.
+        let by_warm = sent(1, "anna acquires by a warm counter");
+        assert_eq!(warm, [&by_warm; 2], "{seen:?}");
+    });
+}
+
+async fn refused(store: &RedisStore) -> Error {
+    store.acquire(ask("anna")).await.expect_err("nobody serves it")
+}
+
+#[test]
+fn nodes_that_refer_to_each_other_for_ever_hold_nobody_up() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        let unnamed = ["MOVED 15495 ?:6379", "MOVED 15495 node:0", "MOVED", "MOVED 99999 node:2"];
+        let named = ["MOVED 15495 node:2", "ASK 15495 node:1", "TRYAGAIN no"];
+        for says in named.into_iter().chain(unnamed) {
+            let begun = host.now();
+            let answers = std::iter::repeat_with(|| Err(Refused(says.to_owned()))).take(100_000);
+            nodes.state().answers = answers.collect();
+            let error = refused(&store).await;
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{says}: {error}");
+            assert!(error.to_string().contains("just moving the slot"), "{says}: {error}");
+            assert!(host.now().since(begun) <= Duration::from_secs(1), "{says}");
+            let requests = nodes.seen().len();
+            assert!(requests < 1_000, "{says}: {requests} requests");
+        }
+        nodes.state().answers = VecDeque::from([Err(Refused("CLUSTERDOWN no".to_owned()))]);
+        refused(&store).await;
+        assert_eq!(nodes.seen().len(), 1);
     });
 }

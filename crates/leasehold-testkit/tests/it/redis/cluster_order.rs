@@ -1,4 +1,4 @@
-//! The order of requests in a cluster whose nodes the test plays, and nodes that disagree.
+//! The order of requests in a cluster whose nodes the test plays.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::host::Host as _;
 use leasehold::store::redis::{Connector, Opening, RedisStore};
 use leasehold::store::{Ask, Claim, LeaseId, OnRelease, Renewal, Store as _};
-use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
+use leasehold::{Key, OwnerToken, Ttl};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::protocol::{self, Command, Later, Line, Refused, Value, greeting, served};
 
@@ -308,7 +308,7 @@ fn a_counter_is_warm_only_while_no_node_has_failed_over() {
 
 /// A node that takes a slot over may refuse one request, and serve the next one.
 #[test]
-fn while_a_request_is_behind_asking_all_others_of_its_slot_wait() {
+fn while_a_request_is_behind_asking_all_others_of_its_lock_wait() {
     let nodes = Nodes::new();
     play(&nodes, async |host, store| {
         let ask_two = || Err(Refused(format!("ASK {SLOT} node:2")));
@@ -326,6 +326,44 @@ fn while_a_request_is_behind_asking_all_others_of_its_slot_wait() {
         let first = [sent(2, "ASKING"), sent(2, acquires), sent(2, acquires)];
         let others = [sent(2, "anna releases"), sent(2, "bert acquires")];
         assert_eq!(seen, [&first[..], &others].concat());
+    });
+}
+
+/// The same holds for a node that was named by `MOVED`, or that has the slot after a pause.
+#[test]
+fn a_request_that_was_refused_once_is_alone_when_it_is_sent_again() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        let try_again = || Err(Refused("TRYAGAIN no".to_owned()));
+        let moved = |node| Err(Refused(format!("MOVED {SLOT} node:{node}")));
+        let (acquires, releases) = ("anna acquires", "anna releases");
+        for (first, second, node) in [(try_again(), try_again(), 1), (moved(2), moved(1), 2)] {
+            nodes.state().answers.extend([first.clone(), first, second, Ok(Value::Int(1))]);
+            drop(store.acquire(ask("anna")));
+            drop(store.release(lease("anna"), OnRelease::Free));
+            pass(host, Duration::from_millis(200)).await;
+            let seen = nodes.seen();
+            let refused = [sent(1, acquires), sent(1, releases)];
+            assert_eq!(seen[..3], [&refused[..], &[sent(node, acquires)]].concat());
+            assert_eq!(seen[3..], [sent(1, acquires), sent(1, releases)]);
+        }
+    });
+}
+
+#[test]
+fn a_request_waits_for_none_about_another_lock_of_its_slot() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        nodes.state().answers.push_back(Err(Refused("TRYAGAIN no".to_owned())));
+        drop(store.acquire(ask("anna")));
+        pass(host, Duration::from_millis(5)).await;
+        let mut other = ask("bert");
+        other.key = Key::new("{a}b").expect("a name");
+        let begun = host.now();
+        let _acquired = store.acquire(other).await;
+        assert!(host.now().since(begun) < Duration::from_millis(10));
+        let seen: Vec<_> = nodes.seen().into_iter().map(|(_, what)| what).collect();
+        assert_eq!(seen, ["anna acquires", "bert acquires"]);
     });
 }
 
@@ -441,57 +479,5 @@ fn a_node_is_asked_right_behind_asking() {
         assert_eq!(nodes.seen(), [sent(1, acquires), sent(2, "ASKING"), sent(2, acquires)]);
         let _acquired = store.acquire(ask("bert")).await;
         assert_eq!(nodes.seen(), [sent(1, "bert acquires")], "the slot is still there");
-    });
-}
-
-/// The first node may have lost numbers in between, as by two failovers.
-#[test]
-fn a_node_that_has_a_slot_again_is_not_trusted_with_its_counter() {
-    let nodes = Nodes::new();
-    play(&nodes, async |host, store| {
-        let granted = || Ok(Value::Array([1, 7, 1].map(Value::Int).into()));
-        for (before, owner) in [(1, 1), (1, 1), (1, 2), (2, 1), (1, 1)] {
-            let moved = (before != owner).then(|| format!("MOVED {SLOT} node:{owner}"));
-            nodes.state().owner = owner;
-            nodes.state().answers = moved.map(|text| Err(Refused(text))).into_iter().collect();
-            nodes.state().answers.push_back(granted());
-            let mut ask = ask("anna");
-            ask.reserve = 1;
-            store.acquire(ask).await.expect("granted");
-            // The map is read meanwhile, and says nothing new.
-            pass(host, Duration::from_millis(200)).await;
-        }
-        let seen = nodes.seen();
-        let warm: Vec<_> = seen.iter().filter(|(_, what)| what.ends_with("warm counter")).collect();
-        // The second ask, and the one that hears that the slot has moved.
-        let by_warm = sent(1, "anna acquires by a warm counter");
-        assert_eq!(warm, [&by_warm; 2], "{seen:?}");
-    });
-}
-
-async fn refused(store: &RedisStore) -> Error {
-    store.acquire(ask("anna")).await.expect_err("nobody serves it")
-}
-
-#[test]
-fn nodes_that_refer_to_each_other_for_ever_hold_nobody_up() {
-    let nodes = Nodes::new();
-    play(&nodes, async |host, store| {
-        let unnamed = ["MOVED 15495 ?:6379", "MOVED 15495 node:0", "MOVED", "MOVED 99999 node:2"];
-        let named = ["MOVED 15495 node:2", "ASK 15495 node:1", "TRYAGAIN no"];
-        for says in named.into_iter().chain(unnamed) {
-            let begun = host.now();
-            let answers = std::iter::repeat_with(|| Err(Refused(says.to_owned()))).take(100_000);
-            nodes.state().answers = answers.collect();
-            let error = refused(&store).await;
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{says}: {error}");
-            assert!(error.to_string().contains("just moving the slot"), "{says}: {error}");
-            assert!(host.now().since(begun) <= Duration::from_secs(1), "{says}");
-            let requests = nodes.seen().len();
-            assert!(requests < 1_000, "{says}: {requests} requests");
-        }
-        nodes.state().answers = VecDeque::from([Err(Refused("CLUSTERDOWN no".to_owned()))]);
-        refused(&store).await;
-        assert_eq!(nodes.seen().len(), 1);
     });
 }

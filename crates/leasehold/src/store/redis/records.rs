@@ -15,7 +15,7 @@ use super::codec::command::{Command, Value};
 use super::keys::{add_record, record_slot};
 use super::servers::Lane;
 use super::wire::known::Known;
-use super::wire::{Plain, Request};
+use super::wire::{Plain, Request, Subject};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken, client_of};
@@ -184,8 +184,8 @@ impl Request for Recorded {
         self.command.clone()
     }
 
-    fn slot(&self) -> Option<u16> {
-        Some(self.slot)
+    fn subject(&self) -> Option<Subject> {
+        Some(Subject { slot: self.slot, lock: None })
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Cluster, Lane, Member};
 use crate::core::moment::Moment;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::node::Way;
-use crate::store::redis::wire::known::Known;
+use crate::store::redis::wire::known::{Known, ScriptSet};
 use crate::store::redis::wire::redirect::{Answering, Passed, Redirect, Unsent};
 use crate::store::redis::wire::{Request, Retry};
 
@@ -27,7 +27,7 @@ pub(super) struct Journey {
 struct Leg {
     request: Box<dyn Request>,
     at: Member,
-    /// Whether it counts as under way there, and if so, whether it is behind `ASKING`.
+    /// Whether it counts as under way there, and if so, whether it is alone in its lane.
     counts: Option<bool>,
     /// How often it was redirected since it last paused.
     hops: u32,
@@ -60,7 +60,7 @@ impl Journey {
         }
     }
 
-    /// It is not under way any more, for now. Returns whether it was, behind `ASKING`.
+    /// It is not under way any more, for now. Returns whether it was, and alone.
     pub(super) fn stops(&self) -> bool {
         self.count(None) == Some(true)
     }
@@ -70,12 +70,12 @@ impl Journey {
         let counted = mem::replace(&mut leg.counts, counts);
         let node = Arc::clone(&leg.at.node);
         drop(leg);
-        let lane = self.lane?;
-        if let Some(asking) = counts {
-            self.cluster.departed(lane, &node, asking);
+        let lane = self.lane.as_ref()?;
+        if let Some(alone) = counts {
+            self.cluster.departed(lane, &node, alone);
         }
-        if let Some(asked) = counted {
-            self.cluster.arrived(lane, &node, asked);
+        if let Some(alone) = counted {
+            self.cluster.arrived(lane, &node, alone);
         }
         counted
     }
@@ -99,7 +99,9 @@ impl Journey {
         leg.hops = 0;
     }
 
-    /// Sends the request to another node, after all that was sent there before.
+    /// Sends the request to another node, after all that was sent there before. All others of its
+    /// lane wait for the answer, but renewals do so only for one behind `ASKING`: each renews the
+    /// same lease, and none may wait for a node that never answers.
     pub(super) fn go(self: Arc<Self>, to: Member, asking: bool, answering: Answering) -> Gone {
         self.stops();
         let node = Arc::clone(&to.node);
@@ -107,8 +109,8 @@ impl Journey {
         leg.redirected = true;
         let left = mem::replace(&mut leg.at, to);
         drop(leg);
-        self.count(Some(asking));
         let way = self.way;
+        self.count(Some(asking || way == Way::Asks));
         let unsent = node.wire(way).pass(Passed { request: self, answering, asking });
         Gone { unsent, _left: left }
     }
@@ -149,8 +151,8 @@ impl Redirect for Journey {
     }
 
     fn was_answered(&self) {
-        let was_first = self.stops();
-        if let Some(lane) = self.lane.filter(|_| was_first) {
+        let was_alone = self.stops();
+        if let Some(lane) = self.lane.as_ref().filter(|_| was_alone) {
             self.cluster.answered(lane);
         }
     }
@@ -167,52 +169,72 @@ impl Redirect for Journey {
 }
 
 /// The request on its first wire, which watches its limit and keeps it if the caller is gone.
-pub(super) struct Routed(pub(super) Arc<Journey>);
+pub(super) struct Routed {
+    journey: Arc<Journey>,
+    /// The scripts that its node has if it serves the request, and not if it refuses it.
+    ///
+    /// Until then they count as missing. Otherwise a release could be sent by a hash that the node
+    /// does not know, and an acquire behind it, by a hash that it knows, would overtake it.
+    unproven: ScriptSet,
+}
+
+impl Routed {
+    pub(super) const fn new(journey: Arc<Journey>) -> Self {
+        Self { journey, unproven: ScriptSet::NONE }
+    }
+}
 
 impl Request for Routed {
     fn command(&mut self, known: &mut Known) -> Command {
         // Sent for the first time, or again to a server that lacked the script.
-        self.0.departs();
-        self.0.leg().request.command(known)
+        self.journey.departs();
+        let before = known.scripts();
+        let command = self.journey.leg().request.command(known);
+        self.unproven = known.unproven_since(before);
+        command
     }
 
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
-        self.0.leg().request.was_refused(known, code, text)
+        self.journey.leg().request.was_refused(known, code, text)
     }
 
     fn probes(&mut self, known: &mut Known) -> Vec<Command> {
-        self.0.leg().request.probes(known)
+        self.journey.leg().request.probes(known)
     }
 
     fn was_probed(&mut self, known: &mut Known, answers: &[Result<Value, NoAnswer>]) {
-        self.0.leg().request.was_probed(known, answers);
+        self.journey.leg().request.was_probed(known, answers);
     }
 
     fn goes_on(&mut self, answer: &Value) -> bool {
-        self.0.leg().request.goes_on(answer)
+        self.journey.leg().request.goes_on(answer)
     }
 
     fn was_answered(&mut self, known: &mut Known, answer: &Value) {
-        self.0.leg().request.was_answered(known, answer);
+        known.proved(self.unproven);
+        let mut leg = self.journey.leg();
+        if leg.request.teaches() {
+            leg.request.was_answered(known, answer);
+        }
     }
 
     fn teaches(&self) -> bool {
-        let leg = self.0.leg();
+        let leg = self.journey.leg();
         // An answer of another node says nothing about the server of the first wire.
-        !leg.redirected && leg.request.teaches()
+        !leg.redirected && (!self.unproven.is_empty() || leg.request.teaches())
     }
 
     fn redirect(&self) -> Option<Arc<dyn Redirect>> {
-        Some(Arc::clone(&self.0) as Arc<dyn Redirect>)
+        Some(Arc::clone(&self.journey) as Arc<dyn Redirect>)
     }
 
     fn was_late(&self) {
         let at = {
-            let leg = self.0.leg();
+            let leg = self.journey.leg();
             leg.redirected.then(|| leg.at.clone())
         };
         if let Some(at) = at {
-            at.node.wire(self.0.way).suspect();
+            at.node.wire(self.journey.way).suspect();
         }
     }
 }

@@ -38,7 +38,7 @@ use super::connector::Connector;
 use super::keys::slot;
 use super::node::{Node, Way};
 use super::terms::copies::Reply;
-use super::wire::Request;
+use super::wire::{Request, Subject};
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::moment::Moment;
@@ -46,8 +46,12 @@ use crate::core::token::ClientId;
 use crate::host::Host;
 use crate::store::sinks::Sinks;
 
-/// The requests that keep their order: one way, one slot.
-type Lane = (Way, u16);
+/// The requests that keep their order.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Lane {
+    way: Way,
+    subject: Subject,
+}
 
 pub(super) struct Cluster {
     host: Arc<dyn Host>,
@@ -138,12 +142,13 @@ impl Cluster {
         request: Box<dyn Request>,
     ) -> impl Future<Output = Result<Reply, Error>> + Send + 'static + use<> {
         self.watch_over();
-        let lane = request.slot().map(|slot| (way, slot));
-        let (owner, waits) = self.choose(lane);
+        let lane = request.subject().map(|subject| Lane { way, subject });
+        let (owner, waits) = self.choose(lane.as_ref());
         let node = Arc::clone(&owner.node);
         let deadline = self.host.now() + limit;
-        let journey = Arc::new(Journey::new(self, (way, lane), deadline, request, owner));
-        let routed = Box::new(Routed(Arc::clone(&journey)));
+        let journey = Journey::new(self, (way, lane.clone()), deadline, request, owner);
+        let journey = Arc::new(journey);
+        let routed = Box::new(Routed::new(Arc::clone(&journey)));
         let reply = match lane.filter(|_| waits) {
             Some(lane) => {
                 let (answering, reply) = node.wire(way).submit_later(limit, routed);
@@ -168,7 +173,7 @@ impl Cluster {
     }
 
     /// The node for the next request, and whether it must wait for earlier ones.
-    fn choose(&self, lane: Option<Lane>) -> (Member, bool) {
+    fn choose(&self, lane: Option<&Lane>) -> (Member, bool) {
         let now = self.host.now();
         let mut state = self.state();
         // Nobody has watched the map while it was not used. Meanwhile another node may have granted
@@ -179,8 +184,8 @@ impl Cluster {
             self.stale.notify_one();
         }
         let Some(lane) = lane else { return (state.anybody(), false) };
-        let owner = state.owner(lane.1);
-        let waits = state.queues.contains_key(&lane) || self.is_asking(lane);
+        let owner = state.owner(lane.subject.slot);
+        let waits = state.queues.contains_key(lane) || self.is_alone(lane);
         drop(state);
         let waits = waits || !self.elsewhere(lane, &owner).is_empty();
         (owner, waits)

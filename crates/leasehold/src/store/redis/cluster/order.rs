@@ -1,19 +1,19 @@
 //! The order of requests for one lock, while its slot moves.
 //!
-//! A node answers in order, and requests that it refused are passed on in the order of its answers.
-//! Two rules keep the order beyond that, for each way and slot:
+//! A node answers in order, and requests that it refused are passed on in the order of its
+//! answers. Three rules keep the order beyond that, for each way and lock:
 //!
 //! - While refused requests pause, later refused ones queue behind them, and so do new ones.
 //! - New requests wait while another node than the one that has the slot now still owes answers to
 //!   earlier ones. If it refuses those, they reach the new node first.
-//! - While a request is under way behind `ASKING`, all others wait: the node may refuse it, become
-//!   the owner, and serve the next one.
+//! - A request that was refused once is alone when it is sent again: all others wait for its
+//!   answer. The node may refuse it, become the owner, and serve the next one.
 //!
 //! A request that was already sent when an earlier one begins to pause may be served first. If a
-//! node fails, nothing is known of its requests, and later ones do not wait for them.
+//! node fails, nothing is known of its requests, and later ones do not wait for them. A renewal is
+//! alone only behind `ASKING`, since it must not wait for a node that never answers.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ struct Paused {
 pub(super) struct UnderWay {
     /// At which nodes.
     at: Vec<(Weak<Node>, usize)>,
-    /// How many of them behind `ASKING`.
-    asking: usize,
+    /// How many of them while all others of the lane wait.
+    alone: usize,
 }
 
 impl UnderWay {
@@ -72,10 +72,10 @@ impl UnderWay {
 
 impl Cluster {
     /// A request of the lane is sent to this node.
-    pub(super) fn departed(&self, lane: Lane, node: &Arc<Node>, asking: bool) {
+    pub(super) fn departed(&self, lane: &Lane, node: &Arc<Node>, alone: bool) {
         let mut under_way = self.under_way();
-        let of_lane = under_way.entry(lane).or_default();
-        of_lane.asking += usize::from(asking);
+        let of_lane = under_way.entry(lane.clone()).or_default();
+        of_lane.alone += usize::from(alone);
         match of_lane.count(node) {
             Some(count) => *count += 1,
             None => of_lane.at.push((Arc::downgrade(node), 1)),
@@ -83,27 +83,27 @@ impl Cluster {
     }
 
     /// A request of the lane has its answer, or will never have one.
-    pub(super) fn arrived(&self, lane: Lane, node: &Arc<Node>, asking: bool) {
+    pub(super) fn arrived(&self, lane: &Lane, node: &Arc<Node>, alone: bool) {
         let mut under_way = self.under_way();
-        let Some(of_lane) = under_way.get_mut(&lane) else { return };
-        of_lane.asking = of_lane.asking.saturating_sub(asking.into());
+        let Some(of_lane) = under_way.get_mut(lane) else { return };
+        of_lane.alone = of_lane.alone.saturating_sub(alone.into());
         if let Some(count) = of_lane.count(node) {
             *count = count.saturating_sub(1);
         }
         of_lane.at.retain(|(_, count)| *count > 0);
         if of_lane.at.is_empty() {
-            under_way.remove(&lane);
+            under_way.remove(lane);
         }
     }
 
-    /// Whether a request of the lane is under way behind `ASKING`.
-    pub(super) fn is_asking(&self, lane: Lane) -> bool {
-        self.under_way().get(&lane).is_some_and(|of_lane| of_lane.asking > 0)
+    /// Whether a request of the lane is under way for which all others wait.
+    pub(super) fn is_alone(&self, lane: &Lane) -> bool {
+        self.under_way().get(lane).is_some_and(|of_lane| of_lane.alone > 0)
     }
 
     /// A request of the lane was answered. Those that waited for it go on.
-    pub(super) fn answered(self: &Arc<Self>, lane: Lane) {
-        let due = self.state().queues.get(&lane).and_then(|queue| queue.due);
+    pub(super) fn answered(self: &Arc<Self>, lane: &Lane) {
+        let due = self.state().queues.get(lane).and_then(|queue| queue.due);
         if let Some(due) = due {
             self.go_on(lane, due);
         }
@@ -112,14 +112,14 @@ impl Cluster {
     /// The other nodes at which requests of the lane are under way. A node without a connection
     /// does not count: what was sent to it has no answer. Acquires and releases may also queue for
     /// a connection; renewals must not wait for a dead node.
-    pub(super) fn elsewhere(&self, lane: Lane, owner: &Member) -> Vec<Arc<Node>> {
+    pub(super) fn elsewhere(&self, lane: &Lane, owner: &Member) -> Vec<Arc<Node>> {
         let nodes: Vec<_> = {
             let under_way = self.under_way();
-            let Some(of_lane) = under_way.get(&lane) else { return Vec::new() };
+            let Some(of_lane) = under_way.get(lane) else { return Vec::new() };
             let nodes = of_lane.at.iter().map(|(node, _)| Weak::clone(node));
             nodes.filter(|node| node.as_ptr() != Arc::as_ptr(&owner.node)).collect()
         };
-        let may_answer = |node: &Arc<Node>| match lane.0 {
+        let may_answer = |node: &Arc<Node>| match lane.way {
             Way::Asks => !node.asks.is_closed(),
             Way::Renewals => node.renewals.is_open(),
         };
@@ -130,8 +130,8 @@ impl Cluster {
     /// Sends a new request when the earlier ones of its lane are answered.
     pub(super) fn hold(self: &Arc<Self>, lane: Lane, journey: Arc<Journey>, answering: Answering) {
         let held = Paused { journey, refusal: None, answering };
-        self.state().queues.entry(lane).or_default().new.push_back(held);
-        self.go_on_after(lane, PAUSE);
+        self.state().queues.entry(lane.clone()).or_default().new.push_back(held);
+        self.go_on_after(&lane, PAUSE);
     }
 
     /// Decides about a request that a node refused. All under one lock, so that requests which
@@ -150,26 +150,28 @@ impl Cluster {
         if matches!(meaning, Refused::Moved(..) | Refused::Unnamed | Refused::Stale) {
             self.stale.notify_one();
         }
-        let lane = match (&meaning, journey.lane) {
+        let left = journey.deadline.since(self.host.now());
+        // Whether it is the one that all others wait for.
+        let was_alone = journey.stops();
+        let lane = match (&meaning, journey.lane.clone()) {
             (Refused::Stale | Refused::Here, _) | (_, None) => {
                 drop(state);
-                journey.stops();
+                if let Some(lane) = journey.lane.as_ref().filter(|_| was_alone) {
+                    self.answered(lane);
+                }
                 return answer(answering, refusal);
             }
             (_, Some(lane)) => lane,
         };
-        let left = journey.deadline.since(self.host.now());
-        // Whether it is the one that all others wait for.
-        let was_first = journey.stops();
         let paused = Paused { journey, refusal: Some(refusal), answering };
         let is_queueing = state.queues.get(&lane).is_some_and(|queue| !queue.refused.is_empty());
-        if !was_first && (is_queueing || self.is_asking(lane)) {
-            let queue = state.queues.entry(lane).or_default();
+        if !was_alone && (is_queueing || self.is_alone(&lane)) {
+            let queue = state.queues.entry(lane.clone()).or_default();
             queue.refused.push_back(paused);
             let goes_on = queue.due.is_some();
             drop(state);
             if !goes_on {
-                self.go_on_after(lane, PAUSE);
+                self.go_on_after(&lane, PAUSE);
             }
             return;
         }
@@ -197,71 +199,61 @@ impl Cluster {
                 let pause = PAUSE * 2_u32.pow(paused.journey.pauses().min(DOUBLINGS_MAX));
                 let pause = pause.min(left.saturating_sub(PAUSE));
                 // All others of the lane came later.
-                state.queues.entry(lane).or_default().refused.push_front(paused);
+                state.queues.entry(lane.clone()).or_default().refused.push_front(paused);
                 drop(state);
-                self.go_on_after(lane, pause);
+                self.go_on_after(&lane, pause);
             }
         }
     }
 
     /// Lets the lane go on after a pause, or earlier if that was said before.
-    fn go_on_after(self: &Arc<Self>, lane: Lane, pause: Duration) {
+    fn go_on_after(self: &Arc<Self>, lane: &Lane, pause: Duration) {
         let due = self.host.now() + pause;
         let mut state = self.state();
-        let Some(queue) = state.queues.get_mut(&lane) else { return };
+        let Some(queue) = state.queues.get_mut(lane) else { return };
         if queue.due.is_some_and(|before| before <= due) {
             return;
         }
         queue.due = Some(due);
         drop(state);
         let sleep = self.host.sleep_until(due);
-        let timer = Timer { cluster: Arc::clone(self), lane, due };
+        let timer = Timer { cluster: Arc::clone(self), lane: lane.clone(), due };
         self.host.spawn(Box::pin(async move {
             sleep.await;
             timer.fire();
         }));
     }
 
-    /// Sends the requests of the lane that paused, in order. New ones wait on if earlier ones are
-    /// still under way.
-    fn go_on(self: &Arc<Self>, lane: Lane, due: Moment) {
+    /// Sends the requests of the lane that pause, up to one that is alone. New ones wait on if
+    /// earlier ones are still under way.
+    fn go_on(self: &Arc<Self>, lane: &Lane, due: Moment) {
         let now = self.host.now();
         let is_late = |paused: &Paused| paused.journey.deadline.since(now) <= PAUSE;
-        let (mut late, mut gone) = (Vec::new(), Vec::new());
         // Dropped after the lock.
         let elsewhere;
         let mut state = self.state();
-        if state.queues.get(&lane).is_none_or(|queue| queue.due != Some(due)) {
+        if state.queues.get(lane).is_none_or(|queue| queue.due != Some(due)) {
             return;
         }
-        let owner = state.owner(lane.1);
+        let owner = state.owner(lane.subject.slot);
         elsewhere = self.elsewhere(lane, &owner);
-        let mut queue = state.queues.remove(&lane).unwrap_or_default();
-        let (new_late, mut new): (VecDeque<_>, VecDeque<_>) =
-            mem::take(&mut queue.new).into_iter().partition(is_late);
-        let mut ready = VecDeque::new();
-        if !self.is_asking(lane) {
-            ready = mem::take(&mut queue.refused);
-            if elsewhere.is_empty() {
-                ready.append(&mut new);
-            }
+        let Queue { refused, new, .. } = state.queues.remove(lane).unwrap_or_default();
+        let (late, mut refused): (VecDeque<_>, VecDeque<_>) =
+            refused.into_iter().partition(is_late);
+        let (new_late, mut new): (VecDeque<_>, VecDeque<_>) = new.into_iter().partition(is_late);
+        let mut gone = Vec::new();
+        while !self.is_alone(lane) {
+            let next_new = || elsewhere.is_empty().then(|| new.pop_front()).flatten();
+            let Some(next) = refused.pop_front().or_else(next_new) else { break };
+            next.journey.rest();
+            gone.push(next.journey.go(owner.clone(), false, next.answering));
         }
-        for paused in ready {
-            if is_late(&paused) {
-                late.push(paused);
-                continue;
-            }
-            paused.journey.rest();
-            gone.push(paused.journey.go(owner.clone(), false, paused.answering));
-        }
-        let refused = queue.refused;
         let waits = !new.is_empty() || !refused.is_empty();
         if waits {
-            state.queues.insert(lane, Queue { refused, new, due: None });
+            state.queues.insert(lane.clone(), Queue { refused, new, due: None });
         }
         drop(state);
-        late.extend(new_late);
-        late.into_iter().for_each(Paused::refuse);
+        late.into_iter().chain(new_late).for_each(Paused::refuse);
         gone.into_iter().for_each(Gone::end);
         if waits {
             self.go_on_after(lane, PAUSE);
@@ -278,7 +270,7 @@ struct Timer {
 
 impl Timer {
     fn fire(self) {
-        self.cluster.go_on(self.lane, self.due);
+        self.cluster.go_on(&self.lane, self.due);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::store::redis::keys::slot;
 use crate::store::redis::terms::copies::Confirmation;
 use crate::store::redis::terms::{Copies, Terms, no_line};
 use crate::store::redis::wire::known::{Known, Strictly};
-use crate::store::redis::wire::{Request, Retry};
+use crate::store::redis::wire::{Request, Retry, Subject};
 use crate::store::{Ask, Claim, LeaseId, Line, OnRelease, unsupported_claim};
 
 /// How often a request is sent at most. Somebody may flush the scripts at any time, and the server
@@ -147,6 +147,8 @@ impl Request for Scripted {
     }
 
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
+        // A server does not keep a script that came with a request it refused.
+        known.lacks_script(self.call().script());
         let retry = match code {
             // The server had this script on this connection, so another process may have replaced
             // it. With the same data, that process would accept the old run id: use a new
@@ -155,10 +157,7 @@ impl Request for Scripted {
             "NOSCRIPT" if self.strictly.is_some() && matches!(self.step, Step::Acquire(_)) => {
                 Retry::Elsewhere
             }
-            "NOSCRIPT" => {
-                known.lacks_script(self.call().script());
-                Retry::Here
-            }
+            "NOSCRIPT" => Retry::Here,
             _ if self.bare.was_refused(&self.step, known, (code, text)) => Retry::Here,
             _ => return Retry::No,
         };
@@ -189,8 +188,9 @@ impl Request for Scripted {
         self.bare.goes_on(answer)
     }
 
-    fn slot(&self) -> Option<u16> {
-        Some(slot(self.step.key().as_str()))
+    fn subject(&self) -> Option<Subject> {
+        let key = self.step.key();
+        Some(Subject { slot: slot(key.as_str()), lock: Some(key.clone()) })
     }
 }
 

@@ -47,6 +47,7 @@ use super::connector::Connector;
 use super::error;
 use super::terms::copies::{Confirmation, Reply, Replying};
 use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::host::Host;
 use crate::store::unanswered;
@@ -110,8 +111,8 @@ pub(super) trait Request: Send + 'static {
         false
     }
 
-    /// The slot of the keys, if it is about keys of one slot.
-    fn slot(&self) -> Option<u16> {
+    /// What it is about; `None` if any node of a cluster can serve it.
+    fn subject(&self) -> Option<Subject> {
         None
     }
 
@@ -123,6 +124,15 @@ pub(super) trait Request: Send + 'static {
 
     /// There was no answer in time, wherever the request is now.
     fn was_late(&self) {}
+}
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Subject {
+    /// The slot of all its keys.
+    pub(super) slot: u16,
+    /// The lock, if it is about one. Requests about one lock keep their order.
+    pub(super) lock: Option<Key>,
 }
 
 /// Whether a refused request is sent again.
