@@ -56,8 +56,13 @@ pub(crate) fn commit() -> String {
 
 /// The path of a release build of a program.
 pub(crate) fn released(program: &str) -> PathBuf {
+    built("release", program)
+}
+
+/// The path of a program that cargo has built, in that folder of its target.
+pub(crate) fn built(folder: &str, program: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
-    crate::root().join(target).join("release").join(program)
+    crate::root().join(target).join(folder).join(program)
 }
 
 /// The command line of a command.

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
+use crate::test_program::TestProgram;
 use crate::{step, tools};
 
 /// The variable that tells the test runner how many tests to run at a time.
@@ -79,6 +80,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         println!("not run: the tests on ZooKeeper: {why}");
     }
     totals.verdict(succeeded)
+}
+
+/// Builds what [`run`] runs, and the programs that it starts.
+pub(crate) fn build() -> Result<Vec<TestProgram>, String> {
+    println!("xtask: building the tests");
+    TestProgram::build(step::cargo(), &["--workspace", "--tests"], &[])
 }
 
 /// Runs these commands, each of which is a test program with arguments.

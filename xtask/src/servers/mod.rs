@@ -60,7 +60,9 @@ const TESTS: [Tests; 3] = [
             suite::ON_POSTGRES,
             suite::ON_ZOOKEEPER,
             "conformance::sqlite",
+            "contention::",
             "fuzz::",
+            "mixture::",
             "simulation::",
         ],
     },
@@ -82,9 +84,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
         return Err(format!("no tests on {}: {why}", known.join(" and ")));
     }
     suite::need()?;
-    println!("xtask: building the tests");
-    // The whole workspace, because `cargo xtask test` builds these very programs.
-    let programs = TestProgram::build(step::cargo(), &["--workspace", "--tests"], &[])?;
+    let programs = suite::build()?;
     let mut failures = Vec::new();
     for server in chosen {
         if let Err(error) = server.fetch().and_then(|program| server.test(&program, &programs)) {

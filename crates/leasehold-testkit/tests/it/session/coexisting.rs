@@ -184,7 +184,7 @@ fn a_release_that_is_repeated_in_the_background_frees_the_key_too() {
             let until = scene.host.now() + ms(2_500);
             while !look(scene).await.holders.is_empty() {
                 assert!(scene.host.now() < until, "it was handed over, or left to run out");
-                scene.pass(ms(1)).await;
+                scene.pass(ms(LEFT_ALONE_MS - 2)).await;
             }
             assert!(!waiting.is_finished());
             assert!(waiting.await.is_held());
