@@ -327,6 +327,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.store.listen(inbox);
     }
 
+    fn tell_when_free(&self, key: &Key, inbox: &ClientId) {
+        self.store.tell_when_free(key, inbox);
+    }
+
     fn let_go(&self, lease: &LeaseId) {
         self.store.let_go(lease);
     }

@@ -142,7 +142,7 @@ fn another_number_of_permits_is_refused_with_both_numbers_until_it_is_changed(wo
     let mut holder = start(world.run("x", &["--permits", "2", "--weight", "2"], "echo up; read l"));
     holder.expect("up");
     let both = |done: &crate::harness::Done| {
-        done.code(78).says("a semaphore of 2 permits").says("a semaphore of 3 permits");
+        done.code(78).says("for 2 permits").says("for 3 permits");
         done.says("nothing was acquired");
     };
     both(&run("3", &[]));
@@ -151,7 +151,7 @@ fn another_number_of_permits_is_refused_with_both_numbers_until_it_is_changed(wo
     let resize = |permits: &str| finish(world.leasehold(["resize", "x", "--permits", permits]));
     resize("3").code(0).says("it has 3 permits from now on; it had 2");
     run("3", &["-n"]).code(0);
-    run("2", &["-n"]).code(78).says("a semaphore of 3 permits");
+    run("2", &["-n"]).code(78).says("for 3 permits");
     // Holders keep what they have. Nobody gets more until enough of it is back.
     resize("1").code(0);
     run("1", &["-n"]).code(75).says("2 of 1 permits taken");
@@ -175,7 +175,7 @@ fn a_name_is_a_lock_or_a_semaphore(world: &World) {
     for flags in [&["-n"][..], &[]] {
         let mut command = world.leasehold(["run", "x", "--permits", "2"]);
         command.args(flags).args(["--", "true"]);
-        finish(command).code(78).says("this name is a lock").says("use another name");
+        finish(command).code(78).says("for a lock").says("use another name");
     }
     finish(world.leasehold(["resize", "x", "--permits", "2"])).code(78).says("a lock");
     holder.end().code(1);
@@ -184,7 +184,7 @@ fn a_name_is_a_lock_or_a_semaphore(world: &World) {
     for flags in [&["-n"][..], &[], &["--shared"], &["--shared", "-n"]] {
         let mut command = world.leasehold(["run", "x"]);
         command.args(flags).args(["--", "true"]);
-        finish(command).code(78).says("this name is a semaphore of 2 permits");
+        finish(command).code(78).says("others use this name for 2 permits");
     }
     holder.end().code(1);
     world.assert_nothing_left();

@@ -67,12 +67,12 @@ pub enum Usage {
 }
 
 impl fmt::Display for Usage {
-    /// As in "a semaphore of 5 permits".
+    /// As in "for 5 permits". A rate limit and a latch take permits, too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock => f.write_str("a lock"),
-            Self::Permits { of: 1 } => f.write_str("a semaphore of 1 permit"),
-            Self::Permits { of } => write!(f, "a semaphore of {of} permits"),
+            Self::Permits { of: 1 } => f.write_str("1 permit"),
+            Self::Permits { of } => write!(f, "{of} permits"),
         }
     }
 }
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_use_reads_well_in_a_message() {
         assert_eq!(Exclusive.usage().to_string(), "a lock");
-        assert_eq!(permits(1, 1).usage().to_string(), "a semaphore of 1 permit");
-        assert_eq!(permits(1, 5).usage().to_string(), "a semaphore of 5 permits");
+        assert_eq!(permits(1, 1).usage().to_string(), "1 permit");
+        assert_eq!(permits(1, 5).usage().to_string(), "5 permits");
     }
 }

@@ -222,6 +222,9 @@ impl Attempt {
         match &refusal.why {
             Why::Taken => {
                 self.note_outage(None);
+                if self.wake.is_some() && self.spec.unqueued {
+                    self.session.store.tell_when_free(&self.spec.key, &self.session.id);
+                }
                 self.decisions.on_taken(now, retry_in, ahead, random)
             }
             Why::Split => {

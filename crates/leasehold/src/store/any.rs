@@ -37,6 +37,7 @@ trait DynStore: Send + Sync + 'static {
     fn inspect(&self, key: Key) -> BoxAnswer<Snapshot>;
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>);
     fn listen(&self, inbox: &ClientId);
+    fn tell_when_free(&self, key: &Key, inbox: &ClientId);
     fn let_go(&self, lease: &LeaseId);
     fn shard(&self, key: &Key) -> u64;
     fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>>;
@@ -63,6 +64,9 @@ impl<S: Store> DynStore for S {
     }
     fn listen(&self, inbox: &ClientId) {
         Store::listen(self, inbox);
+    }
+    fn tell_when_free(&self, key: &Key, inbox: &ClientId) {
+        Store::tell_when_free(self, key, inbox);
     }
     fn let_go(&self, lease: &LeaseId) {
         Store::let_go(self, lease);
@@ -109,6 +113,9 @@ impl Store for AnyStore {
     }
     fn listen(&self, inbox: &ClientId) {
         self.0.listen(inbox);
+    }
+    fn tell_when_free(&self, key: &Key, inbox: &ClientId) {
+        self.0.tell_when_free(key, inbox);
     }
     fn let_go(&self, lease: &LeaseId) {
         self.0.let_go(lease);

@@ -27,12 +27,12 @@ pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
 pub fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
     let (wanted, advice) = match (used, claim.usage()) {
         (Usage::Permits { .. }, wanted @ Usage::Permits { .. }) => {
-            (wanted, "use the same number everywhere, or change it by `resize`")
+            (wanted, "use the same number everywhere; `resize` changes that of a semaphore")
         }
         (_, wanted) => (wanted, "use another name"),
     };
     let message = format!(
-        "this name is {used} for others, and this request takes it for {wanted}; nothing was \
+        "others use this name for {used}, and this request uses it for {wanted}; nothing was \
          acquired; {advice}"
     );
     Error::new(ErrorKind::Config, message).with_name(key.as_str())

@@ -233,6 +233,12 @@ impl<S: Store> Store for InOrder<S> {
         }
     }
 
+    fn tell_when_free(&self, key: &Key, inbox: &ClientId) {
+        if self.process.is_this() {
+            self.store.tell_when_free(key, inbox);
+        }
+    }
+
     fn let_go(&self, lease: &LeaseId) {
         self.store.let_go(lease);
     }

@@ -202,6 +202,11 @@ pub trait Store: Send + Sync + 'static {
     /// call is harmless, and helps if the right to listen was given meanwhile.
     fn listen(&self, inbox: &ClientId);
 
+    /// Asks for one [`Hint::MaybeFree`] to `inbox` when `key` changes, for a client that found it
+    /// taken and waits without a place in line. The client also asks again by itself, so a store
+    /// that cannot tell does nothing. It does not wait. Default: does nothing.
+    fn tell_when_free(&self, _key: &Key, _inbox: &ClientId) {}
+
     /// Stops looking after this lease: another process may renew or release it. A store that
     /// requests a lease on its own, such as a quorum at nodes that lack it, stops doing so.
     /// Default: does nothing.

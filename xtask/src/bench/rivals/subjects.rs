@@ -173,7 +173,7 @@ pub(super) static SUBJECTS: [Subject; 24] = [
     Subject {
         name: "leasehold-unfenced",
         title: "**Leasehold**, unfenced, no line",
-        waits: "polls, backing off from 10 ms to 1 s",
+        waits: "is woken, and polls up to 250 ms apart",
         library: "leasehold-unfenced",
         period_ms: 100,
         ..BASE

@@ -40,4 +40,5 @@ mod switched;
 mod switching;
 mod tls;
 mod together;
+mod unqueued;
 mod wire;

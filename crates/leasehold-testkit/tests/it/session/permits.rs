@@ -78,7 +78,7 @@ fn another_number_of_permits_is_refused_until_it_is_changed() {
         let guard = client.semaphore("a", 1).acquire().await.expect("free");
         let error = other.semaphore("a", 2).acquire().await.expect_err("another number");
         assert_eq!((error.kind(), error.name()), (ErrorKind::Config, Some("a")));
-        assert!(error.to_string().contains("a semaphore of 1 permit"), "{error}");
+        assert!(error.to_string().contains("for 1 permit"), "{error}");
         let error = other.mutex("a").lock().await.expect_err("it is no lock");
         assert_eq!(error.kind(), ErrorKind::Config);
         assert_eq!(other.semaphore("a", 1).resize(2).await.expect("asked"), Some(1));

@@ -1,7 +1,7 @@
 //! Asks for hints. A server of this kind sends nothing by itself.
 //!
-//! One connection asks for all clients of the store: often while one of them waits, and seldom
-//! otherwise.
+//! One connection asks for all clients of the store: often while one of them has begun to wait, and
+//! ever more seldom.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,12 +15,15 @@ use crate::store::sql::errors::Stage;
 use crate::store::sql::{Hints, Link as _, Row, hint};
 use crate::store::within;
 
-/// How long the pause between two questions is while a client waits. A hand-over takes half of it
-/// longer than on a server that sends.
-const EVERY: Duration = Duration::from_millis(10);
+/// The shortest pause between two questions.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// The same while nobody waits. A holder may hear so late that another client waits.
-const EVERY_AT_REST: Duration = Duration::from_millis(500);
+/// The longest one. Nobody waits then, or has long waited. A holder may hear so late that another
+/// client waits.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// The part of a quiet time that is added to it, at most.
+const SHARE: u32 = 20;
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -40,15 +43,21 @@ pub(super) async fn receive(hints: &Ours, mut link: Link) {
             return;
         }
         match within(Arc::clone(&hints.host), LIMIT, fetch(hints, &link)).await {
-            Ok(fetched) if fetched == HINTS_MAX => continue,
-            Ok(_) => {}
+            Ok(fetched) => {
+                if fetched > 0 {
+                    hints.heard();
+                }
+                if fetched == HINTS_MAX {
+                    continue;
+                }
+            }
             Err(error) => {
                 tracing::debug!(cause = %error, "the connection for hints is made again");
                 return;
             }
         }
         let now = hints.host.now();
-        let pause = if hints.has_waiter(now) { EVERY } else { EVERY_AT_REST };
+        let pause = pause(hints.quiet_for(now));
         tokio::select! {
             biased;
             _ended = poll_fn(|cx| link.poll_moving(cx)) => return,
@@ -56,6 +65,13 @@ pub(super) async fn receive(hints: &Ours, mut link: Link) {
             () = hints.host.sleep_until(now + pause) => {}
         }
     }
+}
+
+/// The pause before the next question. `quiet`: for how long no client has begun to wait and no
+/// hint has come; `None` if nobody waits. A lock that was kept for long is handed over later by a
+/// small part of that time.
+fn pause(quiet: Option<Duration>) -> Duration {
+    quiet.map_or(PAUSE_MAX, |quiet| (quiet / SHARE).clamp(PAUSE_MIN, PAUSE_MAX))
 }
 
 /// Takes the hints of all inboxes. They are deleted after they were passed on: if the connection
@@ -92,4 +108,24 @@ fn pass_on(hints: &Ours, row: &Row) -> Option<String> {
         hints.pass(&inbox, hint);
     }
     Some(seq.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_become_rarer_the_longer_nothing_happens() {
+        let ms = Duration::from_millis;
+        for (quiet, expected) in [
+            (Some(ms(0)), ms(10)),
+            (Some(ms(200)), ms(10)),
+            (Some(ms(1_000)), ms(50)),
+            (Some(ms(10_000)), ms(500)),
+            (Some(Duration::MAX), ms(500)),
+            (None, ms(500)),
+        ] {
+            assert_eq!(pause(quiet), expected, "{quiet:?}");
+        }
+    }
 }

@@ -273,8 +273,8 @@ impl Store for RedisStore {
                     let behind_a_foreigner = answered.is_first_behind_a_foreigner;
                     shared.servers.await_turn(&key, inbox, behind_a_foreigner);
                 }
-                (Acquired::Granted { .. }, Some(_)) => shared.servers.granted(&key),
-                (Acquired::Refused(_), _) | (_, None) => {}
+                (Acquired::Granted { .. }, _) => shared.servers.granted(&key),
+                (Acquired::Refused(_), _) => {}
             }
             shared.notice_muteness(answered.hints_denied);
             if let Some(holder) = &answered.holder {
@@ -390,6 +390,13 @@ impl Store for RedisStore {
     fn listen(&self, inbox: &ClientId) {
         if self.shared.process.is_this() {
             self.shared.servers.listen(inbox);
+        }
+    }
+
+    fn tell_when_free(&self, key: &Key, inbox: &ClientId) {
+        if self.shared.process.is_this() {
+            // A holder without a line tells nobody, like one with other client software.
+            self.shared.servers.await_turn(key, inbox, true);
         }
     }
 

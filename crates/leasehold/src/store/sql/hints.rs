@@ -36,6 +36,8 @@ struct State {
     home: Home,
     /// Until when a client waits, as far as is known.
     waits_until: Option<Moment>,
+    /// Since when no wait has begun, and no hint has come.
+    quiet_since: Moment,
 }
 
 impl<E: Engine> Hints<E> {
@@ -67,8 +69,9 @@ impl<E: Engine> Hints<E> {
         }
     }
 
-    /// A client waits from now on, and asks again within this span if it goes on waiting.
-    pub(super) fn waits(&self, span: Duration) {
+    /// A client waits, and asks again within this span if it goes on waiting. `begins`: it was
+    /// not known to wait before.
+    pub(super) fn waits(&self, span: Duration, begins: bool) {
         if !E::POLLS {
             return;
         }
@@ -76,16 +79,24 @@ impl<E: Engine> Hints<E> {
         let mut state = self.state();
         let is_first = state.waits_until.is_none_or(|until| until <= now);
         state.waits_until = state.waits_until.max(Some(now + span));
-        drop(state);
-        if is_first {
+        if begins || is_first {
+            state.quiet_since = now;
+            drop(state);
             self.news.notify_one();
         }
     }
 
-    /// Whether a client waits.
+    /// A hint has come.
     #[cfg(feature = "mysql")]
-    pub(in crate::store) fn has_waiter(&self, now: Moment) -> bool {
-        self.state().waits_until.is_some_and(|until| until > now)
+    pub(in crate::store) fn heard(&self) {
+        self.state().quiet_since = self.host.now();
+    }
+
+    /// For how long no wait has begun and no hint has come; `None` if no client waits.
+    #[cfg(feature = "mysql")]
+    pub(in crate::store) fn quiet_for(&self, now: Moment) -> Option<Duration> {
+        let state = self.state();
+        state.waits_until.is_some_and(|until| until > now).then(|| now.since(state.quiet_since))
     }
 
     /// All inboxes.

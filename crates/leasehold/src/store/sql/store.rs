@@ -107,7 +107,6 @@ impl<E: Engine> Shared<E> {
         if self.process.is_this() {
             if let Some(place) = ask.line.place() {
                 self.hints.listen(place.inbox);
-                self.hints.waits(place.waiter_ttl.get());
             }
             if let Some(record) = ask.note.as_ref().and_then(|note| note.client.as_deref()) {
                 self.records.write_if_due(&self.asks, &self.dialect, record);
@@ -115,13 +114,19 @@ impl<E: Engine> Shared<E> {
         }
         let (limit, key) = (command_limit(ask.ttl), ask.key.clone());
         let sql = call::acquire(&self.dialect, &ask, limit);
-        let sinks = Arc::clone(&self.sinks);
+        let (sinks, hints) = (Arc::clone(&self.sinks), Arc::clone(&self.hints));
         let read = move |rows: &[Row]| {
             if let Some(holder) = answer::wanted_of(rows) {
                 // A holder in this process hears of it even if it does not listen yet.
                 sinks.send(&holder, Hint::Wanted { key: ask.key.clone() });
             }
-            answer::acquired(&ask, rows)
+            let acquired = answer::acquired(&ask, rows);
+            if let (Ok(Acquired::Refused(refusal)), Some(place)) = (&acquired, ask.line.place())
+                && refusal.is_taken()
+            {
+                hints.waits(place.waiter_ttl.get(), place.ask_no <= 1);
+            }
+            acquired
         };
         let answer = self.submit((&self.asks, limit), &key, sql, read);
         if self.process.is_this() {

@@ -274,7 +274,7 @@ fn a_resize_tells_what_was_before_or_what_the_name_is_used_as() {
     }
     assert_eq!(answer(&ints([1, -1, 0])).expect_err("strange").kind(), ErrorKind::Unknown);
     let error = acquired(&key(), claim, &ints([8, 5])).expect_err("another number");
-    assert!(error.to_string().contains("a semaphore of 5 permits"), "{error}");
+    assert!(error.to_string().contains("for 5 permits"), "{error}");
 }
 
 #[test]
