@@ -193,9 +193,9 @@ impl Mutex {
         self.changed(|spec| spec.strict_fifo = true)
     }
 
-    /// Disables queueing for this lock. Waiters have no order. Redis and Valkey tell them when the
-    /// key changes, up to eight times a second in vain. They also poll: at first after 5 to 10 ms,
-    /// later after up to 250 ms. Default: waiters queue.
+    /// Disables queueing for this lock. Waiters have no order. One server of Redis or Valkey tells
+    /// them when the key changes, up to eight times a second in vain. They also poll: at first
+    /// after 5 to 10 ms, later after up to 250 ms. Default: waiters queue.
     ///
     /// For locks that are only tried, or rarely contended. With [`fencing(false)`](Self::fencing)
     /// the lock is as cheap as the store allows: on Redis one `SET` and one compare-and-delete.

@@ -62,6 +62,34 @@ fn hints_are_listened_for_at_another_node_when_theirs_has_left() {
     });
 }
 
+/// A replica that lacks the last grants may have been the primary meanwhile. With a warm counter,
+/// its fencing tokens would begin again at its last one.
+#[test]
+fn a_counter_is_warm_only_while_no_node_has_failed_over() {
+    let nodes = Nodes::new();
+    let granted = || Ok(Value::Array(vec![Value::Int(1), Value::Int(0), Value::Int(7)]));
+    play(&nodes, async |host, store| {
+        let next = async || {
+            nodes.state().answers = VecDeque::from([granted()]);
+            let mut fenced = ask("anna");
+            fenced.reserve = 1;
+            let _granted = store.acquire(fenced).await;
+            nodes.seen()
+        };
+        let (cold, warm) = ("anna acquires", "anna acquires by a warm counter");
+        assert_eq!(next().await, [sent(1, cold)]);
+        assert_eq!(next().await, [sent(1, warm)]);
+        // A failover there and back, which the next reading of the map notices.
+        nodes.state().epoch += 2;
+        pass(host, Duration::from_secs(6)).await;
+        assert_eq!(next().await, [sent(1, cold)]);
+        assert_eq!(next().await, [sent(1, warm)]);
+        // Nobody reads the map while it is not used.
+        pass(host, Duration::from_secs(20)).await;
+        assert_eq!(next().await, [sent(1, cold)]);
+    });
+}
+
 /// The first node may have lost numbers in between, as by two failovers.
 #[test]
 fn a_node_that_has_a_slot_again_is_not_trusted_with_its_counter() {
@@ -84,6 +112,45 @@ fn a_node_that_has_a_slot_again_is_not_trusted_with_its_counter() {
         // The second ask, and the one that hears that the slot has moved.
         let by_warm = sent(1, "anna acquires by a warm counter");
         assert_eq!(warm, [&by_warm; 2], "{seen:?}");
+    });
+}
+
+/// Only a refused request is alone. Otherwise a busy lock would be slow for ever after one move.
+#[test]
+fn requests_that_only_waited_are_sent_together() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        nodes.state().answers.push_back(Err(Refused("TRYAGAIN no".to_owned())));
+        drop(store.acquire(ask("anna")));
+        pass(host, Duration::from_millis(5)).await;
+        nodes.state().keep_answers_back();
+        for name in ["bert", "carl", "dora"] {
+            drop(store.acquire(ask(name)));
+        }
+        pass(host, Duration::from_millis(100)).await;
+        let acquires = |name: &str| sent(1, &format!("{name} acquires"));
+        assert_eq!(nodes.seen(), [acquires("anna"), acquires("anna")], "it is alone");
+        nodes.say_granted();
+        pass(host, Duration::from_millis(1)).await;
+        assert_eq!(nodes.seen(), ["bert", "carl", "dora"].map(acquires));
+    });
+}
+
+#[test]
+fn a_request_that_cannot_be_passed_on_holds_no_other_up() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        (nodes.state().owner, nodes.state().is_second_down) = (2, true);
+        let parked = store.acquire(ask("anna"));
+        pass(host, Duration::from_millis(100)).await;
+        nodes.state().is_second_down = false;
+        pass(host, Duration::from_millis(500)).await;
+        nodes.seen();
+        let begun = host.now();
+        let _acquired = store.acquire(ask("bert")).await;
+        assert_eq!(nodes.seen(), [sent(2, "bert acquires")]);
+        assert!(host.now().since(begun) < Duration::from_millis(10));
+        drop(parked);
     });
 }
 

@@ -34,6 +34,24 @@ fn a_release_wakes_who_waits_without_a_line() {
     }
 }
 
+/// What is not in vain is told without a limit.
+#[test]
+fn a_lock_that_changes_hands_all_the_time_wakes_each_time() {
+    for way in WAYS {
+        play(async |scene| {
+            let clients = [scene.client().await, scene.client().await];
+            let mut held = way(&clients[0]).lock().await.expect("free");
+            for turn in 1..40 {
+                let waiting = wait(scene, way(&clients[turn % 2])).await;
+                scene.pass(ms(20)).await;
+                drop(held);
+                assert_eq!(scene.time_of(&waiting).await, ms(0));
+                held = waiting.await;
+            }
+        });
+    }
+}
+
 #[test]
 fn a_release_of_another_library_wakes_who_waits_without_a_line() {
     for way in WAYS {

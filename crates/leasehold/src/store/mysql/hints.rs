@@ -42,6 +42,7 @@ pub(super) async fn receive(hints: &Ours, mut link: Link) {
         if !hints.is_wanted() {
             return;
         }
+        let asked = hints.host.now();
         match within(Arc::clone(&hints.host), LIMIT, fetch(hints, &link)).await {
             Ok(fetched) => {
                 if fetched > 0 {
@@ -61,7 +62,7 @@ pub(super) async fn receive(hints: &Ours, mut link: Link) {
         tokio::select! {
             biased;
             _ended = poll_fn(|cx| link.poll_moving(cx)) => return,
-            () = hints.news.notified() => {}
+            () = hints.news.notified() => hints.host.sleep_until(asked + PAUSE_MIN).await,
             () = hints.host.sleep_until(now + pause) => {}
         }
     }

@@ -191,6 +191,7 @@ impl RedisStore {
             let lease = LeaseId { key: key.clone(), owner: ask.owner.clone(), claim: Claim::Plain };
             match reply::set(&ask.owner, &reply.value) {
                 Set::Done => {
+                    shared.servers.granted(&key);
                     let granted = Acquired::Granted { fencing: None };
                     return shared.confirmed(granted, reply.confirmed, lease, limit).await;
                 }
@@ -211,6 +212,9 @@ impl RedisStore {
                 Some(false) => Refusal::taken(None, 0).into(),
                 None => reply::acquired(&key, Claim::Plain, &value)?.answer,
             };
+            if matches!(answer, Acquired::Granted { .. }) {
+                shared.servers.granted(&key);
+            }
             shared.confirmed(answer, confirmed, lease, limit).await
         }
     }

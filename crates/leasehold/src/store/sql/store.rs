@@ -124,7 +124,7 @@ impl<E: Engine> Shared<E> {
             if let (Ok(Acquired::Refused(refusal)), Some(place)) = (&acquired, ask.line.place())
                 && refusal.is_taken()
             {
-                hints.waits(place.waiter_ttl.get(), place.ask_no <= 1);
+                hints.waits(place.waiter_ttl.get(), place.ask_no == 1);
             }
             acquired
         };

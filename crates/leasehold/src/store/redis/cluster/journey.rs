@@ -8,7 +8,7 @@ use super::{Cluster, Lane, Member};
 use crate::core::moment::Moment;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::node::Way;
-use crate::store::redis::wire::known::{Known, ScriptSet};
+use crate::store::redis::wire::known::Known;
 use crate::store::redis::wire::redirect::{Answering, Passed, Redirect, Unsent};
 use crate::store::redis::wire::{Request, Retry};
 
@@ -34,6 +34,8 @@ struct Leg {
     /// How often it has paused.
     pauses: u32,
     redirected: bool,
+    /// Whether it carried a script to its first node.
+    in_full: bool,
 }
 
 impl Journey {
@@ -44,7 +46,15 @@ impl Journey {
         request: Box<dyn Request>,
         at: Member,
     ) -> Self {
-        let leg = Leg { request, at, counts: None, hops: 0, pauses: 0, redirected: false };
+        let leg = Leg {
+            request,
+            at,
+            counts: None,
+            hops: 0,
+            pauses: 0,
+            redirected: false,
+            in_full: false,
+        };
         Self { cluster: Arc::clone(cluster), way, lane, deadline, leg: Mutex::new(leg) }
     }
 
@@ -99,10 +109,9 @@ impl Journey {
         leg.hops = 0;
     }
 
-    /// Sends the request to another node, after all that was sent there before. All others of its
-    /// lane wait for the answer, but renewals do so only for one behind `ASKING`: each renews the
-    /// same lease, and none may wait for a node that never answers.
-    pub(super) fn go(self: Arc<Self>, to: Member, asking: bool, answering: Answering) -> Gone {
+    /// Sends the request to another node, after all that was sent there before. If it is `alone`,
+    /// all others of its lane wait for the answer.
+    pub(super) fn go(self: Arc<Self>, to: Member, how: Onward, answering: Answering) -> Gone {
         self.stops();
         let node = Arc::clone(&to.node);
         let mut leg = self.leg();
@@ -110,9 +119,31 @@ impl Journey {
         let left = mem::replace(&mut leg.at, to);
         drop(leg);
         let way = self.way;
-        self.count(Some(asking || way == Way::Asks));
+        self.count(Some(how.alone));
+        let asking = how.asking;
+        let journey = Arc::clone(&self);
         let unsent = node.wire(way).pass(Passed { request: self, answering, asking });
+        if unsent.is_some() {
+            // So that those behind it go on, or are refused too.
+            journey.stops();
+        }
         Gone { unsent, _left: left }
+    }
+}
+
+/// How a request is sent to another node.
+#[derive(Clone, Copy)]
+pub(super) struct Onward {
+    /// Whether it is behind `ASKING`.
+    asking: bool,
+    alone: bool,
+}
+
+impl Onward {
+    /// A renewal is alone only behind `ASKING`: it must not wait for a node that never answers, and
+    /// each renews the same lease.
+    pub(super) fn new(way: Way, was_refused: bool, asking: bool) -> Self {
+        Self { asking, alone: asking || was_refused && way == Way::Asks }
     }
 }
 
@@ -158,7 +189,15 @@ impl Redirect for Journey {
     }
 
     fn was_refused(self: Arc<Self>, refusal: NoAnswer, answering: Answering) {
-        let from = Arc::clone(&self.leg().at.place);
+        let (from, node, in_full) = {
+            let leg = self.leg();
+            (Arc::clone(&leg.at.place), Arc::clone(&leg.at.node), leg.in_full && !leg.redirected)
+        };
+        if in_full {
+            // A node does not keep the script of a request that it refuses. By its hash, a release
+            // would be refused once more, and an acquire behind it would overtake it.
+            node.wire(self.way).forget_scripts();
+        }
         let meaning = match &refusal {
             NoAnswer::Refused { code, text } => refused(code, text, &from),
             NoAnswer::NotSent { .. } | NoAnswer::Broken { .. } => Refused::Here,
@@ -169,72 +208,56 @@ impl Redirect for Journey {
 }
 
 /// The request on its first wire, which watches its limit and keeps it if the caller is gone.
-pub(super) struct Routed {
-    journey: Arc<Journey>,
-    /// The scripts that its node has if it serves the request, and not if it refuses it.
-    ///
-    /// Until then they count as missing. Otherwise a release could be sent by a hash that the node
-    /// does not know, and an acquire behind it, by a hash that it knows, would overtake it.
-    unproven: ScriptSet,
-}
-
-impl Routed {
-    pub(super) const fn new(journey: Arc<Journey>) -> Self {
-        Self { journey, unproven: ScriptSet::NONE }
-    }
-}
+pub(super) struct Routed(pub(super) Arc<Journey>);
 
 impl Request for Routed {
     fn command(&mut self, known: &mut Known) -> Command {
         // Sent for the first time, or again to a server that lacked the script.
-        self.journey.departs();
+        self.0.departs();
         let before = known.scripts();
-        let command = self.journey.leg().request.command(known);
-        self.unproven = known.unproven_since(before);
+        let mut leg = self.0.leg();
+        let command = leg.request.command(known);
+        leg.in_full = known.scripts() != before;
         command
     }
 
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
-        self.journey.leg().request.was_refused(known, code, text)
+        self.0.leg().request.was_refused(known, code, text)
     }
 
     fn probes(&mut self, known: &mut Known) -> Vec<Command> {
-        self.journey.leg().request.probes(known)
+        self.0.leg().request.probes(known)
     }
 
     fn was_probed(&mut self, known: &mut Known, answers: &[Result<Value, NoAnswer>]) {
-        self.journey.leg().request.was_probed(known, answers);
+        self.0.leg().request.was_probed(known, answers);
     }
 
     fn goes_on(&mut self, answer: &Value) -> bool {
-        self.journey.leg().request.goes_on(answer)
+        self.0.leg().request.goes_on(answer)
     }
 
     fn was_answered(&mut self, known: &mut Known, answer: &Value) {
-        known.proved(self.unproven);
-        let mut leg = self.journey.leg();
-        if leg.request.teaches() {
-            leg.request.was_answered(known, answer);
-        }
+        self.0.leg().request.was_answered(known, answer);
     }
 
     fn teaches(&self) -> bool {
-        let leg = self.journey.leg();
+        let leg = self.0.leg();
         // An answer of another node says nothing about the server of the first wire.
-        !leg.redirected && (!self.unproven.is_empty() || leg.request.teaches())
+        !leg.redirected && leg.request.teaches()
     }
 
     fn redirect(&self) -> Option<Arc<dyn Redirect>> {
-        Some(Arc::clone(&self.journey) as Arc<dyn Redirect>)
+        Some(Arc::clone(&self.0) as Arc<dyn Redirect>)
     }
 
     fn was_late(&self) {
         let at = {
-            let leg = self.journey.leg();
+            let leg = self.0.leg();
             leg.redirected.then(|| leg.at.clone())
         };
         if let Some(at) = at {
-            at.node.wire(self.journey.way).suspect();
+            at.node.wire(self.0.way).suspect();
         }
     }
 }

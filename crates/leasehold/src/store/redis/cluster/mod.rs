@@ -148,7 +148,7 @@ impl Cluster {
         let deadline = self.host.now() + limit;
         let journey = Journey::new(self, (way, lane.clone()), deadline, request, owner);
         let journey = Arc::new(journey);
-        let routed = Box::new(Routed::new(Arc::clone(&journey)));
+        let routed = Box::new(Routed(Arc::clone(&journey)));
         let reply = match lane.filter(|_| waits) {
             Some(lane) => {
                 let (answering, reply) = node.wire(way).submit_later(limit, routed);

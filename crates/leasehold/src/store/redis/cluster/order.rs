@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::journey::{Gone, Journey};
+use super::journey::{Gone, Journey, Onward};
 use super::map::Refused;
 use super::{Cluster, Lane, Member};
 use crate::core::moment::Moment;
@@ -130,8 +130,18 @@ impl Cluster {
     /// Sends a new request when the earlier ones of its lane are answered.
     pub(super) fn hold(self: &Arc<Self>, lane: Lane, journey: Arc<Journey>, answering: Answering) {
         let held = Paused { journey, refusal: None, answering };
-        self.state().queues.entry(lane.clone()).or_default().new.push_back(held);
+        let mut state = self.state();
+        let queue = state.queues.entry(lane.clone()).or_default();
+        queue.new.push_back(held);
+        let nothing_pauses = queue.refused.is_empty();
+        let owner = state.owner(lane.subject.slot);
+        drop(state);
         self.go_on_after(&lane, PAUSE);
+        // The last one that it would wait for may have been answered just before.
+        let is_free = nothing_pauses && !self.is_alone(&lane);
+        if is_free && self.elsewhere(&lane, &owner).is_empty() {
+            self.answered(&lane);
+        }
     }
 
     /// Decides about a request that a node refused. All under one lock, so that requests which
@@ -186,7 +196,8 @@ impl Cluster {
                 paused.refuse();
             }
             Some((to, asking)) if paused.journey.hop() <= HOPS_MAX => {
-                let gone = paused.journey.go(to, asking, paused.answering);
+                let how = Onward::new(lane.way, true, asking);
+                let gone = paused.journey.go(to, how, paused.answering);
                 drop(state);
                 gone.end();
             }
@@ -216,6 +227,10 @@ impl Cluster {
         }
         queue.due = Some(due);
         drop(state);
+        self.go_on_at(lane, due);
+    }
+
+    fn go_on_at(self: &Arc<Self>, lane: &Lane, due: Moment) {
         let sleep = self.host.sleep_until(due);
         let timer = Timer { cluster: Arc::clone(self), lane: lane.clone(), due };
         self.host.spawn(Box::pin(async move {
@@ -246,17 +261,18 @@ impl Cluster {
             let next_new = || elsewhere.is_empty().then(|| new.pop_front()).flatten();
             let Some(next) = refused.pop_front().or_else(next_new) else { break };
             next.journey.rest();
-            gone.push(next.journey.go(owner.clone(), false, next.answering));
+            let how = Onward::new(lane.way, next.refusal.is_some(), false);
+            gone.push(next.journey.go(owner.clone(), how, next.answering));
         }
-        let waits = !new.is_empty() || !refused.is_empty();
-        if waits {
-            state.queues.insert(lane.clone(), Queue { refused, new, due: None });
+        let due = (!new.is_empty() || !refused.is_empty()).then(|| now + PAUSE);
+        if due.is_some() {
+            state.queues.insert(lane.clone(), Queue { refused, new, due });
         }
         drop(state);
         late.into_iter().chain(new_late).for_each(Paused::refuse);
         gone.into_iter().for_each(Gone::end);
-        if waits {
-            self.go_on_after(lane, PAUSE);
+        if let Some(due) = due {
+            self.go_on_at(lane, due);
         }
     }
 }

@@ -261,7 +261,7 @@ impl Channels {
 
     /// Asks the server to report the next change of a key once, by [`News::Changed`]. A change is
     /// when the key is set, deleted, given another expiry, or expires. Ends when the server has
-    /// confirmed it, and returns whether the key exists.
+    /// confirmed it, and returns whether the key exists at this server.
     ///
     /// # Errors
     ///
@@ -272,11 +272,20 @@ impl Channels {
     /// Dropping the future may leave the key tracked.
     pub(super) async fn track(&mut self, key: &str) -> Result<bool, Error> {
         // The server tracks every key that is read. EXISTS reads it without its owner token.
-        match self.ask(&Command::new("EXISTS").arg(key)).await? {
+        let answer = self.asked.add(&Command::new("EXISTS").arg(key))?;
+        match answer.await.map_err(|_| gone())? {
             Frame::Int(count) => Ok(count > 0),
+            // The slot has moved, or moves just now.
+            Frame::Error(text) if is_elsewhere(codec::code(&text)) => Ok(false),
+            Frame::Error(text) => Err(refusal(codec::code(&text), &text)),
             _ => Err(gone()),
         }
     }
+}
+
+/// Whether another node of the cluster has the key, or will have it.
+fn is_elsewhere(code: &str) -> bool {
+    ["MOVED", "ASK", "TRYAGAIN"].contains(&code)
 }
 
 /// The messages of a [`Subscriber`].

@@ -23,6 +23,8 @@ const TRIES_MAX: u32 = 3;
 pub(in crate::store::redis) struct Scripted {
     step: Step,
     cold: bool,
+    /// Whether it last carried its script.
+    in_full: bool,
     tries: u32,
     bare: Bare,
     copies: Copies,
@@ -35,9 +37,9 @@ pub(in crate::store::redis) struct Scripted {
 impl Scripted {
     /// A step that a script can do.
     pub(in crate::store::redis) fn new(step: Step) -> Box<Self> {
-        let (cold, tries, bare) = (false, 0, Bare::of(&step));
+        let (cold, in_full, tries, bare) = (false, false, 0, Bare::of(&step));
         let copies = Copies::default();
-        Box::new(Self { step, cold, tries, bare, copies, tag: None, strictly: None })
+        Box::new(Self { step, cold, in_full, tries, bare, copies, tag: None, strictly: None })
     }
 
     /// Asks for the copies of these terms. The connection decides whether the request is strict: a
@@ -120,6 +122,7 @@ impl Request for Scripted {
         if self.strictly.is_some() {
             self.bare.needs_script();
         }
+        self.in_full = false;
         if let Some(command) = self.bare.command(&self.step, known) {
             return command;
         }
@@ -131,7 +134,9 @@ impl Request for Scripted {
             return call.by_hash().with_part(self.part());
         }
         known.sent_script(call.script());
-        call.in_full()
+        let command = call.in_full();
+        self.in_full = true;
+        command
     }
 
     fn confirmation(&self, known: &Known) -> Option<Confirmation> {
@@ -147,8 +152,10 @@ impl Request for Scripted {
     }
 
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
-        // A server does not keep a script that came with a request it refused.
-        known.lacks_script(self.call().script());
+        if self.in_full || code == "NOSCRIPT" {
+            // A server does not keep the script of a request that it refuses.
+            known.lacks_script(self.call().script());
+        }
         let retry = match code {
             // The server had this script on this connection, so another process may have replaced
             // it. With the same data, that process would accept the old run id: use a new

@@ -17,7 +17,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::pipeline::Waiting;
+use super::waiting::Waiting;
 use crate::store::redis::codec::command::{Command, NoAnswer, Part, Value};
 use crate::store::redis::scripts::together::{Done, STEPS_MAX, done, together};
 

@@ -31,26 +31,14 @@ pub(in crate::store::redis) struct Strictly {
     pub(in crate::store::redis) strict: Strict,
 }
 
-/// Some of our scripts, one bit each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::store::redis) struct ScriptSet(u32);
-
-impl ScriptSet {
-    pub(in crate::store::redis) const NONE: Self = Self(0);
-
-    pub(in crate::store::redis) const fn is_empty(self) -> bool {
-        self.0 == Self::NONE.0
-    }
-}
-
 #[derive(Default)]
 pub(in crate::store::redis) struct Known {
     /// `None` if the connection is not strict.
     strictly: Option<Strictly>,
     /// How many replicas the server had when the connection was made, if the terms need it.
     replicas: Option<u32>,
-    /// The scripts that the server has.
-    scripts: ScriptSet,
+    /// The scripts that the server has, one bit each.
+    scripts: u32,
     warm: HashSet<Key>,
     /// Whether the server may come back with an old counter on this very connection.
     is_unsteady: bool,
@@ -81,33 +69,27 @@ impl Known {
 
     /// Whether the server has the script, so that its hash is enough.
     pub(in crate::store::redis) fn has_script(&self, script: &Script) -> bool {
-        self.scripts.0 & script.bit() != 0
+        self.scripts & script.bit() != 0
     }
 
     /// The script was sent in full, so later calls on this connection can use its hash.
     pub(in crate::store::redis) fn sent_script(&mut self, script: &Script) {
-        self.scripts.0 |= script.bit();
+        self.scripts |= script.bit();
     }
 
-    /// Takes back that scripts were sent since `before`. Returns them.
-    pub(in crate::store::redis) fn unproven_since(&mut self, before: ScriptSet) -> ScriptSet {
-        let sent = self.scripts.0 & !before.0;
-        self.scripts = before;
-        ScriptSet(sent)
-    }
-
-    /// The server has these scripts, too.
-    pub(in crate::store::redis) fn proved(&mut self, scripts: ScriptSet) {
-        self.scripts.0 |= scripts.0;
-    }
-
-    pub(in crate::store::redis) const fn scripts(&self) -> ScriptSet {
+    /// The scripts that the server has, one bit each.
+    pub(in crate::store::redis) const fn scripts(&self) -> u32 {
         self.scripts
+    }
+
+    /// The server may lack every script.
+    pub(in crate::store::redis) const fn forget_scripts(&mut self) {
+        self.scripts = 0;
     }
 
     /// The server said that it does not have the script.
     pub(in crate::store::redis) fn lacks_script(&mut self, script: &Script) {
-        self.scripts.0 &= !script.bit();
+        self.scripts &= !script.bit();
     }
 
     /// Whether the fencing counter of a key was raised to the server's clock on this connection.

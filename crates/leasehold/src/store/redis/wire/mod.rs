@@ -27,6 +27,7 @@ pub(super) mod redirect;
 pub(super) mod serving;
 mod state;
 mod ticks;
+mod waiting;
 
 use std::future::Future;
 use std::mem;
@@ -239,6 +240,11 @@ impl Wire {
     /// Forgets for which keys the counter was raised on the connection.
     pub(super) fn forget_counters(&self) {
         self.shared.forget_counters();
+    }
+
+    /// Forgets which scripts the server has.
+    pub(super) fn forget_scripts(&self) {
+        self.shared.forget_scripts();
     }
 
     /// A request that was passed here was not answered in time.

@@ -13,19 +13,19 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::sync::oneshot;
 
+use super::connection_lost;
 use super::gathering::{Answered, Gathered, Gathering, Several};
 use super::handshake::{ServerFacts, handshake_on_terms, no_run_id};
 use super::known::{Known, ServerProcess, Strictly};
-use super::redirect::{Answering, Passed, Redirect};
+use super::redirect::{Answering, Passed, Redirect, Unsent};
+use super::waiting::{Reply, Sent, Waiting};
 use crate::core::error::Error;
-use crate::store::redis::codec::command::{Command, NoAnswer, Value};
+use crate::store::redis::codec::command::{Command, NoAnswer};
 use crate::store::redis::codec::{self, Frame, Invalid, Reader};
 use crate::store::redis::connector::{Access, Connector, Stream};
 
 /// A buffer that has grown larger is dropped.
 const KEPT_BYTES: usize = 256 * 1024;
-
-type Reply = Result<Value, NoAnswer>;
 
 /// A new connection.
 pub(in crate::store::redis) struct Connected {
@@ -111,7 +111,7 @@ impl State {
         }
         if self.steps.hold_back(&command) {
             self.steps.hold((command, waiting));
-        } else if waiting.redirect.is_none() && self.steps.may_have(&command) {
+        } else if !waiting.may_go_elsewhere() && self.steps.may_have(&command) {
             self.steps.add((command, waiting));
         } else {
             self.add(&command, waiting);
@@ -136,61 +136,6 @@ impl State {
             Some(Gathered::One((command, waiting))) => self.write(&command, Sent::One(waiting)),
             Some(Gathered::Several(call, several)) => self.write(&call, Sent::Several(several)),
             None => {}
-        }
-    }
-}
-
-/// A command without an answer.
-enum Sent {
-    One(Waiting),
-    Several(Several),
-}
-
-impl Sent {
-    fn fail(self, why: &NoAnswer) {
-        match self {
-            Self::One(waiting) => waiting.answer(Err(why.clone())),
-            Self::Several(several) => {
-                several.waiting().for_each(|waiting| waiting.answer(Err(why.clone())));
-            }
-        }
-    }
-}
-
-/// A request without an answer.
-pub(super) struct Waiting {
-    answering: Answering,
-    /// `None` if only this server can serve it.
-    redirect: Option<Arc<dyn Redirect>>,
-    /// Whether its answer shows if there are several servers, see [`Gathering`].
-    is_in_doubt: bool,
-}
-
-impl Waiting {
-    pub(super) const fn new(answering: Answering, redirect: Option<Arc<dyn Redirect>>) -> Self {
-        Self { answering, redirect, is_in_doubt: false }
-    }
-
-    pub(super) fn in_doubt(self) -> Self {
-        Self { is_in_doubt: true, ..self }
-    }
-
-    pub(super) const fn is_in_doubt(&self) -> bool {
-        self.is_in_doubt
-    }
-
-    fn answer(self, answer: Reply) {
-        match (self.redirect, answer) {
-            (Some(redirect), Err(refused @ NoAnswer::Refused { .. })) => {
-                redirect.was_refused(refused, self.answering);
-            }
-            (redirect, answer) => {
-                if let Some(redirect) = redirect {
-                    redirect.was_answered();
-                }
-                // A caller that gave up needs no answer.
-                let _gone = self.answering.send(answer);
-            }
         }
     }
 }
@@ -228,12 +173,20 @@ impl Pipeline {
 
     /// Sends a request that another server refused. The caller prevents that anything comes between
     /// `ASKING` and its command.
-    pub(super) fn pass(&self, passed: Passed) {
-        if passed.asking {
-            drop(self.submit(&Command::new("ASKING")));
-        }
+    /// Returns the request if the connection has ended.
+    pub(super) fn pass(&self, passed: Passed) -> Option<Unsent> {
         let command = passed.request.command();
-        self.submit_for(command, passed.answering, Some(passed.request));
+        let mut state = self.state();
+        if state.ended {
+            return Some(passed.unsent(connection_lost()));
+        }
+        if passed.asking {
+            let (nobody, _answer) = oneshot::channel();
+            state.add(&Command::new("ASKING"), Waiting::new(nobody, None));
+        }
+        state.place(command, Waiting::new(passed.answering, Some(passed.request)));
+        wake(state);
+        None
     }
 
     /// Like [`submit`](Self::submit), but the answer goes to `answering`, and a refusal to
@@ -257,11 +210,7 @@ impl Pipeline {
             return;
         }
         add(&mut state, answering);
-        let writer = state.writer.take();
-        drop(state);
-        if let Some(writer) = writer {
-            writer.wake();
-        }
+        wake(state);
     }
 
     /// Passes the answer to several steps on, and asks alone for those that were not done.
@@ -278,6 +227,15 @@ impl Pipeline {
         for (waiting, value) in done {
             waiting.answer(Ok(value));
         }
+    }
+}
+
+/// Wakes the task that does the I/O.
+fn wake(mut state: MutexGuard<'_, State>) {
+    let writer = state.writer.take();
+    drop(state);
+    if let Some(writer) = writer {
+        writer.wake();
     }
 }
 
@@ -438,6 +396,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     use super::*;
+    use crate::store::redis::codec::command::Value;
 
     /// A stream that counts how often it is written to.
     struct Counting {

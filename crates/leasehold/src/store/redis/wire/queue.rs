@@ -46,7 +46,7 @@ pub(super) fn send(
     Sent { request, reply: Replying::new(answer, confirming), generation, probes }
 }
 
-/// Sends all requests, in order. Returns those that come too late.
+/// Sends all requests, in order. Returns passed ones that cannot be sent, or too late.
 pub(super) fn send_all(
     queue: VecDeque<Queued>,
     pipeline: &Pipeline,
@@ -59,7 +59,7 @@ pub(super) fn send_all(
             Queued::Passed(passed) if passed.request.deadline() <= now => {
                 late.push(passed.unsent(connection_lost()));
             }
-            Queued::Passed(passed) => pipeline.pass(passed),
+            Queued::Passed(passed) => late.extend(pipeline.pass(passed)),
             // This caller gave up and was told that no request was sent.
             Queued::Ours { sent, .. } if sent.is_closed() => {}
             Queued::Ours { request, sent } => {

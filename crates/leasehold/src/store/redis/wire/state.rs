@@ -157,7 +157,7 @@ impl Shared {
     pub(super) fn pass(self: &Arc<Self>, passed: Passed) -> Option<Unsent> {
         let mut state = self.state();
         match &mut state.phase {
-            Phase::Open { pipeline, probing: None, .. } => pipeline.pass(passed),
+            Phase::Open { pipeline, probing: None, .. } => return pipeline.pass(passed),
             Phase::Open { probing: Some(queue), .. } | Phase::Connecting { queue, .. } => {
                 queue.push_back(Queued::Passed(passed));
             }
@@ -186,6 +186,12 @@ impl Shared {
     pub(super) fn forget_counters(&self) {
         if let Phase::Open { known, .. } = &mut self.state().phase {
             known.forget_counters();
+        }
+    }
+
+    pub(super) fn forget_scripts(&self) {
+        if let Phase::Open { known, .. } = &mut self.state().phase {
+            known.forget_scripts();
         }
     }
 

@@ -151,7 +151,9 @@ async fn a_server_that_tells_of_changed_keys_is_asked_about_them() {
     assert!(subscriber.channels.tracks());
     const REQUEST: &[u8] = b"*2\r\n$6\r\nEXISTS\r\n$1\r\na\r\n";
     let serve = async {
-        for reply in [":1\r\n", ">2\r\n$10\r\ninvalidate\r\n_\r\n:0\r\n", "-NOPERM no\r\n"] {
+        for reply in
+            [":1\r\n", ">2\r\n$10\r\ninvalidate\r\n_\r\n:0\r\n", "-ASK 5 h:1\r\n", "-NOPERM no\r\n"]
+        {
             let mut request = [0; REQUEST.len()];
             server.read_exact(&mut request).await.expect("a request");
             assert_eq!(request, REQUEST);
@@ -164,6 +166,7 @@ async fn a_server_that_tells_of_changed_keys_is_asked_about_them() {
     let track = async {
         assert_eq!(subscriber.channels.track("a").await.ok(), Some(true));
         assert_eq!(subscriber.channels.track("a").await.ok(), Some(false));
+        assert_eq!(subscriber.channels.track("a").await.ok(), Some(false), "it moves just now");
         let refused = subscriber.channels.track("a").await.expect_err("no right");
         assert_eq!(refused.kind(), ErrorKind::Denied);
     };

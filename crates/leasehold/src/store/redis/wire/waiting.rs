@@ -1,0 +1,70 @@
+//! Who waits for the answers of a connection.
+
+use std::sync::Arc;
+
+use super::gathering::Several;
+use super::redirect::{Answering, Redirect};
+use crate::store::redis::codec::command::{NoAnswer, Value};
+
+pub(super) type Reply = Result<Value, NoAnswer>;
+
+/// A command without an answer.
+pub(super) enum Sent {
+    One(Waiting),
+    Several(Several),
+}
+
+impl Sent {
+    /// The connection ended.
+    pub(super) fn fail(self, why: &NoAnswer) {
+        match self {
+            Self::One(waiting) => waiting.answer(Err(why.clone())),
+            Self::Several(several) => {
+                several.waiting().for_each(|waiting| waiting.answer(Err(why.clone())));
+            }
+        }
+    }
+}
+
+/// A request without an answer.
+pub(super) struct Waiting {
+    answering: Answering,
+    /// `None` if only this server can serve it.
+    redirect: Option<Arc<dyn Redirect>>,
+    /// Whether its answer shows if there are several servers, see [`Gathering`].
+    is_in_doubt: bool,
+}
+
+impl Waiting {
+    pub(super) const fn new(answering: Answering, redirect: Option<Arc<dyn Redirect>>) -> Self {
+        Self { answering, redirect, is_in_doubt: false }
+    }
+
+    pub(super) fn in_doubt(self) -> Self {
+        Self { is_in_doubt: true, ..self }
+    }
+
+    /// Whether another server may have to serve the request.
+    pub(super) const fn may_go_elsewhere(&self) -> bool {
+        self.redirect.is_some()
+    }
+
+    pub(super) const fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt
+    }
+
+    pub(super) fn answer(self, answer: Reply) {
+        match (self.redirect, answer) {
+            (Some(redirect), Err(refused @ NoAnswer::Refused { .. })) => {
+                redirect.was_refused(refused, self.answering);
+            }
+            (redirect, answer) => {
+                if let Some(redirect) = redirect {
+                    redirect.was_answered();
+                }
+                // A caller that gave up needs no answer.
+                let _gone = self.answering.send(answer);
+            }
+        }
+    }
+}
