@@ -1,5 +1,7 @@
-//! `cargo xtask bench`: measures the scenarios, keeps the records, and renders BENCHMARKS.md.
+//! `cargo xtask bench`: measures the scenarios, keeps the records, and renders the pages
+//! that show them.
 
+mod choosing;
 mod machine;
 mod page;
 mod rivals;
@@ -10,6 +12,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+pub(crate) use choosing::{PAGE as CHOOSING, render as render_choosing};
 pub(crate) use page::render;
 pub(crate) use rivals::{PAGE as COMPARED, files as compared};
 use scenarios::{Run, SCENARIOS, Scenario};
@@ -60,6 +63,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     let read = |path: &str| std::fs::read_to_string(crate::root().join(path)).ok();
     write(PAGE, &render(read)?)?;
+    write(CHOOSING, &render_choosing(read)?)?;
     rivals::render()
 }
 

@@ -31,6 +31,7 @@ const RULES: &[Rule] = &[
     names::names_are_used_where_they_belong,
     pages::the_page_of_benchmarks_is_what_the_records_say,
     pages::the_page_of_rivals_is_what_the_record_says,
+    pages::the_page_of_stores_is_what_the_record_says,
     pages::the_page_of_trust_is_what_the_records_say,
     planted::planted_bugs_name_what_catches_them,
     planted::planted_bugs_still_apply,

@@ -1,5 +1,5 @@
-//! TRUST.md, BENCHMARKS.md and the page of rivals agree with the records: nobody edits a figure by
-//! hand.
+//! TRUST.md, BENCHMARKS.md, and the pages of rivals and of stores agree with the records: nobody
+//! edits a figure by hand.
 
 use super::Finding;
 use super::repository::Repository;
@@ -24,6 +24,12 @@ pub(super) fn the_page_of_benchmarks_is_what_the_records_say(
 ) -> Vec<Finding> {
     let expected = bench::render(|path| text(repository, path));
     compare(repository, bench::PAGE, expected, "cargo xtask bench --render")
+}
+
+/// The page that helps to choose a store is the output of `cargo xtask bench --render`, too.
+pub(super) fn the_page_of_stores_is_what_the_record_says(repository: &Repository) -> Vec<Finding> {
+    let expected = bench::render_choosing(|path| text(repository, path));
+    compare(repository, bench::CHOOSING, expected, "cargo xtask bench --render")
 }
 
 /// The page of rivals and its pictures are the output of `cargo xtask bench --render`, too.
@@ -90,6 +96,16 @@ mod tests {
 
     fn at(page: &str, line: usize) -> String {
         format!("{page}:{line}")
+    }
+
+    #[test]
+    fn a_cost_of_a_store_that_was_changed_by_hand_is_found() {
+        let rule = the_page_of_stores_is_what_the_record_says;
+        let good = bench::render_choosing(|_| None).expect("rendered");
+        assert_finds(rule, &[(bench::CHOOSING, &good)], &[]);
+        let better = good.replacen("Not run yet", "Fast", 1);
+        let line = good.lines().position(|line| line.starts_with("Not run yet")).expect("a line");
+        assert_finds(rule, &[(bench::CHOOSING, &better)], &[&at(bench::CHOOSING, line + 1)]);
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! Locks on databases and on etcd, beside the bare steps that a lock cannot do without.
+//! Locks on each engine, beside the bare steps that a lock cannot do without.
 
 mod bare_etcd;
 mod bare_mysql;
 mod etcd;
 mod mysql;
 mod postgres;
+mod redis;
+mod sqlite;
+mod zookeeper;
 
 use std::time::{Duration, Instant};
 
@@ -40,9 +43,12 @@ pub(crate) struct Extent {
 /// One engine after the other, since each server wants the machine for itself.
 pub(crate) async fn measure(extent: Extent) -> Result<Report, Error> {
     let mut report = Report::new("engines");
+    sqlite::measure(extent, &mut report).await?;
+    redis::measure(extent, &mut report).await?;
     postgres::measure(extent, &mut report).await?;
     mysql::measure(extent, &mut report).await?;
     etcd::measure(extent, &mut report).await?;
+    zookeeper::measure(extent, &mut report).await?;
     Ok(report)
 }
 
@@ -67,9 +73,7 @@ impl Engine<'_> {
             let (mut our_round, mut their_round) = (Samples::default(), Samples::default());
             for _ in 0..pairs.div_ceil(TURN * ROUNDS) {
                 for _ in 0..TURN {
-                    let started = Instant::now();
-                    let _released = client.mutex("a").lock().await?.release().await?;
-                    our_round.push(started.elapsed());
+                    our_round.push(round_trip(&client).await?);
                 }
                 for _ in 0..TURN {
                     let started = Instant::now();
@@ -88,21 +92,72 @@ impl Engine<'_> {
         Ok(())
     }
 
+    /// A lock and its release, beside nothing.
+    async fn round_trips_alone(&self, pairs: usize, report: &mut Report) -> Result<(), Error> {
+        let client = Client::connect(self.url).await?;
+        let mut ours = Vec::new();
+        for round in 0..=ROUNDS {
+            let mut samples = Samples::default();
+            for _ in 0..pairs.div_ceil(ROUNDS) {
+                samples.push(round_trip(&client).await?);
+            }
+            if round > 0 {
+                ours.push(samples);
+            }
+        }
+        let ours = quantiles_us(&mut ours, 0.5);
+        report.add(&format!("{}, lock + release", self.name), "p50", &ours, "us");
+        Ok(())
+    }
+
     /// From a release until another client has the lock, beside a message of the engine from one
     /// connection to another. `hop` sends one, and returns how long it took.
     async fn hand_overs(
         &self,
-        (rounds, to): (usize, &str),
+        (count, to): (usize, &str),
         mut hop: impl AsyncFnMut() -> Result<Duration, Error>,
         report: &mut Report,
     ) -> Result<(), Error> {
+        let mut theirs = Vec::new();
+        let mut ours = self
+            .passes(
+                count,
+                async |round: &mut Samples| {
+                    round.push(hop().await?);
+                    Ok(())
+                },
+                &mut theirs,
+            )
+            .await?;
+        let (ours, theirs) = (quantiles_us(&mut ours, 0.5), quantiles_us(&mut theirs, 0.5));
+        let compared = Compared { ours: &ours, theirs: &theirs, unit: "us", to };
+        report.ratio(&format!("{}, hand-over", self.name), "p50", compared).at_most(2.0);
+        Ok(())
+    }
+
+    /// From a release until another client has the lock, beside nothing.
+    async fn hand_overs_alone(&self, count: usize, report: &mut Report) -> Result<(), Error> {
+        let mut ours = self.passes(count, async |_: &mut Samples| Ok(()), &mut Vec::new()).await?;
+        let ours = quantiles_us(&mut ours, 0.5);
+        report.add(&format!("{}, hand-over", self.name), "p50", &ours, "us");
+        Ok(())
+    }
+
+    /// Hands a lock over so often. Returns how long it took, by rounds. `beside` is measured in
+    /// turn.
+    async fn passes(
+        &self,
+        count: usize,
+        mut beside: impl AsyncFnMut(&mut Samples) -> Result<(), Error>,
+        theirs: &mut Vec<Samples>,
+    ) -> Result<Vec<Samples>, Error> {
         let clients = [Client::connect(self.url).await?, Client::connect(self.url).await?];
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let mut ours = Vec::new();
         let mut guard = clients[0].mutex("b").lock().await?;
         let mut next = 1;
         for round in 0..=ROUNDS {
             let (mut our_round, mut their_round) = (Samples::default(), Samples::default());
-            for _ in 0..rounds.div_ceil(ROUNDS) {
+            for _ in 0..count.div_ceil(ROUNDS) {
                 let mutex = clients[next].mutex("b");
                 let waiting = tokio::spawn(async move {
                     let guard = mutex.lock().await?;
@@ -117,17 +172,14 @@ impl Engine<'_> {
                 (guard, woken) = waiting.await.expect("waiting does not panic")?;
                 our_round.push(woken.saturating_duration_since(called));
                 next = 1 - next;
-                their_round.push(hop().await?);
+                beside(&mut their_round).await?;
             }
             if round > 0 {
                 ours.push(our_round);
                 theirs.push(their_round);
             }
         }
-        let (ours, theirs) = (quantiles_us(&mut ours, 0.5), quantiles_us(&mut theirs, 0.5));
-        let compared = Compared { ours: &ours, theirs: &theirs, unit: "us", to };
-        report.ratio(&format!("{}, hand-over", self.name), "p50", compared).at_most(2.0);
-        Ok(())
+        Ok(ours)
     }
 
     /// The `requests` that the server counts while many tasks wait for a lock that stays taken.
@@ -184,6 +236,13 @@ impl Engine<'_> {
         client.shutdown(Duration::from_secs(60)).await;
         Ok(())
     }
+}
+
+/// How long a lock that nobody else wants and its release take.
+async fn round_trip(client: &Client) -> Result<Duration, Error> {
+    let started = Instant::now();
+    let _released = client.mutex("a").lock().await?.release().await?;
+    Ok(started.elapsed())
 }
 
 /// The failure of a bare step.

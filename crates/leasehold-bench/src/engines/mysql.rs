@@ -36,6 +36,7 @@ pub(super) async fn measure(extent: Extent, report: &mut Report) -> Result<(), E
         bare.run(BARE_RELEASE).await
     };
     engine.round_trips((extent.pairs, "two bare transactions"), pair, report).await?;
+    engine.hand_overs_alone(extent.pairs / 4, report).await?;
     let count = async || questions(&server);
     engine.waiters((extent.watched, "statements"), count, report).await?;
     engine.leases(extent, report).await
