@@ -98,6 +98,9 @@ impl MysqlServer {
             "--skip-test-db",
             "--skip-name-resolve",
         ]);
+        let temporary = folder.join("tmp");
+        fs::create_dir(&temporary).expect("the folder takes folders");
+        install.arg(format!("--tmpdir={}", temporary.display()));
         let made = install.arg(format!("--datadir={}", folder.join("data").display())).output();
         let made = made.expect("mariadb-install-db runs");
         let said = [&made.stdout[..], &made.stderr[..]].concat();
@@ -210,6 +213,8 @@ impl MysqlServer {
         command.arg(find("mariadbd", PACKAGE)).arg("--no-defaults").args(as_root()).args(SETTINGS);
         command.args([
             format!("--datadir={}", path("data")),
+            // A server that starts removes the temporary tables in this folder, also of others.
+            format!("--tmpdir={}", path("tmp")),
             format!("--socket={}", path("socket")),
             format!("--pid-file={}", path("pid")),
             format!("--port={}", self.port()),

@@ -58,6 +58,8 @@ fn a_release_frees_the_key_for_a_while_and_who_waits_has_it_then() {
             let until = scene.host.now() + ms(900);
             while !waiting.is_finished() {
                 assert!(scene.host.now() < until, "woken, not found by a poll");
+                // A request takes real time, as the notice of the server does.
+                look(scene).await;
                 scene.pass(ms(1)).await;
             }
             assert!(waiting.await.is_held());
