@@ -95,7 +95,7 @@ fn who_waits_without_a_line_polls_where_the_server_announces_nothing() {
         play(async |scene| {
             let (one, other) = (scene.client().await, scene.client().await);
             let held = way(&one).lock().await.expect("free");
-            scene.tell(&["ACL", "SETUSER", "default", "-client|tracking", "-subscribe"]);
+            scene.tell(&["ACL", "SETUSER", "default", "-client", "-subscribe"]);
             let waiting = wait(scene, way(&other)).await;
             scene.pass(ms(5_350)).await;
             drop(held);
