@@ -54,7 +54,7 @@ fn a_release_frees_the_key_for_a_while_and_who_waits_has_it_then() {
             scene.pass(ms(LEFT_ALONE_MS - 1)).await;
             assert_free(&look(scene).await, 1);
             assert!(!waiting.is_finished());
-            // Simulated time goes on while a file or a server tells of it, but a poll comes far later.
+            // Simulated time goes on while a file or a server tells of it. A poll comes far later.
             let until = scene.host.now() + ms(900);
             while !waiting.is_finished() {
                 assert!(scene.host.now() < until, "woken, not found by a poll");
