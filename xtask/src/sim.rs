@@ -35,17 +35,17 @@ fn simulate() -> Command {
 /// fifth longer.
 fn short() -> Result<(), String> {
     let _programs = suite::build()?;
-    let simulate = || Command::new(step::built("debug", "simulate"));
+    let built = || Command::new(step::built("debug", "simulate"));
     let first = first_of(&step::commit());
     let seeds = format!("{first}..{}", first + TWICE);
-    let hashes = || step::output(simulate().args(["--seeds", &seeds, "--hashes"]));
+    let hashes = || step::output(built().args(["--seeds", &seeds, "--hashes"]));
     let (once, again) = (hashes()?, hashes()?);
     if once != again {
         return Err(differing(&once, &again));
     }
     println!("seeds {seeds}, run twice: the same to the last event");
     let seeds = format!("{}..{}", first + TWICE, first + TWICE + FRESH);
-    step::run(simulate().args(["--seeds", &seeds]))
+    step::run(built().args(["--seeds", &seeds]))
 }
 
 /// The first seed for a commit; 0 if there is no commit.

@@ -55,7 +55,7 @@ fn table(record: &Record) -> Result<String, String> {
     Ok(format!("{table}\n{}.", provenance(record)?))
 }
 
-/// What Leasehold took, in µs.
+/// The time of Leasehold, in µs.
 fn ours(figure: &Record) -> Result<f64, String> {
     if figure.has("yardstick") {
         return figure.object("yardstick")?.measure("ours");
@@ -63,7 +63,7 @@ fn ours(figure: &Record) -> Result<f64, String> {
     figure.measure("median")
 }
 
-/// What the yardstick took, in µs.
+/// The time of the yardstick, in µs.
 fn theirs(figure: &Record) -> Result<f64, String> {
     figure.object("yardstick")?.measure("theirs")
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, Error, ErrorKind, Guard};
 use tokio::task::JoinSet;
 
-use crate::figure::{Compared, Report};
+use crate::figure::{Compared, Figure, Report};
 use crate::samples::{Samples, measure as as_measure, quantiles_us};
 use crate::usage::CpuMeter;
 
@@ -52,6 +52,9 @@ pub(crate) async fn measure(extent: Extent) -> Result<Report, Error> {
     Ok(report)
 }
 
+/// Our times and those of a yardstick, by rounds.
+type Times = (Vec<Samples>, Vec<Samples>);
+
 /// A server on which locks are measured.
 struct Engine<'a> {
     name: &'static str,
@@ -63,9 +66,47 @@ impl Engine<'_> {
     async fn round_trips(
         &self,
         (pairs, to): (usize, &str),
-        mut bare: impl AsyncFnMut() -> Result<(), Error>,
+        bare: impl AsyncFnMut() -> Result<(), Error>,
         report: &mut Report,
     ) -> Result<(), Error> {
+        let times = self.times_of_round_trips(pairs, bare).await?;
+        self.compare(("lock + release", to), times, report).at_most(1.2);
+        Ok(())
+    }
+
+    /// A lock and its release, beside nothing.
+    async fn round_trips_alone(&self, pairs: usize, report: &mut Report) -> Result<(), Error> {
+        let (ours, _) = self.times_of_round_trips(pairs, async || Ok(())).await?;
+        self.show("lock + release", ours, report);
+        Ok(())
+    }
+
+    /// From a release until another client has the lock, beside a message of the engine from one
+    /// connection to another. `hop` sends one, and returns how long it took.
+    async fn hand_overs(
+        &self,
+        (count, to): (usize, &str),
+        hop: impl AsyncFnMut() -> Result<Duration, Error>,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let times = self.times_of_hand_overs(count, hop).await?;
+        self.compare(("hand-over", to), times, report).at_most(2.0);
+        Ok(())
+    }
+
+    /// From a release until another client has the lock, beside nothing.
+    async fn hand_overs_alone(&self, count: usize, report: &mut Report) -> Result<(), Error> {
+        let (ours, _) = self.times_of_hand_overs(count, async || Ok(Duration::ZERO)).await?;
+        self.show("hand-over", ours, report);
+        Ok(())
+    }
+
+    /// The times of locks with their releases, and of the bare steps in between, by rounds.
+    async fn times_of_round_trips(
+        &self,
+        pairs: usize,
+        mut bare: impl AsyncFnMut() -> Result<(), Error>,
+    ) -> Result<Times, Error> {
         let client = Client::connect(self.url).await?;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         // The first round warms up.
@@ -73,7 +114,9 @@ impl Engine<'_> {
             let (mut our_round, mut their_round) = (Samples::default(), Samples::default());
             for _ in 0..pairs.div_ceil(TURN * ROUNDS) {
                 for _ in 0..TURN {
-                    our_round.push(round_trip(&client).await?);
+                    let started = Instant::now();
+                    let _released = client.mutex("a").lock().await?.release().await?;
+                    our_round.push(started.elapsed());
                 }
                 for _ in 0..TURN {
                     let started = Instant::now();
@@ -86,73 +129,17 @@ impl Engine<'_> {
                 theirs.push(their_round);
             }
         }
-        let (ours, theirs) = (quantiles_us(&mut ours, 0.5), quantiles_us(&mut theirs, 0.5));
-        let compared = Compared { ours: &ours, theirs: &theirs, unit: "us", to };
-        report.ratio(&format!("{}, lock + release", self.name), "p50", compared).at_most(1.2);
-        Ok(())
+        Ok((ours, theirs))
     }
 
-    /// A lock and its release, beside nothing.
-    async fn round_trips_alone(&self, pairs: usize, report: &mut Report) -> Result<(), Error> {
-        let client = Client::connect(self.url).await?;
-        let mut ours = Vec::new();
-        for round in 0..=ROUNDS {
-            let mut samples = Samples::default();
-            for _ in 0..pairs.div_ceil(ROUNDS) {
-                samples.push(round_trip(&client).await?);
-            }
-            if round > 0 {
-                ours.push(samples);
-            }
-        }
-        let ours = quantiles_us(&mut ours, 0.5);
-        report.add(&format!("{}, lock + release", self.name), "p50", &ours, "us");
-        Ok(())
-    }
-
-    /// From a release until another client has the lock, beside a message of the engine from one
-    /// connection to another. `hop` sends one, and returns how long it took.
-    async fn hand_overs(
-        &self,
-        (count, to): (usize, &str),
-        mut hop: impl AsyncFnMut() -> Result<Duration, Error>,
-        report: &mut Report,
-    ) -> Result<(), Error> {
-        let mut theirs = Vec::new();
-        let mut ours = self
-            .passes(
-                count,
-                async |round: &mut Samples| {
-                    round.push(hop().await?);
-                    Ok(())
-                },
-                &mut theirs,
-            )
-            .await?;
-        let (ours, theirs) = (quantiles_us(&mut ours, 0.5), quantiles_us(&mut theirs, 0.5));
-        let compared = Compared { ours: &ours, theirs: &theirs, unit: "us", to };
-        report.ratio(&format!("{}, hand-over", self.name), "p50", compared).at_most(2.0);
-        Ok(())
-    }
-
-    /// From a release until another client has the lock, beside nothing.
-    async fn hand_overs_alone(&self, count: usize, report: &mut Report) -> Result<(), Error> {
-        let mut ours = self.passes(count, async |_: &mut Samples| Ok(()), &mut Vec::new()).await?;
-        let ours = quantiles_us(&mut ours, 0.5);
-        report.add(&format!("{}, hand-over", self.name), "p50", &ours, "us");
-        Ok(())
-    }
-
-    /// Hands a lock over so often. Returns how long it took, by rounds. `beside` is measured in
-    /// turn.
-    async fn passes(
+    /// The times of hand-overs, and of the hops in between, by rounds.
+    async fn times_of_hand_overs(
         &self,
         count: usize,
-        mut beside: impl AsyncFnMut(&mut Samples) -> Result<(), Error>,
-        theirs: &mut Vec<Samples>,
-    ) -> Result<Vec<Samples>, Error> {
+        mut hop: impl AsyncFnMut() -> Result<Duration, Error>,
+    ) -> Result<Times, Error> {
         let clients = [Client::connect(self.url).await?, Client::connect(self.url).await?];
-        let mut ours = Vec::new();
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         let mut guard = clients[0].mutex("b").lock().await?;
         let mut next = 1;
         for round in 0..=ROUNDS {
@@ -172,14 +159,32 @@ impl Engine<'_> {
                 (guard, woken) = waiting.await.expect("waiting does not panic")?;
                 our_round.push(woken.saturating_duration_since(called));
                 next = 1 - next;
-                beside(&mut their_round).await?;
+                their_round.push(hop().await?);
             }
             if round > 0 {
                 ours.push(our_round);
                 theirs.push(their_round);
             }
         }
-        Ok(ours)
+        Ok((ours, theirs))
+    }
+
+    /// Reports the medians of the rounds, and their ratio to those of the yardstick `to`.
+    fn compare<'a>(
+        &self,
+        (what, to): (&str, &str),
+        (mut ours, mut theirs): Times,
+        report: &'a mut Report,
+    ) -> &'a mut Figure {
+        let (ours, theirs) = (quantiles_us(&mut ours, 0.5), quantiles_us(&mut theirs, 0.5));
+        let compared = Compared { ours: &ours, theirs: &theirs, unit: "us", to };
+        report.ratio(&format!("{}, {what}", self.name), "p50", compared)
+    }
+
+    /// Reports the medians of the rounds.
+    fn show(&self, what: &str, mut ours: Vec<Samples>, report: &mut Report) {
+        let ours = quantiles_us(&mut ours, 0.5);
+        report.add(&format!("{}, {what}", self.name), "p50", &ours, "us");
     }
 
     /// The `requests` that the server counts while many tasks wait for a lock that stays taken.
@@ -236,13 +241,6 @@ impl Engine<'_> {
         client.shutdown(Duration::from_secs(60)).await;
         Ok(())
     }
-}
-
-/// How long a lock that nobody else wants and its release take.
-async fn round_trip(client: &Client) -> Result<Duration, Error> {
-    let started = Instant::now();
-    let _released = client.mutex("a").lock().await?.release().await?;
-    Ok(started.elapsed())
 }
 
 /// The failure of a bare step.

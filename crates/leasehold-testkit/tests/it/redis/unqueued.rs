@@ -34,7 +34,7 @@ fn a_release_wakes_who_waits_without_a_line() {
     }
 }
 
-/// What is not in vain is told without a limit.
+/// The limit of eight changes a second is for clients that do not get the key.
 #[test]
 fn a_lock_that_changes_hands_all_the_time_wakes_each_time() {
     for way in WAYS {

@@ -18,12 +18,12 @@ use crate::store::within;
 /// The shortest pause between two questions.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// The longest one. Nobody waits then, or has long waited. A holder may hear so late that another
-/// client waits.
+/// The longest one: nobody waits, or somebody has waited for long. A holder may hear so late that
+/// another client waits.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// The part of a quiet time that is added to it, at most.
-const SHARE: u32 = 20;
+/// A pause is the quiet time divided by this, within these bounds.
+const QUIET_PER_PAUSE: u32 = 20;
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ pub(super) async fn receive(hints: &Ours, mut link: Link) {
 /// hint has come; `None` if nobody waits. A lock that was kept for long is handed over later by a
 /// small part of that time.
 fn pause(quiet: Option<Duration>) -> Duration {
-    quiet.map_or(PAUSE_MAX, |quiet| (quiet / SHARE).clamp(PAUSE_MIN, PAUSE_MAX))
+    quiet.map_or(PAUSE_MAX, |quiet| (quiet / QUIET_PER_PAUSE).clamp(PAUSE_MIN, PAUSE_MAX))
 }
 
 /// Takes the hints of all inboxes. They are deleted after they were passed on: if the connection

@@ -191,7 +191,6 @@ impl RedisStore {
             let lease = LeaseId { key: key.clone(), owner: ask.owner.clone(), claim: Claim::Plain };
             match reply::set(&ask.owner, &reply.value) {
                 Set::Done => {
-                    shared.servers.granted(&key);
                     let granted = Acquired::Granted { fencing: None };
                     return shared.confirmed(granted, reply.confirmed, lease, limit).await;
                 }
@@ -212,9 +211,6 @@ impl RedisStore {
                 Some(false) => Refusal::taken(None, 0).into(),
                 None => reply::acquired(&key, Claim::Plain, &value)?.answer,
             };
-            if matches!(answer, Acquired::Granted { .. }) {
-                shared.servers.granted(&key);
-            }
             shared.confirmed(answer, confirmed, lease, limit).await
         }
     }
@@ -272,13 +268,11 @@ impl Store for RedisStore {
             let mut answered = reply::acquired(&key, claim, &reply.value)?;
             answered.answer =
                 shared.confirmed(answered.answer, reply.confirmed, lease, limit).await?;
-            match (&answered.answer, &inbox) {
-                (Acquired::Refused(Refusal { why: Why::Taken, .. }), Some(inbox)) => {
-                    let behind_a_foreigner = answered.is_first_behind_a_foreigner;
-                    shared.servers.await_turn(&key, inbox, behind_a_foreigner);
-                }
-                (Acquired::Granted { .. }, _) => shared.servers.granted(&key),
-                (Acquired::Refused(_), _) => {}
+            if let (Acquired::Refused(Refusal { why: Why::Taken, .. }), Some(inbox)) =
+                (&answered.answer, &inbox)
+            {
+                let behind_a_foreigner = answered.is_first_behind_a_foreigner;
+                shared.servers.await_turn(&key, inbox, behind_a_foreigner);
             }
             shared.notice_muteness(answered.hints_denied);
             if let Some(holder) = &answered.holder {

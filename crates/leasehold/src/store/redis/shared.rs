@@ -45,7 +45,8 @@ impl Shared {
         }
     }
 
-    /// Returns the answer. A grant without enough copies is released, and is a refusal.
+    /// Returns the answer. A grant without enough copies is released, and is a refusal. Any other
+    /// one shows that it was useful to tell its client of the key.
     pub(super) async fn confirmed(
         &self,
         answer: Acquired,
@@ -53,7 +54,11 @@ impl Shared {
         lease: LeaseId,
         limit: Duration,
     ) -> Result<Acquired, Error> {
-        let (Acquired::Granted { .. }, Err(shortfall)) = (&answer, confirmed) else {
+        if !matches!(answer, Acquired::Granted { .. }) {
+            return Ok(answer);
+        }
+        let Err(shortfall) = confirmed else {
+            self.servers.granted(&lease.key);
             return Ok(answer);
         };
         let key = lease.key.clone();

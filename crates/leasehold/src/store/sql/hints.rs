@@ -69,8 +69,8 @@ impl<E: Engine> Hints<E> {
         }
     }
 
-    /// A client waits, and asks again within this span if it goes on waiting. `begins`: it was
-    /// not known to wait before.
+    /// A client waits, and asks again within this span if it goes on waiting. `begins`: this is its
+    /// first ask.
     pub(super) fn waits(&self, span: Duration, begins: bool) {
         if !E::POLLS {
             return;

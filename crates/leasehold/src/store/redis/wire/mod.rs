@@ -112,7 +112,7 @@ pub(super) trait Request: Send + 'static {
         false
     }
 
-    /// What it is about; `None` if any node of a cluster can serve it.
+    /// Its slot and its lock; `None` if any node of a cluster can serve it.
     fn subject(&self) -> Option<Subject> {
         None
     }
@@ -127,7 +127,7 @@ pub(super) trait Request: Send + 'static {
     fn was_late(&self) {}
 }
 
-/// What a request is about.
+/// The slot and the lock of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Subject {
     /// The slot of all its keys.

@@ -171,8 +171,7 @@ impl Pipeline {
         Pending(answer)
     }
 
-    /// Sends a request that another server refused. The caller prevents that anything comes between
-    /// `ASKING` and its command.
+    /// Sends a request that another server refused. Nothing comes between `ASKING` and its command.
     /// Returns the request if the connection has ended.
     pub(super) fn pass(&self, passed: Passed) -> Option<Unsent> {
         let command = passed.request.command();

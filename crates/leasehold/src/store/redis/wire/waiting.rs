@@ -1,4 +1,4 @@
-//! Who waits for the answers of a connection.
+//! Requests without an answer, and their callers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) enum Sent {
 }
 
 impl Sent {
-    /// The connection ended.
+    /// Tells all its callers that the connection ended.
     pub(super) fn fail(self, why: &NoAnswer) {
         match self {
             Self::One(waiting) => waiting.answer(Err(why.clone())),
@@ -31,7 +31,7 @@ pub(super) struct Waiting {
     answering: Answering,
     /// `None` if only this server can serve it.
     redirect: Option<Arc<dyn Redirect>>,
-    /// Whether its answer shows if there are several servers, see [`Gathering`].
+    /// Whether its answer shows if there are several servers, see [`gathering`](super::gathering).
     is_in_doubt: bool,
 }
 
@@ -53,6 +53,7 @@ impl Waiting {
         self.is_in_doubt
     }
 
+    /// Hands the answer to the caller, or a refusal to whatever may pass the request on.
     pub(super) fn answer(self, answer: Reply) {
         match (self.redirect, answer) {
             (Some(redirect), Err(refused @ NoAnswer::Refused { .. })) => {
