@@ -67,9 +67,9 @@ fn a_taken_lock_ends_with_75_or_the_code_of_choice(world: &World) {
         assert_eq!(quiet.code(75).stderr, "", "{command:?}");
     }
     finish(world.leasehold(["run", "x", "-n", "-E", "0", "--", "false"])).code(0);
-    finish(world.leasehold(["run", "x", "-w", "50ms", "-E", "9", "--", "true"]))
+    finish(world.leasehold(["run", "x", "-w", "2s", "-E", "9", "--", "true"]))
         .code(9)
-        .says("gave up after 50ms")
+        .says("gave up after 2.0s")
         .says("why: release 2")
         .says("`leasehold inspect x`");
     finish(world.leasehold(["acquire", "x", "--ttl", "1s", "-n"])).code(75);

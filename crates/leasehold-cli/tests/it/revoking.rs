@@ -43,7 +43,7 @@ fn a_command_whose_lock_is_asked_for_is_told_to_stop_and_ends_as_it_likes(world:
 
 fn a_command_that_does_not_stop_keeps_its_lock_and_is_not_killed(world: &World) {
     let script = "trap 'echo no' TERM; trap 'exit 3' USR1; echo up; while :; do sleep 0.02; done";
-    let mut run = start(world.run("x", &["--ttl", "500ms"], script));
+    let mut run = start(world.run("x", &["--ttl", "1s"], script));
     run.expect("up");
     let waited = finish(ask(world, &["--wait", "2s"]));
     waited.code(75).says("`x` is still held by").says("the request stands");

@@ -50,7 +50,7 @@ fn one_taken_lock_leaves_the_others_free(world: &World) {
     holder.expect("up");
     for (flags, part) in [
         (&["-n"][..], "nothing was acquired; use -w 1m to wait"),
-        (&["-w", "300ms"], "gave up after 300ms"),
+        (&["-w", "2s"], "gave up after 2.0s"),
         (&["-n", "-E", "3"], "nothing was acquired"),
     ] {
         let mut command = world.leasehold(["run", "a", "b", "c"]);

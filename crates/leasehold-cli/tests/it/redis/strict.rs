@@ -206,7 +206,7 @@ fn a_client_that_is_strict_where_others_are_not_is_warned_once() {
     world.server().command(&["HSET", ":lh:epoch", "run", &run_id]);
     let mut command = world.bare();
     let url = url_of(&world, "", "/0?strict=yes");
-    command.args(["--url", &url, "-v", "run", "x", "--ttl", "300ms", "--", "sleep", "0.5"]);
+    command.args(["--url", &url, "-v", "run", "x", "--ttl", "1s", "--", "sleep", "1"]);
     let done = finish(command);
     assert_eq!(done.code(0).stderr.matches("are not kept out").count(), 1, "{}", done.stderr);
     strict(&world, &[&world.url()], &["on"]).code(0);
