@@ -16,9 +16,9 @@ use crate::store::Store as _;
 /// # Number of permits
 ///
 /// The first user of a name sets how many permits there are. The store remembers the number for 10
-/// minutes after the last use. Another number is refused with [`Config`](crate::ErrorKind::Config),
-/// and the message shows both. [`resize`](Self::resize) changes it. A name is a semaphore or a
-/// lock, and not both at a time.
+/// minutes after the last use; if a lock takes the name meanwhile, a store may forget it at once.
+/// Another number is refused with [`Config`](crate::ErrorKind::Config), and the message shows both.
+/// [`resize`](Self::resize) changes it. A name is a semaphore or a lock, and not both at a time.
 ///
 /// # Fairness
 ///

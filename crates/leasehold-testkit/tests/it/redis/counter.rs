@@ -1,5 +1,7 @@
 //! The fencing counter beside a lock: how long it stays, and how it ends.
 
+use std::time::Duration;
+
 use leasehold::store::redis::Strict;
 use leasehold::store::{Acquired, AnyStore, Evicted, FENCE_IDLE, RedisStore, Released};
 use leasehold::{Error, ErrorKind};
@@ -34,6 +36,11 @@ fn assert_stays(server: &RedisServer, ttl_ms: u64, step: &str) {
     let idle_ms = i64::try_from(FENCE_IDLE.as_millis()).expect("minutes");
     let left = server.command(&["PTTL", COUNTER]).int();
     assert_eq!(left, idle_ms.max(ttl_ms.cast_signed()), "{step}, ttl {ttl_ms} ms");
+}
+
+#[track_caller]
+fn number(server: &RedisServer, command: &[&str]) -> u64 {
+    server.command(command).text().parse().expect("a number")
 }
 
 /// Lets time pass between two steps, so that a step that does not restart the counter is noticed.
@@ -105,6 +112,32 @@ fn a_hand_over_keeps_the_counter_for_longer_than_the_lease_that_is_handed_over()
                 assert_eq!(left, ttl_ms.cast_signed(), "the lock delay of the place is in it");
             });
         }
+    }
+}
+
+#[test]
+fn blocks_that_are_handed_over_one_after_the_other_share_no_number() {
+    for (reserve, counts) in [(4, [4, 4]), (1_000, [1_000, 300])] {
+        play(async |world, server| {
+            let [anna, bert, carl] = [(); 3].map(|()| world.actor_here());
+            granted(anna.ask(&key("a")).send().await);
+            for waiter in [&bert, &carl] {
+                taken(waiter.ask(&key("a")).reserve(reserve).join().send().await);
+            }
+            pass(world).await;
+            let (mut used, mut had) = (0, Vec::new());
+            for holder in [&anna, &bert] {
+                world.pass(Duration::from_micros(300)).await;
+                released(holder.release(&key("a")).await, Released::HandedOver);
+                let [first, count] =
+                    ["f", "n"].map(|field| number(server, &["HGET", "{a}:lh:grant", field]));
+                assert!(first > used, "{first} was given already: {used} was the last");
+                used = first + count - 1;
+                assert_eq!(number(server, &["GET", COUNTER]), used, "the counter is the last");
+                had.push(count);
+            }
+            assert_eq!(had, counts, "no number is ahead of the clock, or far behind it");
+        });
     }
 }
 

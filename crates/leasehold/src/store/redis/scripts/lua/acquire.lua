@@ -70,26 +70,64 @@ if is_alone and not stance then
   return { 0, lease_left(), ahead(), '', 0 }
 end
 
-shares = open_shares(holder)
-if not is_alone then
-  local used = shares.usage()
-  if used and (used > 0) ~= (of > 0) then
-    return { 8, used }
+-- Takes or refreshes the place of the client, if it waits. Returns whether the place is new; nil if
+-- the line is full.
+local function join(line)
+  if not stance then
+    return false
   end
-  local limit = of > 0 and shares.limit()
-  if limit and limit ~= of then
-    return { 8, limit }
+  local asked = {
+    stance = stance,
+    handed_ttl = handed_ttl,
+    ask_no = tonumber(ask_no),
+    reserve = ARGV[3],
+    inbox = inbox,
+    why = why,
+  }
+  return line.enter(owner, asked, tonumber(waiter_ttl))
+end
+
+if is_alone then
+  local line = open_line()
+  local is_new = join(line)
+  if is_new == nil then
+    return { 2 }
   end
-  if shares.has(owner) then
-    local first, count = shares.lift(owner, ttl)
-    if count > 0 then
-      keep_counter(ttl)
+  line.front()
+  local client = client_of(holder)
+  if client == '' then
+    local left, places, look = lease_left(), ahead(), open_openings().seen()
+    if look and places == 0 then
+      left = left < 0 and look or math.min(left, look)
     end
-    return { 1, first, count }
+    return { 0, left, places, '?', 0 }
   end
-  if of > 0 then
-    shares.limit_to(of)
+  if not is_new then
+    return { 0, lease_left(), ahead(), '', 0 }
   end
+  -- Clients of one node have channels with the same tag.
+  local tag = string.match(inbox, '^{%d+}') or ''
+  return { 0, lease_left(), ahead(), client, tell(tag .. client, 'w ' .. LOCK) }
+end
+
+shares = open_shares(holder)
+local used = shares.usage()
+if used and (used > 0) ~= (of > 0) then
+  return { 8, used }
+end
+local limit = of > 0 and shares.limit()
+if limit and limit ~= of then
+  return { 8, limit }
+end
+if shares.has(owner) then
+  local first, count = shares.lift(owner, ttl)
+  if count > 0 then
+    keep_counter(ttl)
+  end
+  return { 1, first, count }
+end
+if of > 0 then
+  shares.limit_to(of)
 end
 
 -- While the key is free for other libraries, a client that can wait does so. A place that is only
@@ -104,43 +142,14 @@ local waits = stance and stance ~= 'w'
 
 -- Nobody waits, so nobody is passed. A place that is removed at once would take most of the time.
 local is_passed = call('EXISTS', LINE) == 1 or (is_open and waits)
-if not is_alone and not is_passed and shares.admits(shares.taken(), claim) then
+if not is_passed and shares.admits(shares.taken(), claim) then
   return grant()
 end
 
 local line = open_line(shares)
-local is_new = false
-if stance then
-  local asked = {
-    stance = stance,
-    handed_ttl = handed_ttl,
-    ask_no = tonumber(ask_no),
-    reserve = ARGV[3],
-    inbox = inbox,
-    why = why,
-  }
-  is_new = line.enter(owner, asked, tonumber(waiter_ttl))
-  if is_new == nil then
-    return { 2 }
-  end
-end
-
-if is_alone then
-  line.front()
-  local client = client_of(holder)
-  if client == '' then
-    local left, places, look = lease_left(), ahead(), openings.seen()
-    if look and places == 0 then
-      left = left < 0 and look or math.min(left, look)
-    end
-    return { 0, left, places, '?', 0 }
-  end
-  if not is_new then
-    return { 0, lease_left(), ahead(), '', 0 }
-  end
-  -- Clients of one node have channels with the same tag.
-  local tag = string.match(inbox, '^{%d+}') or ''
-  return { 0, lease_left(), ahead(), client, tell(tag .. client, 'w ' .. LOCK) }
+local is_new = join(line)
+if is_new == nil then
+  return { 2 }
 end
 
 local denied, handed = 0, 0

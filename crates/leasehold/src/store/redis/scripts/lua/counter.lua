@@ -47,9 +47,6 @@ local function keep_counter(lease_ms)
   call('PEXPIRE', FENCE, lease_ms > FENCE_IDLE_MS and whole(lease_ms) or FENCE_IDLE)
 end
 
--- How far before the clock a block may begin: one millisecond. No server restarts that fast.
-local LEAP_MAX = 1000
-
 -- Raises the counter to the clock, or by one if it is ahead of the clock. The result is higher than
 -- any number that was given before the counter was set back. The block ends at the clock, because
 -- no number may run ahead of it. Without a counter, the block has one number, because the counter

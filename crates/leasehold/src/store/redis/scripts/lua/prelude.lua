@@ -31,6 +31,8 @@ local LOCK, FENCE, GRANT, LINE, ENDS, PLACES, SHARES, OPEN, EPOCH = unpack(KEYS)
 local FENCE_IDLE_MS = 600000
 local FENCE_IDLE = '600000'
 local FENCING_MAX = 9007199254740991
+-- How far before the clock a block of tokens may begin (µs). No server restarts that fast.
+local LEAP_MAX = 1000
 local PLACES_MAX = 10000
 -- No opening is due later than that, see open.lua.
 local OPENS_WITHIN_MS = 10000
