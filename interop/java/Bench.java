@@ -1,4 +1,4 @@
-// The programs of the bench: orders on standard input, answers on standard output. See ../BENCH.md.
+// The programs: orders on standard input, answers on standard output. See ../README.md.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -52,6 +52,7 @@ final class Bench {
               Integer.parseInt(words[2]),
               Long.parseLong(words[3]),
               Long.parseLong(words[4]));
+      case "contend" -> contend(key, Integer.parseInt(words[2]), Long.parseLong(words[3]));
       case "hold" -> {
         for (int n = 0; n < Integer.parseInt(words[2]); n++) lockOf.apply(key + ":" + n).lock();
         answer("holding");
@@ -116,6 +117,23 @@ final class Bench {
           }
         });
     answer("hot " + cycles + " " + waits + " " + longest + " " + sum);
+  }
+
+  private static void contend(String key, int tasks, long holdMs) {
+    for (int task = 0; task < tasks; task++) {
+      int own = task;
+      spawn(
+          () -> {
+            while (true) {
+              RLock lock = lockOf.apply(key);
+              lock.lock();
+              answer("acquired " + own + " " + System.nanoTime());
+              Thread.sleep(holdMs);
+              answer("released " + own + " " + System.nanoTime());
+              lock.unlock();
+            }
+          });
+    }
   }
 
   /** Its locks belong to threads, so the same one takes and releases. */

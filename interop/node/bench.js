@@ -1,4 +1,4 @@
-// The programs of the bench: orders on standard input, answers on standard output. See ../BENCH.md.
+// The programs: orders on standard input, answers on standard output. See ../README.md.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
@@ -85,6 +85,17 @@ const orders = {
       }
     });
     answer("hot", cycles, waits, longest, sum);
+  },
+  contend(key, tasks, holdMs) {
+    return together(tasks, async (task) => {
+      for (;;) {
+        const release = await take(key);
+        answer("acquired", task, now());
+        await pause(Number(holdMs));
+        answer("released", task, now());
+        await release();
+      }
+    });
   },
   async hold(key, count) {
     for (let n = 0; n < count; n++) held.set(`${key}:${n}`, await take(`${key}:${n}`));

@@ -1,4 +1,4 @@
-"""The programs of the bench: orders on standard input, answers on standard output. See ../BENCH.md."""
+"""The programs of the bench: orders on standard input, answers on standard output. See ../README.md."""
 
 import os
 import sys
@@ -102,6 +102,19 @@ def hot(key, tasks, since, until):
     answer("hot", sum(cycles), len(waited), max(waited, default=0), sum(waited))
 
 
+def contend(key, tasks, hold_ms):
+    def cycle(task):
+        while True:
+            release = take(key)
+            answer("acquired", task, now())
+            time.sleep(hold_ms / 1000)
+            answer("released", task, now())
+            release()
+
+    for task in range(tasks):
+        spawn(cycle, task)
+
+
 def hold(key, count):
     for n in range(count):
         held[f"{key}:{n}"] = take(f"{key}:{n}")
@@ -128,7 +141,7 @@ def unlock(key):
 
 
 held = {}
-orders = {step.__name__: step for step in (roundtrip, throughput, hot, hold, wait)}
+orders = {step.__name__: step for step in (roundtrip, throughput, hot, contend, hold, wait)}
 answer("ready")
 for line in sys.stdin:
     order, key, *numbers = line.split()

@@ -51,7 +51,8 @@ fn main() -> ExitCode {
             let checked = check::run();
             let simulated = sim::run(&["--short".to_owned()]);
             let elsewhere = servers::run(&[]);
-            suite::run(&[]).and(elsewhere).and(simulated).and(checked)
+            let together = interop::run(&[]);
+            suite::run(&[]).and(together).and(elsewhere).and(simulated).and(checked)
         }
         _ => {
             eprint!("{USAGE}");

@@ -1,13 +1,20 @@
-//! Leasehold and the bare yardstick as programs of the bench beside other libraries, which is
-//! `cargo xtask bench --rivals`. `interop/BENCH.md` describes their orders and answers.
+//! Leasehold and the bare yardstick as programs beside other libraries, for `cargo xtask bench
+//! --rivals` and `cargo xtask interop`. `interop/README.md` describes their orders and answers.
+
+mod command;
+mod compat;
 
 #[path = "../../../interop/rust/src/orders.rs"]
 mod orders;
 
 use std::time::Duration;
 
+use leasehold::host::SystemHost;
+use leasehold::store::RedisStore;
 use leasehold::{Client, Error, ErrorKind, Guard, Release};
 
+use self::command::Run;
+use self::compat::{GoZero, Jedis, Redsync};
 use self::orders::{Library, obey};
 use crate::bare_lock::BareLock;
 
@@ -18,6 +25,12 @@ pub(crate) enum Program {
     Leasehold,
     /// Mutexes without both
     LeaseholdUnfenced,
+    /// The command: `leasehold run`, which was built beside this program
+    LeaseholdRun,
+    /// The types of `leasehold-compat`
+    CompatGoZero,
+    CompatJedis,
+    CompatRedsync,
     /// `SET NX PX`, and a script that compares and deletes, over one connection of the crate
     /// `redis`
     Bare,
@@ -40,11 +53,8 @@ impl Library for Leasehold {
     }
 
     async fn release(held: Guard) -> Result<(), String> {
-        match held.release().await {
-            Ok(Release::Released) => Ok(()),
-            Ok(Release::NotHeld) => Err("the lock was lost".to_owned()),
-            Err(error) => Err(error.to_string()),
-        }
+        let released = held.release().await.map_err(|error| error.to_string())?;
+        was_held(released == Release::Released)
     }
 }
 
@@ -70,14 +80,23 @@ impl Library for Bare {
 
 /// Runs a program until its orders end.
 pub(crate) async fn run(program: Program, url: &str, ttl_ms: u64) -> Result<(), Error> {
+    let ttl = Duration::from_millis(ttl_ms);
+    let store = || RedisStore::connect(url, SystemHost::shared());
     let ended = match program {
         Program::Bare => obey(Bare { locks: BareLock::connect(url).await?, ttl_ms }).await,
         Program::Leasehold | Program::LeaseholdUnfenced => {
             let client = Client::connect(url).await?;
             let is_plain = matches!(program, Program::LeaseholdUnfenced);
-            let ttl = Duration::from_millis(ttl_ms);
             obey(Leasehold { client, ttl, is_plain }).await
         }
+        Program::LeaseholdRun => obey(Run { url: url.to_owned(), ttl }).await,
+        Program::CompatGoZero => obey(GoZero { store: store().await?, ttl }).await,
+        Program::CompatJedis => obey(Jedis { store: store().await? }).await,
+        Program::CompatRedsync => obey(Redsync { store: store().await?, ttl }).await,
     };
     ended.map_err(|message| Error::new(ErrorKind::Unavailable, message))
+}
+
+fn was_held(held: bool) -> Result<(), String> {
+    if held { Ok(()) } else { Err("the lock was lost".to_owned()) }
 }

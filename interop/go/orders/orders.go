@@ -1,5 +1,5 @@
-// Package orders has what the programs of the bench share: orders on standard input, answers on
-// standard output. See ../../BENCH.md.
+// Package orders has what the programs share: orders on standard input, answers on
+// standard output. See ../../README.md.
 package orders
 
 import (
@@ -121,6 +121,21 @@ func hot(lock Locker, key string, tasks int, from, until int64) {
 	answer("hot %d %d %d %d", cycles, waits, longest, sum)
 }
 
+// Each task takes the key, holds it and releases it, until the program ends.
+func contend(lock Locker, key string, tasks int, span time.Duration) {
+	for task := range tasks {
+		go func() {
+			for {
+				release := take(lock, key)
+				answer("acquired %d %d", task, monotonic())
+				time.Sleep(span)
+				answer("released %d %d", task, monotonic())
+				Must(release())
+			}
+		}()
+	}
+}
+
 // Takes many keys and keeps them.
 func hold(lock Locker, key string, count int) {
 	for n := range count {
@@ -152,6 +167,8 @@ func Obey(lockerOf func(library, address string, ttl, poll time.Duration) Locker
 			throughput(lock, key, n(2), time.Duration(n(3))*time.Millisecond)
 		case "hot":
 			hot(lock, key, n(2), int64(n(3)), int64(n(4)))
+		case "contend":
+			contend(lock, key, n(2), time.Duration(n(3))*time.Millisecond)
 		case "hold":
 			hold(lock, key, n(2))
 		case "wait":

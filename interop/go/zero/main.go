@@ -1,4 +1,4 @@
-// go-zero's RedisLock in the bench. See ../../BENCH.md.
+// go-zero's RedisLock in the bench. See ../../README.md.
 package main
 
 import (

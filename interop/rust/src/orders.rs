@@ -1,4 +1,4 @@
-//! The orders of the bench, and what this program answers. See `interop/BENCH.md`. The bench of
+//! The orders, and what a program answers. See `interop/README.md`. The bench of
 //! Leasehold compiles this file too, so all programs in Rust are measured by the same code.
 
 use std::collections::HashMap;
@@ -50,14 +50,13 @@ pub(crate) async fn obey<L: Library>(library: L) -> Result<(), String> {
             ("roundtrip", [count]) => roundtrip(&library, &key, *count).await?,
             ("throughput", [tasks, ms]) => throughput(&library, &key, *tasks, *ms).await?,
             ("hot", [tasks, from, until]) => hot(&library, &key, *tasks, [*from, *until]).await?,
-            ("hold", [count]) => {
-                for n in 0..*count {
-                    let key = format!("{key}:{n}");
-                    let lock = library.take(&key).await?;
-                    held.insert(key, lock);
+            ("contend", [tasks, hold_ms]) => {
+                let hold = Duration::from_millis(*hold_ms);
+                for task in 0..*tasks {
+                    running.spawn(contend(library.clone(), key.clone(), task, hold));
                 }
-                println!("holding");
             }
+            ("hold", [count]) => held.extend(hold(&library, &key, *count).await?),
             ("wait", [count]) => {
                 for _ in 0..*count {
                     let (library, key) = (library.clone(), key.clone());
@@ -174,6 +173,38 @@ async fn hot<L: Library>(
     let [cycles, waits, longest, sum] = figures.each_ref().map(|it| it.load(Ordering::Relaxed));
     println!("hot {cycles} {waits} {longest} {sum}");
     Ok(())
+}
+
+/// Takes many keys, and keeps them.
+async fn hold<L: Library>(
+    library: &L,
+    key: &str,
+    count: u64,
+) -> Result<HashMap<String, L::Held>, String> {
+    let mut held = HashMap::new();
+    for n in 0..count {
+        let key = format!("{key}:{n}");
+        let lock = library.take(&key).await?;
+        held.insert(key, lock);
+    }
+    println!("holding");
+    Ok(held)
+}
+
+/// Takes the key, holds it and releases it, until the program ends.
+async fn contend<L: Library>(
+    library: L,
+    key: String,
+    task: u64,
+    hold: Duration,
+) -> Result<(), String> {
+    loop {
+        let lock = library.take(&key).await?;
+        println!("acquired {task} {}", now_ns());
+        tokio::time::sleep(hold).await;
+        println!("released {task} {}", now_ns());
+        L::release(lock).await?;
+    }
 }
 
 async fn all(mut running: JoinSet<Result<(), String>>) -> Result<(), String> {

@@ -22,7 +22,7 @@ use crate::{step, tools};
 /// The page.
 pub(crate) const PAGE: &str = "BENCHMARKS.md";
 
-const PROGRAM: &str = "leasehold-bench";
+pub(crate) const PROGRAM: &str = "leasehold-bench";
 
 /// The package of the command, which `opening` runs.
 const COMMAND: &str = "leasehold-cli";

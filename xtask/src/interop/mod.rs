@@ -1,130 +1,131 @@
 //! `cargo xtask interop`: Leasehold beside other libraries, on one key of a real server.
 
 mod contender;
+mod contest;
+mod faults;
 mod judge;
-mod rivals;
+mod pairs;
 
-use std::time::{Duration, Instant};
-
-use self::contender::Contender;
-use self::judge::{Verdict, judge};
-use self::rivals::{RIVALS, Rival};
-use crate::rivals::Server;
-use crate::{step, tools};
+use self::contest::Contest;
+use self::judge::Verdict;
+use self::pairs::{OF_ANOTHER_TYPE, Pair, has_turns};
+use crate::rivals::{SUBJECTS, Subject};
+use crate::tools;
 
 /// How often each side must have the lock.
 const ACQUISITIONS: usize = 200;
 
-/// How long one pair may take for each acquisition of the slower side, and in the least.
-const SPAN_OF_ONE: Duration = Duration::from_millis(300);
-const SPAN_MIN: Duration = Duration::from_secs(30);
+/// What `args` ask for.
+struct Wanted {
+    pairs: Vec<Pair>,
+    /// Whose locks, which are of another type, must be left alone.
+    of_another_type: Option<&'static Subject>,
+    acquisitions: usize,
+    /// Whether what cannot be built here is a failure.
+    all: bool,
+}
 
-/// How often the counts are looked at.
-const LOOKS_EVERY: Duration = Duration::from_millis(20);
-
-/// How many processes and tasks each side has, how long they hold the lock, and its ttl.
-const PROCESSES: usize = 2;
-const TASKS: &str = "2";
-const HOLD_MS: &str = "2";
-const TTL_MS: &str = "4000";
-
-/// Runs all rivals, or those that `args` name.
+/// Runs all pairs, or those that `args` name.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    let (wanted, acquisitions) = parse(args)?;
+    let wanted = parse(args)?;
     tools::need_c_compiler()?;
     tools::need_redis_server()?;
-    let mut build = step::cargo();
-    build.args(["build", "--release", "--locked", "--package", "leasehold-testkit"]);
-    step::run(build.args(["--bin", "contender"]))?;
-    let ours = vec![step::released("contender").into_os_string()];
-    let server = Server::start()?;
+    let mut contest = Contest::new()?;
     let (mut lines, mut failures) = (vec![Verdict::HEAD.to_owned()], Vec::new());
-    for rival in wanted {
-        let verdict = rival.build().and_then(|theirs| pair(&server, &ours, &theirs, acquisitions));
-        match verdict {
+    for pair in &wanted.pairs {
+        let name = pair.name();
+        if !contest.can_run(pair.theirs) {
+            continue;
+        }
+        eprintln!("== {name}");
+        match contest.contend(pair, wanted.acquisitions) {
             Ok(verdict) => {
-                lines.push(verdict.row(rival.name));
-                failures.extend(verdict.broken().map(|what| format!("{}: {what}", rival.name)));
+                lines.push(verdict.row(&name));
+                let broken = verdict.broken(has_turns(pair.theirs));
+                failures.extend(broken.map(|what| format!("{name}: {what}")));
             }
             Err(error) => {
-                lines.push(format!("| {} | failed: see below | | | | |", rival.name));
-                failures.push(format!("{}: {error}", rival.name));
+                lines.push(format!("| {name} | failed: see below | | | | | |"));
+                failures.push(format!("{name}: {error}"));
             }
         }
+        failures.extend(contest.faults(pair).into_iter().map(|what| format!("{name}: {what}")));
+    }
+    if let Some(theirs) = wanted.of_another_type.filter(|theirs| contest.can_run(theirs)) {
+        eprintln!("== {}", theirs.name);
+        let done = contest.leaves_another_type_alone(theirs);
+        failures.extend(done.err().map(|what| format!("{}: {what}", theirs.name)));
     }
     println!("{}", lines.join("\n"));
+    for why in contest.not_built() {
+        println!("not run: {why}");
+        if wanted.all {
+            failures.push(why);
+        }
+    }
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// The rivals, and how often each side must have the lock.
-fn parse(args: &[String]) -> Result<(Vec<&'static Rival>, usize), String> {
-    let (mut wanted, mut acquisitions) = (Vec::new(), ACQUISITIONS);
+/// Understands names of pairs and of rivals, and flags.
+fn parse(args: &[String]) -> Result<Wanted, String> {
+    let known = pairs::all();
+    let other = SUBJECTS.iter().find(|subject| subject.name == OF_ANOTHER_TYPE);
+    let mut wanted =
+        Wanted { pairs: Vec::new(), of_another_type: None, acquisitions: ACQUISITIONS, all: false };
     let mut args = args.iter();
     while let Some(word) = args.next() {
-        if word == "--acquisitions" {
-            let number = args.next().and_then(|number| number.parse().ok());
-            acquisitions = number.filter(|number| *number > 0).ok_or_else(|| {
-                "--acquisitions needs a number: how often each side must have the lock".to_owned()
-            })?;
-        } else if let Some(rival) = RIVALS.iter().find(|rival| rival.name == word) {
-            wanted.push(rival);
-        } else {
-            let names: Vec<_> = RIVALS.iter().map(|rival| rival.name).collect();
-            return Err(format!("there is no rival `{word}`; there are {}", names.join(", ")));
+        match word.as_str() {
+            "--acquisitions" => {
+                let number = args.next().and_then(|number| number.parse().ok());
+                wanted.acquisitions = number.filter(|number| *number > 0).ok_or_else(|| {
+                    "--acquisitions needs a number: how often each side must have the lock"
+                        .to_owned()
+                })?;
+            }
+            "--all" => wanted.all = true,
+            OF_ANOTHER_TYPE => wanted.of_another_type = other,
+            name => {
+                let named: Vec<_> = known.iter().filter(|pair| pair.name() == name).collect();
+                if named.is_empty() {
+                    let names: Vec<_> = known.iter().map(Pair::name).collect();
+                    let names = names.join(", ");
+                    return Err(format!(
+                        "there is no pair `{name}`; there are {names}, {OF_ANOTHER_TYPE}"
+                    ));
+                }
+                wanted.pairs.extend(named);
+            }
         }
     }
-    let all = || RIVALS.iter().collect();
-    Ok((if wanted.is_empty() { all() } else { wanted }, acquisitions))
-}
-
-/// Runs both sides until each has had the lock often enough.
-fn pair(
-    server: &Server,
-    ours: &[std::ffi::OsString],
-    theirs: &[std::ffi::OsString],
-    acquisitions: usize,
-) -> Result<Verdict, String> {
-    server.flush()?;
-    let address = server.address();
-    let args = [&*address, "shared", TASKS, HOLD_MS, TTL_MS];
-    let start = |program: &[_]| (0..PROCESSES).map(|_| Contender::start(program, &args)).collect();
-    let ours: Vec<Contender> = Result::<_, String>::from_iter::<Vec<_>>(start(ours))?;
-    let theirs: Vec<Contender> = Result::<_, String>::from_iter::<Vec<_>>(start(theirs))?;
-    let most = SPAN_MIN.max(SPAN_OF_ONE.saturating_mul(u32::try_from(acquisitions).unwrap_or(600)));
-    let until = Instant::now() + most;
-    let had = |side: &[Contender]| side.iter().map(Contender::acquired).sum::<usize>();
-    let all_run = |side: &[Contender]| side.iter().all(Contender::runs);
-    while had(&ours).min(had(&theirs)) < acquisitions
-        && Instant::now() < until
-        && all_run(&ours)
-        && all_run(&theirs)
-    {
-        std::thread::sleep(LOOKS_EVERY);
+    if wanted.pairs.is_empty() && wanted.of_another_type.is_none() {
+        (wanted.pairs, wanted.of_another_type) = (known, other);
     }
-    let end = |side: Vec<Contender>| side.into_iter().map(Contender::end).collect();
-    let (ours, theirs): (Result<Vec<_>, _>, Result<Vec<_>, _>) = (end(ours), end(theirs));
-    judge(&ours?, &theirs?, acquisitions)
+    Ok(wanted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<(Vec<&'static str>, usize), String> {
+    fn parsed(line: &str) -> Result<(Vec<String>, bool, usize), String> {
         let args: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        let (rivals, acquisitions) = parse(&args)?;
-        Ok((rivals.iter().map(|rival| rival.name).collect(), acquisitions))
+        let wanted = parse(&args)?;
+        let names = wanted.pairs.iter().map(Pair::name).collect();
+        Ok((names, wanted.of_another_type.is_some(), wanted.acquisitions))
     }
 
     #[test]
-    fn rivals_and_numbers_are_understood_or_refused() {
-        assert_eq!(parsed(""), Ok((vec!["redsync", "bsm", "redis-py", "rslock"], 200)));
-        assert_eq!(parsed("--acquisitions 7 rslock bsm"), Ok((vec!["rslock", "bsm"], 7)));
+    fn pairs_and_numbers_are_understood_or_refused() {
+        let (names, of_another_type, acquisitions) = parsed("").expect("all pairs");
+        assert_eq!((names.len(), of_another_type, acquisitions), (pairs::all().len(), true, 200));
+        let two = vec!["rslock".to_owned(), "bsm".to_owned()];
+        assert_eq!(parsed("--acquisitions 7 rslock bsm --all"), Ok((two, false, 7)));
+        assert_eq!(parsed("redisson"), Ok((Vec::new(), true, 200)));
         for (line, complaint) in [
             ("--acquisitions", "needs a number"),
             ("--acquisitions 0", "needs a number"),
             ("--acquisitions many", "needs a number"),
-            ("zookeeper", "there are redsync, bsm"),
+            ("zookeeper", "there are go-zero, redsync"),
         ] {
             let error = parsed(line).expect_err(line);
             assert!(error.contains(complaint), "{line}: {error}");

@@ -1,4 +1,4 @@
-//! The languages of the programs in `interop/`, and how their programs are built.
+//! The languages of the programs in `interop/`, and how each is built.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::{root, step};
 
-/// A language of programs. All of their versions are pinned by files in its folder.
+/// A language that has a program. Files in its folder pin all versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Language {
     Go,
@@ -16,14 +16,8 @@ pub(crate) enum Language {
     Rust,
 }
 
-/// The command lines of two programs, with their first arguments.
-#[derive(Clone, Debug)]
-pub(crate) struct Programs {
-    /// For `interop`. Not every language has it.
-    pub(crate) contender: Vec<OsString>,
-    /// For `bench --rivals`.
-    pub(crate) bench: Vec<OsString>,
-}
+/// The command line of a program, with its first arguments.
+pub(crate) type Program = Vec<OsString>;
 
 impl Language {
     /// Its name for people.
@@ -37,8 +31,8 @@ impl Language {
         }
     }
 
-    /// Builds its programs. An error names what is missing, or has the log.
-    pub(crate) fn build(self) -> Result<Programs, String> {
+    /// Builds its program. An error names what is missing, or has the log.
+    pub(crate) fn build(self) -> Result<Program, String> {
         for (program, argument) in self.tools() {
             if !step::succeeds(Command::new(program).arg(argument)) {
                 let name = self.name();
@@ -77,37 +71,34 @@ impl Language {
     }
 }
 
-fn go() -> Result<Programs, String> {
+fn go() -> Result<Program, String> {
     let home = Language::Go.built().join("bin");
     let mut command = Command::new("go");
     // A directory that exists takes all programs.
     std::fs::create_dir_all(&home).map_err(|error| error.to_string())?;
     command.args(["build", "-mod=readonly", "-o"]).arg(&home).arg("./...");
     step::output(command.current_dir(Language::Go.sources()))?;
-    let program = |name: &str| vec![home.join(name).into()];
-    Ok(Programs { contender: program("contender"), bench: program("bench") })
+    Ok(vec![home.join("bench").into()])
 }
 
-fn python() -> Result<Programs, String> {
+fn python() -> Result<Program, String> {
     let (home, sources) = (Language::Python.built(), Language::Python.sources());
     step::output(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
     let python = home.join("bin/python");
     let mut install = Command::new(&python);
     install.args(["-m", "pip", "install", "--quiet", "--require-hashes", "--requirement"]);
     step::output(install.arg(sources.join("requirements.txt")))?;
-    let program = |file: &str| vec![python.clone().into(), sources.join(file).into()];
-    Ok(Programs { contender: program("contender.py"), bench: program("bench.py") })
+    Ok(vec![python.into(), sources.join("bench.py").into()])
 }
 
-fn rust() -> Result<Programs, String> {
+fn rust() -> Result<Program, String> {
     let (home, mut command) = (Language::Rust.built(), step::cargo());
     command.args(["build", "--quiet", "--release", "--locked", "--target-dir"]);
     step::output(command.arg(&home).current_dir(Language::Rust.sources()))?;
-    let program = |name: &str| vec![home.join("release").join(name).into()];
-    Ok(Programs { contender: program("contender"), bench: program("bench") })
+    Ok(vec![home.join("release").join("bench").into()])
 }
 
-fn node() -> Result<Programs, String> {
+fn node() -> Result<Program, String> {
     let (home, sources) = (Language::Node.built(), Language::Node.sources());
     // Packages are installed beside the program that imports them.
     for file in ["package.json", "package-lock.json", "bench.js"] {
@@ -116,10 +107,10 @@ fn node() -> Result<Programs, String> {
     let mut install = Command::new("npm");
     install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
     step::output(install.current_dir(&home))?;
-    Ok(Programs { contender: Vec::new(), bench: vec!["node".into(), home.join("bench.js").into()] })
+    Ok(vec!["node".into(), home.join("bench.js").into()])
 }
 
-fn java() -> Result<Programs, String> {
+fn java() -> Result<Program, String> {
     let (home, sources) = (Language::Java.built(), Language::Java.sources());
     let (libraries, classes) = (home.join("lib"), home.join("classes"));
     let mut install = Command::new("mvn");
@@ -132,8 +123,7 @@ fn java() -> Result<Programs, String> {
     compile.args(["-cp", &path, "-d"]).arg(&classes).arg(sources.join("Bench.java"));
     step::output(&mut compile)?;
     let path = format!("{}:{path}", classes.display());
-    let bench = ["java", "-cp", &path, "Bench"].map(OsString::from).to_vec();
-    Ok(Programs { contender: Vec::new(), bench })
+    Ok(["java", "-cp", &path, "Bench"].map(OsString::from).to_vec())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! rslock and rlock in the bench. See `interop/BENCH.md`.
+//! rslock and rlock in the bench. See `interop/README.md`.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Scenarios in which nobody else wants a lock: `roundtrip`, `throughput` and `held`.
 
 use super::bench::{Bench, TTL_MS, Usage, WARM_UP, float, pause, quantile};
-use super::subjects::Subject;
+use crate::rivals::Subject;
 
 /// How many pairs of lock and release a turn measures.
 const PAIRS: u64 = 1_500;

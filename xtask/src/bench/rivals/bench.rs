@@ -4,12 +4,8 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
-use super::process::Process;
-use super::subjects::{By, Subject};
 use crate::bench::PROGRAM;
-use crate::rivals::Server;
+use crate::rivals::{By, Process, Server, Subject};
 use crate::step;
 
 /// The ttl of locks, but for the scenario `takeover`.
@@ -36,7 +32,7 @@ impl Bench {
                 By::Us => ours(),
                 By::Others(language) => {
                     eprintln!("== building the programs in {}", language.name());
-                    language.build().map(|built| built.bench).map_err(|error| ends_of(&error))
+                    language.build().map_err(|error| ends_of(&error))
                 }
             });
         }
@@ -98,12 +94,6 @@ fn ends_of(log: &str) -> String {
             format!("{}\n[{left_out} lines]\n{}", lines[0], lines[1 + left_out..].join("\n"))
         }
     }
-}
-
-/// The clock that all processes of the machine share.
-pub(super) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 pub(super) fn pause(ms: u64) {

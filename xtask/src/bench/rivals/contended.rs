@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::bench::{Bench, float, now_ns, pause, quantile};
-use super::process::Process;
-use super::subjects::Subject;
+use super::bench::{Bench, float, pause, quantile};
+use crate::rivals::{Process, Subject, now_ns};
 
 /// For how long a turn hands over, and how often at most.
 const HANDING: Duration = Duration::from_millis(1_200);

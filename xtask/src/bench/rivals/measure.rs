@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::bench::Bench;
 use super::scenarios::Scenario;
-use super::subjects::Subject;
+use crate::rivals::Subject;
 
 /// The spread, as a part of the median, above which a subject is measured again.
 const SPREAD_MAX: f64 = 0.5;
@@ -160,8 +160,8 @@ fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::scenarios;
-    use super::super::subjects;
     use super::*;
+    use crate::rivals::subjects;
 
     #[test]
     fn a_row_has_the_median_and_the_extremes_of_each_figure() {

@@ -6,9 +6,7 @@ mod contended;
 mod measure;
 mod page;
 mod plot;
-mod process;
 mod scenarios;
-mod subjects;
 
 use std::process::Command;
 
@@ -18,9 +16,9 @@ pub(crate) use page::{PAGE, files};
 
 use self::bench::Bench;
 use self::scenarios::{SCENARIOS, Scenario};
-use self::subjects::{SUBJECTS, Subject};
 use super::{machine, write};
 use crate::record::Record;
+use crate::rivals::{SUBJECTS, Subject, subjects};
 use crate::{step, tools};
 
 /// The record.

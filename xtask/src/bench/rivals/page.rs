@@ -1,10 +1,10 @@
 //! `docs/compare.md` and its pictures, rendered from the record.
 
 use super::scenarios::{SCENARIOS, Scenario};
-use super::subjects::{SUBJECTS, Subject};
 use super::{RECORD, SCHEMA, plot};
 use crate::bench::page::{number, provenance};
 use crate::record::Record;
+use crate::rivals::{SUBJECTS, Subject};
 
 /// The page.
 pub(crate) const PAGE: &str = "docs/compare.md";

@@ -1,8 +1,8 @@
 //! The scenarios, in the order of the page.
 
 use super::bench::Bench;
-use super::subjects::{Contends, Subject};
 use super::{alone, contended};
+use crate::rivals::{Contends, Subject};
 
 /// One scenario.
 pub(super) struct Scenario {

@@ -1,9 +1,9 @@
-//! One process of a subject: orders go in, answers come out. `interop/BENCH.md` describes both.
+//! One process of a subject: orders go in, answers come out. `interop/README.md` describes both.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LAST_WORDS: usize = 8;
 const WORDS_MAX: usize = 300;
 
 /// A process. It is killed when it is dropped.
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     stdin: ChildStdin,
     lines: Receiver<String>,
@@ -28,7 +28,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts a program, and waits until it is ready.
-    pub(super) fn start(program: &[OsString], args: &[String]) -> Result<Self, String> {
+    pub(crate) fn start(program: &[OsString], args: &[String]) -> Result<Self, String> {
         let mut command = Command::new(&program[0]);
         command.args(&program[1..]).args(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -58,18 +58,18 @@ impl Process {
         Ok(process)
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Gives an order.
-    pub(super) fn tell(&mut self, order: &str) -> Result<(), String> {
+    pub(crate) fn tell(&mut self, order: &str) -> Result<(), String> {
         let line = format!("{order}\n");
         self.stdin.write_all(line.as_bytes()).map_err(|_| self.failed("it does not read"))
     }
 
     /// The words of its next answer, which is of that kind.
-    pub(super) fn hear(&mut self, kind: &str) -> Result<Vec<String>, String> {
+    pub(crate) fn hear(&mut self, kind: &str) -> Result<Vec<String>, String> {
         match self.lines.recv_timeout(ANSWERS_WITHIN) {
             Ok(line) => {
                 let mut words = line.split(' ').map(str::to_owned);
@@ -83,16 +83,27 @@ impl Process {
                 let what = format!("no answer `{kind}` within {seconds} s: a task waits for ever");
                 Err(self.failed(&what))
             }
-            Err(RecvTimeoutError::Disconnected) => {
-                let ended = self.child.wait();
-                let ended = ended.map_or_else(|it| it.to_string(), |it| it.to_string());
-                Err(self.ended(&ended))
-            }
+            Err(RecvTimeoutError::Disconnected) => Err(self.hung_up()),
         }
     }
 
+    /// The next line that it has already said, if there is one.
+    pub(crate) fn next_line(&mut self) -> Result<Option<String>, String> {
+        match self.lines.try_recv() {
+            Ok(line) => Ok(Some(line)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(self.hung_up()),
+        }
+    }
+
+    /// The error for a process that closed its output.
+    fn hung_up(&mut self) -> String {
+        let ended = self.child.wait();
+        self.ended(&ended.map_or_else(|it| it.to_string(), |it| it.to_string()))
+    }
+
     /// The numbers of its next answer, which is of that kind.
-    pub(super) fn numbers<const N: usize>(&mut self, kind: &str) -> Result<[u64; N], String> {
+    pub(crate) fn numbers<const N: usize>(&mut self, kind: &str) -> Result<[u64; N], String> {
         let words = self.hear(kind)?;
         let numbers: Option<Vec<u64>> = words.iter().map(|word| word.parse().ok()).collect();
         let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
@@ -100,7 +111,7 @@ impl Process {
     }
 
     /// The key and the moment of its next answer, which is of that kind.
-    pub(super) fn moment(&mut self, kind: &str) -> Result<(String, u64), String> {
+    pub(crate) fn moment(&mut self, kind: &str) -> Result<(String, u64), String> {
         let words = self.hear(kind)?;
         match &words[..] {
             [key, at] => at.parse().ok().map(|at| (key.clone(), at)),
@@ -110,7 +121,7 @@ impl Process {
     }
 
     /// Checks that it goes on. One that ended does not wait any more.
-    pub(super) fn must_run(&mut self) -> Result<(), String> {
+    pub(crate) fn must_run(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(ended)) => Err(self.ended(&ended.to_string())),
@@ -126,7 +137,7 @@ impl Process {
     }
 
     /// Ends it without a warning.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         // Neither fails for a process that has ended and was waited for.
         let _killed = self.child.kill();
         let _waited = self.child.wait();

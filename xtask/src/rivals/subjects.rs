@@ -1,32 +1,32 @@
-//! What is measured: Leasehold, the yardstick, and other libraries.
+//! Leasehold, the yardstick of the bench, and other libraries.
 
-use crate::rivals::Language;
+use super::Language;
 
 /// A library with its settings.
 #[derive(Debug)]
-pub(super) struct Subject {
+pub(crate) struct Subject {
     /// Its name on the command line.
-    pub(super) name: &'static str,
-    pub(super) title: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
     /// How it waits, where that can be set.
-    pub(super) waits: &'static str,
-    pub(super) by: By,
+    pub(crate) waits: &'static str,
+    pub(crate) by: By,
     /// The argument that chooses it in its program.
     library: &'static str,
     /// The pause between its tries that its program is told to make; 0 for its own.
     poll_ms: u64,
     /// The longest time between two of its tries; 0 if it is woken.
-    pub(super) period_ms: u64,
+    pub(crate) period_ms: u64,
     /// The key of its lock in Redis is this and the name.
     key_prefix: &'static str,
     /// A file, and a text in it that comes before its version.
     pin: (&'static str, &'static str),
-    pub(super) contends: Contends,
+    pub(crate) contends: Contends,
 }
 
 /// Who built the program of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum By {
+pub(crate) enum By {
     /// `leasehold-bench`.
     Us,
     Others(Language),
@@ -34,7 +34,7 @@ pub(super) enum By {
 
 /// In which scenarios a subject takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contends {
+pub(crate) enum Contends {
     /// In all.
     Always,
     /// Where nobody else wants its locks, and in no other: it cannot wait.
@@ -44,18 +44,18 @@ pub(super) enum Contends {
 }
 
 impl Subject {
-    pub(super) fn arguments(&self, address: &str, ttl_ms: u64) -> Vec<String> {
+    pub(crate) fn arguments(&self, address: &str, ttl_ms: u64) -> Vec<String> {
         let (ttl, poll) = (ttl_ms.to_string(), self.poll_ms.to_string());
         vec![self.library.to_owned(), address.to_owned(), ttl, poll]
     }
 
     /// The key in Redis of a lock.
-    pub(super) fn key(&self, name: &str) -> String {
+    pub(crate) fn key(&self, name: &str) -> String {
         format!("{}{name}", self.key_prefix)
     }
 
     /// Its version, from the file that pins it.
-    pub(super) fn version(&self, read: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    pub(crate) fn version(&self, read: impl Fn(&str) -> Option<String>) -> Result<String, String> {
         let (path, before) = self.pin;
         let text = read(path).ok_or_else(|| format!("cannot read {path}"))?;
         let after = text.split_once(before).map(|(_, after)| after);
@@ -168,7 +168,7 @@ const fn redisson(library: &'static str, title: &'static str) -> Subject {
 }
 
 /// All subjects, in the order of the tables.
-pub(super) static SUBJECTS: [Subject; 24] = [
+pub(crate) static SUBJECTS: [Subject; 24] = [
     BASE,
     Subject {
         name: "leasehold-unfenced",
@@ -211,7 +211,7 @@ pub(super) static SUBJECTS: [Subject; 24] = [
 ];
 
 /// The subjects of that name, and of that library with other settings.
-pub(super) fn named(name: &str) -> Result<Vec<&'static Subject>, String> {
+pub(crate) fn named(name: &str) -> Result<Vec<&'static Subject>, String> {
     let of = |it: &&Subject| it.name == name || it.library == name;
     let found: Vec<_> = SUBJECTS.iter().filter(of).collect();
     if found.is_empty() {

@@ -1,0 +1,184 @@
+//! The server, the programs that contend on it, and what they are made to do.
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::contender::{Contender, Told};
+use super::faults::{self, Fault, endure};
+use super::judge::{Verdict, judge};
+use super::pairs::{Pair, has_turns};
+use crate::bench::PROGRAM;
+use crate::rivals::{By, Process, Program, Server, Subject, now_ns};
+use crate::step;
+
+/// How long one pair may take for each acquisition of the slower side, and in the least.
+const SPAN_OF_ONE: Duration = Duration::from_millis(300);
+const SPAN_MIN: Duration = Duration::from_secs(30);
+
+/// How often the counts are looked at.
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
+
+/// How many processes and tasks each side has, how long they hold the lock, and its ttl.
+const PROCESSES: usize = 2;
+const TASKS: usize = 2;
+const HOLD: Duration = Duration::from_millis(2);
+const TTL: Duration = Duration::from_secs(4);
+
+/// The exit code of the command for a key that is no lock.
+const NO_LOCK: i32 = 78;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Theirs,
+}
+
+pub(super) struct Contest {
+    server: Server,
+    ours: Program,
+    /// The programs of the others, or why there are none.
+    theirs: HashMap<By, Result<Program, String>>,
+}
+
+impl Contest {
+    /// Builds our own programs, as the tests have them. The others are built when they are needed.
+    pub(super) fn new() -> Result<Self, String> {
+        let mut build = step::cargo();
+        // With the tests, so that nothing is built twice with other features.
+        step::run(build.args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--workspace",
+            "--tests",
+            "--bins",
+        ]))?;
+        let ours = vec![step::built("debug", PROGRAM).into(), "rival".into()];
+        Ok(Self { server: Server::start()?, ours, theirs: HashMap::new() })
+    }
+
+    /// Builds the program of another library. Whether that is possible here.
+    pub(super) fn can_run(&mut self, theirs: &Subject) -> bool {
+        let built = self.theirs.entry(theirs.by).or_insert_with(|| match theirs.by {
+            By::Us => Ok(self.ours.clone()),
+            By::Others(language) => {
+                eprintln!("== building the programs in {}", language.name());
+                let built = language.build();
+                built.map_err(|error| format!("libraries in {}: {error}", language.name()))
+            }
+        });
+        built.is_ok()
+    }
+
+    /// Why some cannot run here.
+    pub(super) fn not_built(&self) -> Vec<String> {
+        self.theirs.values().filter_map(|built| built.clone().err()).collect()
+    }
+
+    /// Runs both sides until each has had the lock often enough.
+    pub(super) fn contend(&self, pair: &Pair, acquisitions: usize) -> Result<Verdict, String> {
+        self.server.flush()?;
+        let start = |side| -> Result<Vec<Contender>, String> {
+            let processes = (0..PROCESSES).map(|_| self.process(pair, side, TTL));
+            let processes = processes.collect::<Result<Vec<_>, _>>()?;
+            let order = order(pair, side, "shared", TASKS, HOLD);
+            processes.into_iter().map(|process| Contender::new(process, &order)).collect()
+        };
+        let (mut ours, mut theirs) = (start(Side::Ours)?, start(Side::Theirs)?);
+        let from = now_ns();
+        let most = SPAN_OF_ONE.saturating_mul(u32::try_from(acquisitions).unwrap_or(u32::MAX));
+        let until = Instant::now() + most.max(SPAN_MIN);
+        loop {
+            let told = |side: &mut [Contender]| -> Result<Vec<Told>, String> {
+                side.iter_mut().map(|one| one.told().cloned()).collect()
+            };
+            let (ours, theirs) = (told(&mut ours)?, told(&mut theirs)?);
+            let had = |side: &[Told]| side.iter().map(|told| told.0.len()).sum::<usize>();
+            let theirs_had = if has_turns(pair.theirs) { had(&theirs) } else { acquisitions };
+            if had(&ours).min(theirs_had) >= acquisitions || Instant::now() >= until {
+                return judge(&ours, &theirs, from, acquisitions);
+            }
+            std::thread::sleep(LOOKS_EVERY);
+        }
+    }
+
+    /// Kills and stops holders of both sides, each on a key of its own. Returns what went wrong.
+    pub(super) fn faults(&self, pair: &Pair) -> Vec<String> {
+        let sides = [(Side::Ours, Side::Theirs), (Side::Theirs, Side::Ours)];
+        let cases = [Fault::Killed, Fault::Stopped].map(|fault| sides.map(|it| (fault, it)));
+        let cases = cases
+            .into_iter()
+            .flatten()
+            .filter(|(_, (victim, _))| *victim == Side::Theirs || pair.outlives_its_holder());
+        let run = |fault: Fault, victim: Side, other: Side| {
+            let key = format!("{fault:?}-{victim:?}").to_lowercase();
+            let contender = |side| {
+                let process = self.process(pair, side, faults::TTL)?;
+                // A single task of ours would lock again at once, without a line that opens.
+                let tasks = if side == Side::Ours { 2 } else { 1 };
+                Contender::new(process, &order(pair, side, &key, tasks, faults::HOLD))
+            };
+            endure(fault, &mut contender(victim)?, &mut contender(other)?)
+                .map_err(|what| format!("{victim:?} {fault:?}: {what}").to_lowercase())
+        };
+        std::thread::scope(|scope| {
+            let running = cases.map(|(fault, (victim, other))| {
+                scope.spawn(move || run(fault, victim, other).err())
+            });
+            let running: Vec<_> = running.collect();
+            let join = |ended: std::thread::ScopedJoinHandle<'_, _>| match ended.join() {
+                Ok(wrong) => wrong,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            running.into_iter().filter_map(join).collect()
+        })
+    }
+
+    /// Locks of another type are named as such, and left as they are.
+    pub(super) fn leaves_another_type_alone(&self, theirs: &Subject) -> Result<(), String> {
+        let mut holder = self.other(theirs, TTL)?;
+        holder.tell("lock other")?;
+        holder.moment("held")?;
+        let mut ours = Command::new(step::built("debug", "leasehold"));
+        ours.args(["--url", &format!("redis://{}", self.server.address())]);
+        ours.args(["run", "other", "-n", "--", "true"]);
+        let done = ours.output().map_err(|error| format!("cannot start leasehold: {error}"))?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        if done.status.code() != Some(NO_LOCK) || !said.contains("not a lock of this kind") {
+            return Err(format!("leasehold ended with {}, and said: {said}", done.status));
+        }
+        // It fails if its lock is gone.
+        holder.tell("unlock other")?;
+        holder.moment("freed").map(|_| ())
+    }
+
+    /// Starts a process of a side.
+    fn process(&self, pair: &Pair, side: Side, ttl: Duration) -> Result<Process, String> {
+        match side {
+            Side::Theirs => self.other(pair.theirs, ttl),
+            Side::Ours => {
+                let library = pair.ours.library().to_owned();
+                let ttl = ttl.as_millis().to_string();
+                let args = [library, self.server.address(), ttl, "0".to_owned()];
+                Process::start(&self.ours, &args)
+            }
+        }
+    }
+
+    fn other(&self, theirs: &Subject, ttl: Duration) -> Result<Process, String> {
+        let program = self.theirs.get(&theirs.by).ok_or("it was not built")?;
+        let program = program.as_ref().map_err(String::clone)?;
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        Process::start(program, &theirs.arguments(&self.server.address(), ttl_ms))
+    }
+}
+
+/// What a process of a side is told. Some libraries make a key out of a name.
+fn order(pair: &Pair, side: Side, name: &str, tasks: usize, hold: Duration) -> String {
+    let name = match side {
+        Side::Ours => pair.theirs.key(name),
+        Side::Theirs => name.to_owned(),
+    };
+    format!("contend {name} {tasks} {}", hold.as_millis())
+}

@@ -1,0 +1,111 @@
+//! Who contends with whom.
+
+use crate::rivals::{By, Contends, Language, SUBJECTS, Subject};
+
+/// One form of Leasehold, and another library.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair {
+    pub(super) ours: Ours,
+    pub(super) theirs: &'static Subject,
+}
+
+/// A form of Leasehold. `leasehold-bench rival` is the program of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ours {
+    /// The mutex of the library.
+    Mutex,
+    /// The command: `leasehold run`.
+    Run,
+    /// The types of `leasehold-compat`.
+    GoZero,
+    Jedis,
+    Redsync,
+}
+
+/// The library whose locks are hashes, so that no other library can share them.
+pub(super) const OF_ANOTHER_TYPE: &str = "redisson";
+
+impl Ours {
+    /// The argument that chooses it.
+    pub(super) const fn library(self) -> &'static str {
+        match self {
+            Self::Mutex => "leasehold",
+            Self::Run => "leasehold-run",
+            Self::GoZero => "compat-go-zero",
+            Self::Jedis => "compat-jedis",
+            Self::Redsync => "compat-redsync",
+        }
+    }
+}
+
+impl Pair {
+    /// Its name in the table, and on the command line.
+    pub(super) fn name(&self) -> String {
+        match self.ours {
+            Ours::Mutex => self.theirs.name.to_owned(),
+            ours => format!("{}+{}", self.theirs.name, ours.library()),
+        }
+    }
+
+    /// Whether a holder of ours that is killed leaves its lock behind. The command does not: it
+    /// releases the lock when its standard input ends.
+    pub(super) fn outlives_its_holder(&self) -> bool {
+        self.ours != Ours::Run
+    }
+}
+
+/// Whether a library can have its turns beside others. The other one looks at the key once per ttl,
+/// unless its own kind signals a release.
+pub(super) fn has_turns(theirs: &Subject) -> bool {
+    theirs.name != "python-redis-lock"
+}
+
+/// All pairs: the mutex beside every library whose locks are plain strings, and the other forms
+/// beside what they replace or are likely to meet.
+pub(super) fn all() -> Vec<Pair> {
+    let others = |subject: &&Subject| {
+        matches!(subject.by, By::Others(language) if language != Language::Java)
+            && subject.contends == Contends::Always
+    };
+    let mutex = SUBJECTS.iter().filter(others).map(|theirs| Pair { ours: Ours::Mutex, theirs });
+    let named = |name| SUBJECTS.iter().find(|subject| subject.name == name);
+    let more = [
+        (Ours::Run, "redsync"),
+        (Ours::GoZero, "go-zero"),
+        (Ours::Jedis, "go-zero"),
+        (Ours::Redsync, "redsync"),
+    ];
+    let more =
+        more.into_iter().filter_map(|(ours, name)| named(name).map(|theirs| Pair { ours, theirs }));
+    mutex.chain(more).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_library_with_plain_keys_has_a_pair_and_so_has_every_form_of_ours() {
+        let names: Vec<_> = all().iter().map(Pair::name).collect();
+        assert_eq!(
+            names,
+            [
+                "go-zero",
+                "redsync",
+                "bsm",
+                "rueidislock",
+                "rslock",
+                "rlock",
+                "redis-py",
+                "python-redis-lock",
+                "node-redlock",
+                "redis-semaphore",
+                "redsync+leasehold-run",
+                "go-zero+compat-go-zero",
+                "go-zero+compat-jedis",
+                "redsync+compat-redsync",
+            ]
+        );
+        assert!(SUBJECTS.iter().any(|subject| subject.name == OF_ANOTHER_TYPE));
+    }
+}
