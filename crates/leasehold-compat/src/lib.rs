@@ -51,3 +51,8 @@ pub mod redsync;
 
 mod lock;
 mod value;
+
+/// The examples of the page about moving are compiled with the doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/moving.md")]
+struct Moving;
