@@ -9,36 +9,58 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
-import java.util.function.IntConsumer;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.RetryForever;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.config.Config;
 
 final class Bench {
-  private static Function<String, RLock> lockOf;
+  private static Function<String, Lock> lockOf;
 
   /** A lock that a thread holds until it is told to release it. */
   private static final Map<String, CountDownLatch> held = new ConcurrentHashMap<>();
 
   public static void main(String[] args) throws Exception {
-    Config config = new Config();
-    config.useSingleServer().setAddress("redis://" + args[1]);
-    // Its locks are renewed in thirds of this.
-    config.setLockWatchdogTimeout(Long.parseLong(args[2]));
-    var client = Redisson.create(config);
-    lockOf =
-        switch (args[0]) {
-          case "redisson" -> client::getLock;
-          case "redisson-fair" -> client::getFairLock;
-          case "redisson-fenced" -> client::getFencedLock;
-          default -> throw new IllegalArgumentException(args[0]);
-        };
+    int ttlMs = Integer.parseInt(args[2]);
+    lockOf = args[0].equals("curator") ? curator(args[1], ttlMs) : redisson(args[0], args[1], ttlMs);
     answer("ready");
     var orders = new BufferedReader(new InputStreamReader(System.in));
     for (String line = orders.readLine(); line != null; line = orders.readLine()) {
       obey(line.split(" "));
     }
     System.exit(0);
+  }
+
+  private static Function<String, Lock> redisson(String library, String address, int ttlMs) {
+    Config config = new Config();
+    config.useSingleServer().setAddress("redis://" + address);
+    // Its locks are renewed in thirds of this.
+    config.setLockWatchdogTimeout(ttlMs);
+    var client = Redisson.create(config);
+    Function<String, RLock> of =
+        switch (library) {
+          case "redisson" -> client::getLock;
+          case "redisson-fair" -> client::getFairLock;
+          case "redisson-fenced" -> client::getFencedLock;
+          default -> throw new IllegalArgumentException(library);
+        };
+    return key -> {
+      RLock lock = of.apply(key);
+      return new Lock(lock::lock, lock::unlock);
+    };
+  }
+
+  /** The address is that of a ZooKeeper server, and the ttl is how long a session may be silent. */
+  private static Function<String, Lock> curator(String address, int ttlMs) throws Exception {
+    var client = CuratorFrameworkFactory.newClient(address, ttlMs, 15_000, new RetryForever(100));
+    client.start();
+    client.blockUntilConnected();
+    return key -> {
+      var mutex = new InterProcessMutex(client, "/" + key);
+      return new Lock(mutex::acquire, mutex::release);
+    };
   }
 
   private static void obey(String[] words) throws Exception {
@@ -54,11 +76,11 @@ final class Bench {
               Long.parseLong(words[4]));
       case "contend" -> contend(key, Integer.parseInt(words[2]), Long.parseLong(words[3]));
       case "hold" -> {
-        for (int n = 0; n < Integer.parseInt(words[2]); n++) lockOf.apply(key + ":" + n).lock();
+        for (int n = 0; n < Integer.parseInt(words[2]); n++) lockOf.apply(key + ":" + n).take.run();
         answer("holding");
       }
       case "wait" -> {
-        for (int n = 0; n < Integer.parseInt(words[2]); n++) spawn(() -> lockOf.apply(key).lock());
+        for (int n = 0; n < Integer.parseInt(words[2]); n++) spawn(() -> lockOf.apply(key).take.run());
         answer("waiting");
       }
       case "lock" -> spawn(() -> takeAndKeep(key));
@@ -67,13 +89,13 @@ final class Bench {
     }
   }
 
-  private static void roundtrip(String key, int count) {
+  private static void roundtrip(String key, int count) throws Exception {
     var times = new StringBuilder("times");
     for (int n = 0; n < count; n++) {
       long from = System.nanoTime();
-      RLock lock = lockOf.apply(key);
-      lock.lock();
-      lock.unlock();
+      Lock lock = lockOf.apply(key);
+      lock.take.run();
+      lock.release.run();
       times.append(' ').append(System.nanoTime() - from);
     }
     answer(times.toString());
@@ -87,9 +109,9 @@ final class Bench {
         tasks,
         task -> {
           while (System.nanoTime() < until) {
-            RLock lock = lockOf.apply(key + ":" + task);
-            lock.lock();
-            lock.unlock();
+            Lock lock = lockOf.apply(key + ":" + task);
+            lock.take.run();
+            lock.release.run();
             cycles.incrementAndGet();
           }
         });
@@ -106,10 +128,10 @@ final class Bench {
         tasks,
         task -> {
           for (long asked = System.nanoTime(); asked < until; asked = System.nanoTime()) {
-            RLock lock = lockOf.apply(key);
-            lock.lock();
+            Lock lock = lockOf.apply(key);
+            lock.take.run();
             long got = System.nanoTime();
-            lock.unlock();
+            lock.release.run();
             if (got < until) cycles.incrementAndGet();
             waits.incrementAndGet();
             sum.addAndGet(got - asked);
@@ -125,34 +147,40 @@ final class Bench {
       spawn(
           () -> {
             while (true) {
-              RLock lock = lockOf.apply(key);
-              lock.lock();
+              Lock lock = lockOf.apply(key);
+              lock.take.run();
               answer("acquired " + own + " " + System.nanoTime());
               Thread.sleep(holdMs);
               answer("released " + own + " " + System.nanoTime());
-              lock.unlock();
+              lock.release.run();
             }
           });
     }
   }
 
   /** Its locks belong to threads, so the same one takes and releases. */
-  private static void takeAndKeep(String key) throws InterruptedException {
-    RLock lock = lockOf.apply(key);
-    lock.lock();
+  private static void takeAndKeep(String key) throws Exception {
+    Lock lock = lockOf.apply(key);
+    lock.take.run();
     long at = System.nanoTime();
     var over = new CountDownLatch(1);
     held.put(key, over);
     answer("held " + key + " " + at);
     over.await();
     long called = System.nanoTime();
-    lock.unlock();
+    lock.release.run();
     answer("freed " + key + " " + called);
   }
 
   private interface Step {
     void run() throws Exception;
   }
+
+  private interface Task {
+    void run(int number) throws Exception;
+  }
+
+  private record Lock(Step take, Step release) {}
 
   /** A thread whose failure ends the program. */
   private static Thread spawn(Step step) {
@@ -171,11 +199,11 @@ final class Bench {
     return thread;
   }
 
-  private static void together(int tasks, IntConsumer step) throws InterruptedException {
+  private static void together(int tasks, Task step) throws InterruptedException {
     List<Thread> threads = new ArrayList<>();
     for (int task = 0; task < tasks; task++) {
       int own = task;
-      threads.add(spawn(() -> step.accept(own)));
+      threads.add(spawn(() -> step.run(own)));
     }
     for (Thread thread : threads) thread.join();
   }

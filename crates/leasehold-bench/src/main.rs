@@ -231,12 +231,15 @@ enum Scenario {
     #[command(hide = true)]
     Rival {
         program: rival::Program,
-        /// The server, as HOST:PORT
+        /// The Redis server, as HOST:PORT, or another store as a URL
         address: String,
         ttl_ms: u64,
         /// For libraries that poll. Ours does not
         _poll_ms: u64,
     },
+    /// A ZooKeeper server for programs of the bench, until standard input ends
+    #[command(hide = true)]
+    Zookeeper,
     /// One of the other processes of a scenario
     #[command(hide = true)]
     Peer {
@@ -305,7 +308,13 @@ impl Scenario {
                 engines::measure(engines::Extent { pairs, leases, watched }).await?
             }
             Self::Rival { program, address, ttl_ms, .. } => {
-                rival::run(program, &format!("redis://{address}"), ttl_ms).await?;
+                let is_url = address.contains("://");
+                let url = if is_url { address } else { format!("redis://{address}") };
+                rival::run(program, &url, ttl_ms).await?;
+                return Ok(None);
+            }
+            Self::Zookeeper => {
+                rival::serve_zookeeper();
                 return Ok(None);
             }
             Self::Peer { of } => {

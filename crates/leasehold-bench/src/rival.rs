@@ -7,11 +7,13 @@ mod compat;
 #[path = "../../../interop/rust/src/orders.rs"]
 mod orders;
 
+use std::io::Read as _;
 use std::time::Duration;
 
 use leasehold::host::SystemHost;
 use leasehold::store::RedisStore;
 use leasehold::{Client, Error, ErrorKind, Guard, Release};
+use leasehold_testkit::servers::zookeeper::ZookeeperServer;
 
 use self::command::Run;
 use self::compat::{GoZero, Jedis, Redsync};
@@ -95,6 +97,13 @@ pub(crate) async fn run(program: Program, url: &str, ttl_ms: u64) -> Result<(), 
         Program::CompatRedsync => obey(Redsync { store: store().await?, ttl }).await,
     };
     ended.map_err(|message| Error::new(ErrorKind::Unavailable, message))
+}
+
+/// Starts a ZooKeeper server, says where it is, and ends it with standard input.
+pub(crate) fn serve_zookeeper() {
+    let server = ZookeeperServer::start();
+    println!("ready\nat 127.0.0.1:{}", server.port(0));
+    let _end = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
 fn was_held(held: bool) -> Result<(), String> {

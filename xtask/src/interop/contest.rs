@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::contender::{Contender, Told};
 use super::faults::{self, Fault, endure};
 use super::judge::{Verdict, judge};
-use super::pairs::{Pair, has_turns};
+use super::pairs::{On, Pair, has_turns};
 use crate::bench::PROGRAM;
 use crate::rivals::{By, Process, Program, Server, Subject, now_ns};
-use crate::step;
+use crate::{step, tools};
 
 /// How long one pair may take for each acquisition of the slower side, and in the least.
 const SPAN_OF_ONE: Duration = Duration::from_millis(300);
@@ -25,6 +25,11 @@ const TASKS: usize = 2;
 const HOLD: Duration = Duration::from_millis(2);
 const TTL: Duration = Duration::from_secs(4);
 
+/// The ttl of our locks on ZooKeeper. The server allows sessions of four seconds, and a lease is
+/// shorter.
+const ZOOKEEPER_TTL: Duration = Duration::from_millis(1_500);
+const ZOOKEEPER_SESSION: Duration = Duration::from_secs(4);
+
 /// The exit code of the command for a key that is no lock.
 const NO_LOCK: i32 = 78;
 
@@ -36,6 +41,8 @@ enum Side {
 
 pub(super) struct Contest {
     server: Server,
+    /// The process of the server, and its address.
+    zookeeper: Option<(Process, String)>,
     ours: Program,
     /// The programs of the others, or why there are none.
     theirs: HashMap<By, Result<Program, String>>,
@@ -54,8 +61,8 @@ impl Contest {
             "--tests",
             "--bins",
         ]))?;
-        let ours = vec![step::built("debug", PROGRAM).into(), "rival".into()];
-        Ok(Self { server: Server::start()?, ours, theirs: HashMap::new() })
+        let ours = vec![step::built("debug", PROGRAM).into()];
+        Ok(Self { server: Server::start()?, zookeeper: None, ours, theirs: HashMap::new() })
     }
 
     /// Builds the program of another library. Whether that is possible here.
@@ -71,6 +78,18 @@ impl Contest {
         built.is_ok()
     }
 
+    /// Starts the server of a pair, if it does not run. It has no locks then.
+    pub(super) fn serve(&mut self, on: On) -> Result<(), String> {
+        if on == On::Redis {
+            return self.server.flush();
+        }
+        tools::need_zookeeper()?;
+        let mut process = Process::start(&self.ours, &["zookeeper".to_owned()])?;
+        let address = process.hear("at")?.concat();
+        self.zookeeper = Some((process, address));
+        Ok(())
+    }
+
     /// Why some cannot run here.
     pub(super) fn not_built(&self) -> Vec<String> {
         self.theirs.values().filter_map(|built| built.clone().err()).collect()
@@ -78,7 +97,6 @@ impl Contest {
 
     /// Runs both sides until each has had the lock often enough.
     pub(super) fn contend(&self, pair: &Pair, acquisitions: usize) -> Result<Verdict, String> {
-        self.server.flush()?;
         let start = |side| -> Result<Vec<Contender>, String> {
             let processes = (0..PROCESSES).map(|_| self.process(pair, side, TTL));
             let processes = processes.collect::<Result<Vec<_>, _>>()?;
@@ -111,7 +129,7 @@ impl Contest {
             .into_iter()
             .flatten()
             .filter(|(_, (victim, _))| *victim == Side::Theirs || pair.outlives_its_holder());
-        let run = |fault: Fault, victim: Side, other: Side| {
+        let start = |fault: Fault, victim: Side, other: Side| {
             let key = format!("{fault:?}-{victim:?}").to_lowercase();
             let contender = |side| {
                 let process = self.process(pair, side, faults::TTL)?;
@@ -119,25 +137,30 @@ impl Contest {
                 let tasks = if side == Side::Ours { 2 } else { 1 };
                 Contender::new(process, &order(pair, side, &key, tasks, faults::HOLD))
             };
-            endure(fault, &mut contender(victim)?, &mut contender(other)?)
-                .map_err(|what| format!("{victim:?} {fault:?}: {what}").to_lowercase())
+            Ok::<_, String>((contender(victim)?, contender(other)?))
         };
         std::thread::scope(|scope| {
-            let running = cases.map(|(fault, (victim, other))| {
-                scope.spawn(move || run(fault, victim, other).err())
-            });
-            let running: Vec<_> = running.collect();
-            let join = |ended: std::thread::ScopedJoinHandle<'_, _>| match ended.join() {
-                Ok(wrong) => wrong,
-                Err(panic) => std::panic::resume_unwind(panic),
+            let run = |(fault, (victim, other))| {
+                let started = start(fault, victim, other);
+                let endured = scope.spawn(move || {
+                    started
+                        .and_then(|(mut victim, mut other)| endure(fault, &mut victim, &mut other))
+                });
+                (format!("{victim:?} {fault:?}").to_lowercase(), endured)
             };
-            running.into_iter().filter_map(join).collect()
+            let running: Vec<_> = cases.map(run).collect();
+            let wrong = running.into_iter().filter_map(|(case, endured)| {
+                let endured = endured.join();
+                let what = endured.unwrap_or_else(|it| std::panic::resume_unwind(it)).err()?;
+                Some(format!("{case}: {what}"))
+            });
+            wrong.collect()
         })
     }
 
     /// Locks of another type are named as such, and left as they are.
     pub(super) fn leaves_another_type_alone(&self, theirs: &Subject) -> Result<(), String> {
-        let mut holder = self.other(theirs, TTL)?;
+        let mut holder = self.other(theirs, &self.server.address(), TTL)?;
         holder.tell("lock other")?;
         holder.moment("held")?;
         let mut ours = Command::new(step::built("debug", "leasehold"));
@@ -155,22 +178,31 @@ impl Contest {
 
     /// Starts a process of a side.
     fn process(&self, pair: &Pair, side: Side, ttl: Duration) -> Result<Process, String> {
-        match side {
-            Side::Theirs => self.other(pair.theirs, ttl),
-            Side::Ours => {
-                let library = pair.ours.library().to_owned();
-                let ttl = ttl.as_millis().to_string();
-                let args = [library, self.server.address(), ttl, "0".to_owned()];
-                Process::start(&self.ours, &args)
+        let zookeeper = || {
+            let (_, address) = self.zookeeper.as_ref().ok_or("no server was started")?;
+            Ok::<_, String>(address.clone())
+        };
+        let (address, ttl) = match (pair.on, side) {
+            (On::Redis, _) => (self.server.address(), ttl),
+            (On::Zookeeper, Side::Ours) => {
+                let session = ZOOKEEPER_SESSION.as_secs();
+                let url = format!("zookeeper://{}/?session_timeout={session}s", zookeeper()?);
+                (url, ZOOKEEPER_TTL)
             }
+            (On::Zookeeper, Side::Theirs) => (zookeeper()?, ZOOKEEPER_SESSION),
+        };
+        if side == Side::Theirs {
+            return self.other(pair.theirs, &address, ttl);
         }
+        let (library, ttl_ms) = (pair.ours.library().to_owned(), ttl.as_millis().to_string());
+        Process::start(&self.ours, &["rival".to_owned(), library, address, ttl_ms, "0".to_owned()])
     }
 
-    fn other(&self, theirs: &Subject, ttl: Duration) -> Result<Process, String> {
+    fn other(&self, theirs: &Subject, address: &str, ttl: Duration) -> Result<Process, String> {
         let program = self.theirs.get(&theirs.by).ok_or("it was not built")?;
         let program = program.as_ref().map_err(String::clone)?;
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        Process::start(program, &theirs.arguments(&self.server.address(), ttl_ms))
+        Process::start(program, &theirs.arguments(address, ttl_ms))
     }
 }
 

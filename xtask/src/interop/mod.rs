@@ -38,6 +38,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             continue;
         }
         eprintln!("== {name}");
+        if let Err(error) = contest.serve(pair.on) {
+            failures.push(format!("{name}: {error}"));
+            continue;
+        }
         match contest.contend(pair, wanted.acquisitions) {
             Ok(verdict) => {
                 lines.push(verdict.row(&name));

@@ -1,5 +1,6 @@
 //! Who contends with whom.
 
+use crate::rivals::subjects::CURATOR;
 use crate::rivals::{By, Contends, Language, SUBJECTS, Subject};
 
 /// One form of Leasehold, and another library.
@@ -7,6 +8,14 @@ use crate::rivals::{By, Contends, Language, SUBJECTS, Subject};
 pub(super) struct Pair {
     pub(super) ours: Ours,
     pub(super) theirs: &'static Subject,
+    pub(super) on: On,
+}
+
+/// The server of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum On {
+    Redis,
+    Zookeeper,
 }
 
 /// A form of Leasehold. `leasehold-bench rival` is the program of all.
@@ -60,14 +69,15 @@ pub(super) fn has_turns(theirs: &Subject) -> bool {
     theirs.name != "python-redis-lock"
 }
 
-/// All pairs: the mutex beside every library whose locks are plain strings, and the other forms
-/// beside what they replace or are likely to meet.
+/// All pairs: the mutex beside every library whose locks are plain strings, the other forms beside
+/// what they replace or are likely to meet, and the mutex beside Curator.
 pub(super) fn all() -> Vec<Pair> {
     let others = |subject: &&Subject| {
         matches!(subject.by, By::Others(language) if language != Language::Java)
             && subject.contends == Contends::Always
     };
-    let mutex = SUBJECTS.iter().filter(others).map(|theirs| Pair { ours: Ours::Mutex, theirs });
+    let on_redis = |ours, theirs| Pair { ours, theirs, on: On::Redis };
+    let mutex = SUBJECTS.iter().filter(others).map(|theirs| on_redis(Ours::Mutex, theirs));
     let named = |name| SUBJECTS.iter().find(|subject| subject.name == name);
     let more = [
         (Ours::Run, "redsync"),
@@ -75,9 +85,9 @@ pub(super) fn all() -> Vec<Pair> {
         (Ours::Jedis, "go-zero"),
         (Ours::Redsync, "redsync"),
     ];
-    let more =
-        more.into_iter().filter_map(|(ours, name)| named(name).map(|theirs| Pair { ours, theirs }));
-    mutex.chain(more).collect()
+    let more = more.into_iter().filter_map(|(ours, name)| Some(on_redis(ours, named(name)?)));
+    let curator = Pair { ours: Ours::Mutex, theirs: &CURATOR, on: On::Zookeeper };
+    mutex.chain(more).chain([curator]).collect()
 }
 
 #[cfg(test)]
@@ -104,6 +114,7 @@ mod tests {
                 "go-zero+compat-go-zero",
                 "go-zero+compat-jedis",
                 "redsync+compat-redsync",
+                "curator",
             ]
         );
         assert!(SUBJECTS.iter().any(|subject| subject.name == OF_ANOTHER_TYPE));
