@@ -21,7 +21,8 @@ function redlock() {
   const locks = new Redlock([client], { ...settings, retryCount: -1 });
   return async (key) => {
     const lock = await locks.acquire([key], ttl);
-    return () => lock.release();
+    // A lock that was lost is not asked for again and again.
+    return () => locks.release(lock, { retryCount: 0 });
   };
 }
 

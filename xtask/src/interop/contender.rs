@@ -18,11 +18,11 @@ pub(super) struct Turn {
 
 /// The turns of a process, in the order in which they began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told(pub(super) Vec<Turn>);
+pub(super) struct Turns(pub(super) Vec<Turn>);
 
-impl Told {
+impl Turns {
     /// Reads one more line.
-    fn hear(&mut self, line: &str) -> Result<(), String> {
+    fn read(&mut self, line: &str) -> Result<(), String> {
         let strange = || format!("`{line}` is no line of a program that contends");
         let words: Vec<_> = line.split(' ').collect();
         let [event, task, at] = words[..] else { return Err(strange()) };
@@ -40,37 +40,68 @@ impl Told {
         Ok(())
     }
 
-    /// The turn that has not ended, if there is one.
+    /// The last turn, if it has not ended.
     pub(super) fn open(&self) -> Option<Turn> {
         self.0.last().filter(|turn| turn.to.is_none()).copied()
+    }
+
+    /// The first turn that began later.
+    pub(super) fn after(&self, at: Nanos) -> Option<Turn> {
+        self.0.iter().find(|turn| turn.from > at).copied()
+    }
+
+    /// The turn that began then, as it is known by now.
+    pub(super) fn at(&self, at: Nanos) -> Option<Turn> {
+        self.0.iter().find(|turn| turn.from == at).copied()
     }
 }
 
 /// A process. It is killed when it is dropped.
 pub(super) struct Contender {
     process: Process,
-    told: Told,
+    turns: Turns,
 }
 
 impl Contender {
     /// Makes a process contend.
     pub(super) fn new(mut process: Process, order: &str) -> Result<Self, String> {
         process.tell(order)?;
-        Ok(Self { process, told: Told::default() })
+        Ok(Self { process, turns: Turns::default() })
     }
 
-    /// Its turns until now. Fails if the process has ended.
-    pub(super) fn told(&mut self) -> Result<&Told, String> {
+    /// Reads what it has said. Fails once it has ended, and all is read.
+    pub(super) fn read(&mut self) -> Result<(), String> {
         while let Some(line) = self.process.next_line()? {
-            self.told.hear(&line)?;
+            self.turns.read(&line)?;
         }
-        Ok(&self.told)
+        Ok(())
+    }
+
+    /// Its turns until it was last read.
+    pub(super) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// Sends it a signal.
     pub(super) fn signal(&self, signal: Signal) -> Result<(), String> {
         let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.ok_or("it has no pid")?, signal).map_err(|error| error.to_string())
+    }
+
+    /// Kills all of them at once, and reads the rest of what they said. So nobody gets the lock of
+    /// another one that was killed earlier.
+    pub(super) fn end(all: &mut [&mut Self]) {
+        for contender in &*all {
+            // One that has ended cannot be stopped.
+            let _stopped = contender.signal(Signal::STOP);
+        }
+        for contender in all {
+            contender.process.kill();
+            while let Some(line) = contender.process.rest() {
+                // The last line may be cut.
+                let _read = contender.turns.read(&line);
+            }
+        }
     }
 }
 
@@ -80,17 +111,19 @@ mod tests {
 
     #[test]
     fn what_a_contender_prints_is_understood_or_refused() {
-        let mut told = Told::default();
+        let mut turns = Turns::default();
         for line in ["acquired 1 10", "acquired 0 12", "released 1 14"] {
-            told.hear(line).expect(line);
+            turns.read(line).expect(line);
         }
         let turn = |task, from, to| Turn { task, from, to };
-        assert_eq!(told.0, [turn(1, 10, Some(14)), turn(0, 12, None)]);
-        assert_eq!(told.open(), Some(turn(0, 12, None)));
+        assert_eq!(turns.0, [turn(1, 10, Some(14)), turn(0, 12, None)]);
+        assert_eq!(turns.open(), Some(turn(0, 12, None)));
+        assert_eq!(turns.after(10), Some(turn(0, 12, None)));
+        assert_eq!(turns.at(10), Some(turn(1, 10, Some(14))));
         for line in ["released 1 15", "released 7 1", "acquired x 1", "acquired 1", "hello"] {
-            assert!(told.hear(line).is_err(), "{line}");
+            assert!(turns.read(line).is_err(), "{line}");
         }
-        told.hear("released 0 20").expect("it was open");
-        assert_eq!(told.open(), None);
+        turns.read("released 0 20").expect("it was open");
+        assert_eq!((turns.open(), turns.after(12)), (None, None));
     }
 }

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::contender::{Contender, Told, Turn};
+use super::contender::{Contender, Nanos, Turn, Turns};
 use super::judge::overlaps;
+use crate::rivals::now_ns;
 
 /// What happens to a process while it has the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,15 @@ pub(super) enum Fault {
     Killed,
     /// It stands still until the other side has had the lock, then it goes on.
     Stopped,
+}
+
+/// What the server says of the key.
+pub(super) trait Key {
+    /// How long the lock lasts, unless somebody removes it.
+    fn lasts(&self) -> Result<Duration, String>;
+
+    /// The value of the lock; the same for as long as it has the same owner.
+    fn value(&self) -> Result<String, String>;
 }
 
 /// The ttl of all locks. Some libraries know whole seconds only.
@@ -25,55 +35,95 @@ pub(super) const HOLD: Duration = Duration::from_millis(400);
 /// How long each step may take. A side that polls rarely misses some openings.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// How long both sides are watched after the one that stood still goes on.
-const AFTER: Duration = Duration::from_secs(1);
+/// How long what a process said may be on its way to us.
+const HEARD_WITHIN: Duration = Duration::from_millis(100);
+
+/// How much earlier than expected a lock may end. Both clocks are of this machine.
+const SLACK: Duration = Duration::from_millis(50);
 
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
 /// Lets a fault meet a holder. The other side has to get the lock afterwards, and not while the
-/// lock of the holder lasts: nobody but its holder may remove it.
+/// lock of the holder lasts: nobody but its holder may remove it. Returns whether all of that was
+/// seen: the machine may have been too slow.
 pub(super) fn endure(
     fault: Fault,
     victim: &mut Contender,
     other: &mut Contender,
-) -> Result<(), String> {
+    key: &dyn Key,
+) -> Result<bool, String> {
     let lost = stop_within_a_turn(victim)?;
+    let lasts = key.lasts()?.saturating_sub(SLACK);
+    let ends_at = now_ns() + u64::try_from(lasts.as_nanos()).unwrap_or(u64::MAX);
     if fault == Fault::Killed {
         victim.signal(Signal::KILL)?;
     }
-    let later = |told: &Told| told.0.iter().find(|turn| turn.from > lost.from).copied();
-    let next = wait_for("the other side does not get the lock", || other.told().map(later))?;
-    if Duration::from_nanos(next.from.saturating_sub(lost.from)) < TTL / 3 {
+    let later = |turns: &Turns| turns.after(lost.from);
+    let next = wait_for("the other side does not get the lock", other, later)?;
+    let ended = victim.read().is_err();
+    if ended == (fault == Fault::Stopped) {
+        return Err("the holder ended by itself".to_owned());
+    }
+    if victim.turns().at(lost.from).is_none_or(|turn| turn.to.is_some()) {
+        return Ok(false);
+    }
+    if next.from < ends_at {
         return Err("the lock of a holder was removed while it lasted".to_owned());
     }
-    if fault == Fault::Killed {
-        return Ok(());
+    if fault == Fault::Stopped && !goes_on(victim, other, lost.from, next, key)? {
+        return Ok(false);
     }
-    // It may find that its lock is gone, and end. It may not release the lock of the other side.
+    Contender::end(&mut [victim, other]);
+    let late = victim.turns().0.iter().filter(|turn| turn.from > lost.from).copied().collect();
+    match overlaps(&[&Turns(late), other.turns()]) {
+        0 => Ok(true),
+        times => Err(format!("after a fault, two had the lock, {times} times")),
+    }
+}
+
+/// Lets a process go on that stood still. It may find that its lock is gone, and end. It may not
+/// release the lock of the other side, whose turn should last meanwhile. Returns whether it did.
+fn goes_on(
+    victim: &mut Contender,
+    other: &mut Contender,
+    lost: Nanos,
+    next: Turn,
+    key: &dyn Key,
+) -> Result<bool, String> {
+    let before = key.value()?;
     victim.signal(Signal::CONT)?;
-    let (mut late, until) = (Told::default(), Instant::now() + AFTER);
-    while Instant::now() < until {
-        if let Ok(told) = victim.told() {
-            late.0 = told.0.iter().filter(|turn| turn.from > lost.from).copied().collect();
+    let until = Instant::now() + WITHIN;
+    let says_more = |victim: &mut Contender| {
+        let ended = victim.read().is_err();
+        !ended && victim.turns().at(lost).is_some_and(|turn| turn.to.is_none())
+    };
+    while says_more(victim) {
+        if Instant::now() > until {
+            return Err("a holder that stood still does not go on".to_owned());
         }
-        other.told()?;
         std::thread::sleep(LOOKS_EVERY);
     }
-    match overlaps(&[&late, other.told()?]) {
-        0 => Ok(()),
-        times => Err(format!("after a holder stood still, two had the lock, {times} times")),
+    std::thread::sleep(HEARD_WITHIN);
+    let after = key.value()?;
+    std::thread::sleep(HEARD_WITHIN);
+    other.read()?;
+    let lasted = other.turns().at(next.from).is_some_and(|turn| turn.to.is_none());
+    if lasted && before != after {
+        return Err("a holder that stood still removed the lock of the other side".to_owned());
     }
+    Ok(lasted)
 }
 
 /// Makes a process stand still while it has the lock, and returns the turn.
 fn stop_within_a_turn(victim: &mut Contender) -> Result<Turn, String> {
     let until = Instant::now() + WITHIN;
     while Instant::now() < until {
-        let open = wait_for("it does not get the lock", || victim.told().map(Told::open))?;
+        let open = wait_for("a holder does not get the lock", victim, Turns::open)?;
         victim.signal(Signal::STOP)?;
         // If the signal came after the turn, the end of the turn is heard now.
-        std::thread::sleep(LOOKS_EVERY * 4);
-        if victim.told()?.open() == Some(open) {
+        std::thread::sleep(HEARD_WITHIN);
+        victim.read()?;
+        if victim.turns().open() == Some(open) {
             return Ok(open);
         }
         victim.signal(Signal::CONT)?;
@@ -81,14 +131,16 @@ fn stop_within_a_turn(victim: &mut Contender) -> Result<Turn, String> {
     Err("no turn was long enough to be met by a signal".to_owned())
 }
 
-/// Looks until there is something.
-fn wait_for<T>(
+/// Reads until there is such a turn.
+fn wait_for(
     what: &str,
-    mut look: impl FnMut() -> Result<Option<T>, String>,
-) -> Result<T, String> {
+    contender: &mut Contender,
+    look: impl Fn(&Turns) -> Option<Turn>,
+) -> Result<Turn, String> {
     let until = Instant::now() + WITHIN;
     while Instant::now() < until {
-        if let Some(found) = look()? {
+        contender.read()?;
+        if let Some(found) = look(contender.turns()) {
             return Ok(found);
         }
         std::thread::sleep(LOOKS_EVERY);

@@ -2,34 +2,38 @@
 
 use std::time::Duration;
 
-use super::contender::{Nanos, Told, Turn};
+use super::contender::{Nanos, Turn, Turns};
 
 /// How long it may take until a side has the lock for the first time. A client that polls rarely
 /// may miss some of the openings that are there for it.
 const FIRST_WITHIN: Duration = Duration::from_secs(15);
 
-/// The longest time that a side may go without the lock from then on.
+/// The longest time that a side may go without the lock from then on, if the other side had it so
+/// often meanwhile. A machine that stands still starves nobody.
 const WAIT_MAX: Duration = Duration::from_secs(3);
+const TURNS_MAX: usize = 20;
 
 /// The smallest share of a side, as a part of an equal share.
 const SHARE_MIN: f64 = 0.1;
 
-/// One side of a pair.
+/// What one side of a pair had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Side {
+struct Tally {
     turns: usize,
     /// How long it took until the side had the lock for the first time.
     first: Duration,
-    /// The longest time without the lock after that, and that of one of its tasks.
+    /// The longest time without the lock after that, and how often the other side had it meanwhile.
     longest_gap: Duration,
+    passed_by: usize,
+    /// The longest time without the lock for one of its tasks.
     longest_wait: Duration,
 }
 
 /// The result of one pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    ours: Side,
-    theirs: Side,
+    ours: Tally,
+    theirs: Tally,
     overlaps: usize,
     wanted: usize,
     span: Duration,
@@ -60,7 +64,7 @@ impl Verdict {
     }
 
     /// What is wrong with it. Some libraries cannot have their turns.
-    pub(super) fn broken(&self, have_turns: bool) -> Option<String> {
+    pub(super) fn complaint(&self, have_turns: bool) -> Option<String> {
         let Self { ours, theirs, overlaps, wanted, span } = self;
         let least = SHARE_MIN * (ours.turns + theirs.turns) as f64 / 2.0;
         let mut sides = vec![("we", ours), ("they", theirs)];
@@ -77,7 +81,7 @@ impl Verdict {
                 Some(format!("{who} had the lock {} times, too small a share", side.turns))
             } else if side.first > FIRST_WITHIN {
                 Some(format!("{who} had the lock for the first time after {:?}", side.first))
-            } else if side.longest_gap > WAIT_MAX {
+            } else if side.longest_gap > WAIT_MAX && side.passed_by > TURNS_MAX {
                 Some(format!("{who} went without the lock for {:?}", side.longest_gap))
             } else {
                 None
@@ -86,58 +90,66 @@ impl Verdict {
     }
 }
 
-/// Judges what both sides said since all of them ran.
+/// Judges what both sides said from the moment at which all were told to contend.
 pub(super) fn judge(
-    ours: &[Told],
-    theirs: &[Told],
+    ours: &[Turns],
+    theirs: &[Turns],
     from: Nanos,
     wanted: usize,
 ) -> Result<Verdict, String> {
     let all = || ours.iter().chain(theirs);
-    let ends = all().flat_map(|told| &told.0).filter_map(|turn| turn.to);
+    let ends = all().flat_map(|turns| &turns.0).filter_map(|turn| turn.to);
     let to = ends.max().ok_or("nobody had the lock")?;
     Ok(Verdict {
         overlaps: overlaps(&all().collect::<Vec<_>>()),
-        ours: side(ours, from, to),
-        theirs: side(theirs, from, to),
+        ours: tally(ours, theirs, from, to),
+        theirs: tally(theirs, ours, from, to),
         wanted,
         span: Duration::from_nanos(to.saturating_sub(from)),
     })
 }
 
-/// How often a turn began while another one lasted. One whose end was not heard does not count.
-pub(super) fn overlaps(told: &[&Told]) -> usize {
-    let mut turns: Vec<&Turn> = told.iter().flat_map(|told| &told.0).collect();
+/// How often a turn began while another one lasted. All processes ended at once, so a turn without
+/// an end lasted until then.
+pub(super) fn overlaps(all: &[&Turns]) -> usize {
+    let mut turns: Vec<&Turn> = all.iter().flat_map(|turns| &turns.0).collect();
     turns.sort_by_key(|turn| turn.from);
-    let overlaps = turns.windows(2).filter(|two| two[0].to.is_some_and(|to| two[1].from < to));
+    let overlaps = turns.windows(2).filter(|two| two[0].to.is_none_or(|to| two[1].from < to));
     overlaps.count()
 }
 
-fn side(told: &[Told], from: Nanos, to: Nanos) -> Side {
-    let mut all: Vec<Turn> = told.iter().flat_map(|told| told.0.clone()).collect();
+fn tally(side: &[Turns], other: &[Turns], from: Nanos, to: Nanos) -> Tally {
+    let mut all: Vec<Turn> = side.iter().flat_map(|turns| turns.0.clone()).collect();
     all.sort_by_key(|turn| turn.from);
-    let task = |process: &Told, task| -> Vec<Turn> {
+    let task = |process: &Turns, task| -> Vec<Turn> {
         process.0.iter().filter(|turn| turn.task == task).copied().collect()
     };
-    let waits = told.iter().flat_map(|process| {
+    let waits = side.iter().flat_map(|process| {
         let tasks = process.0.iter().map(|turn| turn.task).max().map_or(0, |most| most + 1);
-        (0..tasks).map(move |number| longest_gap(&task(process, number), from, to))
+        (0..tasks).map(move |number| length(longest_gap(&task(process, number), from, to)))
     });
     let first = all.first().map_or(to, |turn| turn.from).max(from);
-    Side {
+    let gap = longest_gap(&all, first, to);
+    let within = |turn: &&Turn| gap.0 <= turn.from && turn.from < gap.1;
+    Tally {
         turns: all.len(),
         first: Duration::from_nanos(first - from),
-        longest_gap: longest_gap(&all, first, to),
+        longest_gap: length(gap),
+        passed_by: other.iter().flat_map(|turns| &turns.0).filter(within).count(),
         longest_wait: waits.max().unwrap_or_default(),
     }
 }
 
-/// The longest time between two turns. They are in order.
-fn longest_gap(turns: &[Turn], from: Nanos, to: Nanos) -> Duration {
+/// The longest time between two turns: its beginning and its end. They are in order.
+fn longest_gap(turns: &[Turn], from: Nanos, to: Nanos) -> (Nanos, Nanos) {
     let ends = std::iter::once(from).chain(turns.iter().map(|turn| turn.to.unwrap_or(to)));
     let begins = turns.iter().map(|turn| turn.from).chain([to]);
-    let gaps = ends.zip(begins).map(|(end, begin)| begin.saturating_sub(end));
-    Duration::from_nanos(gaps.max().unwrap_or_default())
+    let longest = ends.zip(begins).max_by_key(|(end, begin)| begin.saturating_sub(*end));
+    longest.unwrap_or((from, from))
+}
+
+fn length((from, to): (Nanos, Nanos)) -> Duration {
+    Duration::from_nanos(to.saturating_sub(from))
 }
 
 #[cfg(test)]
@@ -145,30 +157,38 @@ mod tests {
     use super::*;
 
     /// A process of one task with turns of 1 ms at these moments.
-    fn told(at_ms: impl IntoIterator<Item = u64>) -> Told {
+    fn told(at_ms: impl IntoIterator<Item = u64>) -> Turns {
         let turn = |ms: u64| Turn { task: 0, from: ms * 1_000_000, to: Some((ms + 1) * 1_000_000) };
-        Told(at_ms.into_iter().map(turn).collect())
+        Turns(at_ms.into_iter().map(turn).collect())
     }
 
-    fn broken(ours: Told, theirs: Told) -> String {
+    fn complaint(ours: Turns, theirs: Turns) -> String {
         let verdict = judge(&[ours], &[theirs], 0, 10).expect("they had turns");
-        verdict.broken(true).unwrap_or_default()
+        verdict.complaint(true).unwrap_or_default()
     }
 
     #[test]
     fn what_is_wrong_with_a_pair_is_named() {
         let every = |first: u64, step: usize| (first..4_000).step_by(step);
-        assert_eq!(broken(told(every(0, 10)), told(every(5, 20))), "");
-        assert!(broken(told(every(0, 10)), told(every(0, 20))).contains("at once"));
-        assert!(broken(told(every(0, 10)), told((0..9).map(|n| n * 400 + 5))).contains("9 times"));
-        assert!(broken(told(every(0, 4)), told(every(2, 400))).contains("they had the lock 10"));
-        let early = told((0..10).map(|n| n * 2).chain([3_100]));
-        assert!(broken(early, told((0..20).map(|n| n * 160 + 41))).contains("we went without"));
+        assert_eq!(complaint(told(every(0, 10)), told(every(5, 20))), "");
+        assert!(complaint(told(every(0, 10)), told(every(0, 20))).contains("at once"));
+        assert!(
+            complaint(told(every(0, 10)), told((0..9).map(|n| n * 400 + 5))).contains("9 times")
+        );
+        assert!(complaint(told(every(0, 4)), told(every(2, 400))).contains("they had the lock 10"));
+        let early = || told((0..10).map(|n| n * 2).chain([3_100]));
+        let many = told((0..25).map(|n| n * 120 + 41));
+        assert!(complaint(early(), many).contains("we went without"));
+        let few = told((0..15).map(|n| n * 200 + 41));
+        assert_eq!(complaint(early(), few), "", "the machine stood still");
         let late = told((15_100..16_000).step_by(10));
         assert!(
-            broken(late, told((5..16_000).step_by(100))).contains("we had the lock for the fi")
+            complaint(late, told((5..16_000).step_by(100))).contains("we had the lock for the fi")
         );
-        assert!(judge(&[Told::default()], &[Told::default()], 0, 1).is_err());
+        let mut open = told([0]);
+        open.0[0].to = None;
+        assert_eq!(overlaps(&[&open, &told([7])]), 1, "it lasts until the end");
+        assert!(judge(&[Turns::default()], &[Turns::default()], 0, 1).is_err());
     }
 
     #[test]
@@ -176,8 +196,8 @@ mod tests {
         let verdict = judge(&[told([0, 10])], &[told([5])], 0, 1).expect("they had turns");
         let row = "| bsm | 1 : 2 | 0.0 s | 5 / 0 ms | 5 / 9 ms | 5 / 9 ms | 0 |";
         assert_eq!(verdict.row("bsm"), row);
-        let verdict = judge(&[told(0..1)], &[Told::default()], 0, 1).expect("we had a turn");
-        assert!(verdict.broken(true).is_some());
-        assert_eq!(verdict.broken(false), None, "they cannot have turns");
+        let verdict = judge(&[told(0..1)], &[Turns::default()], 0, 1).expect("we had a turn");
+        assert!(verdict.complaint(true).is_some());
+        assert_eq!(verdict.complaint(false), None, "they cannot have turns");
     }
 }

@@ -45,8 +45,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         match contest.contend(pair, wanted.acquisitions) {
             Ok(verdict) => {
                 lines.push(verdict.row(&name));
-                let broken = verdict.broken(has_turns(pair.theirs));
-                failures.extend(broken.map(|what| format!("{name}: {what}")));
+                let complaint = verdict.complaint(has_turns(pair.theirs));
+                failures.extend(complaint.map(|what| format!("{name}: {what}")));
             }
             Err(error) => {
                 lines.push(format!("| {name} | failed: see below | | | | | |"));

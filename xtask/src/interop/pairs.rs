@@ -56,9 +56,9 @@ impl Pair {
         }
     }
 
-    /// Whether a holder of ours that is killed leaves its lock behind. The command does not: it
-    /// releases the lock when its standard input ends.
-    pub(super) fn outlives_its_holder(&self) -> bool {
+    /// Whether a lock of ours outlasts a program that is killed. That of the command does not: it is
+    /// released when the standard input of its child ends.
+    pub(super) fn lock_outlasts_its_program(&self) -> bool {
         self.ours != Ours::Run
     }
 }

@@ -96,6 +96,11 @@ impl Process {
         }
     }
 
+    /// The next line of one that was killed, until there is none.
+    pub(crate) fn rest(&mut self) -> Option<String> {
+        self.lines.recv().ok()
+    }
+
     /// The error for a process that closed its output.
     fn hung_up(&mut self) -> String {
         let ended = self.child.wait();

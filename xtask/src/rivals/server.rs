@@ -85,6 +85,11 @@ impl Server {
         left.ok_or_else(|| format!("PTTL of {key}: {answer}"))
     }
 
+    /// The value of a key.
+    pub(crate) fn text(&self, key: &str) -> Result<String, String> {
+        self.answer(&format!("GET {key}")).map_err(|error| error.to_string())
+    }
+
     /// How much memory all keys take, in bytes. What the whole server uses also depends on buffers.
     pub(crate) fn memory_of_keys(&self) -> Result<u64, String> {
         let script = "local sum = 0 for _, key in ipairs(redis.call('KEYS', '*')) do \

@@ -11,6 +11,9 @@ use super::orders::Library;
 /// Says that it runs, and goes on until its standard input ends.
 const WORK: &str = "echo held; exec cat";
 
+/// Nobody ends a process that waits, once this program was killed.
+const WAIT: &str = "1m";
+
 #[derive(Clone)]
 pub(super) struct Run {
     pub(super) url: String,
@@ -22,7 +25,8 @@ impl Run {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         let ttl = format!("{}ms", self.ttl.as_millis());
         let mut run = Command::new(own.with_file_name("leasehold"));
-        run.args(["--url", &self.url, "run", key, "--ttl", &ttl, "--", "sh", "-c", WORK]);
+        run.args(["--url", &self.url, "run", key, "--ttl", &ttl, "-w", WAIT]);
+        run.args(["--", "sh", "-c", WORK]);
         let started = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = started.map_err(|error| format!("cannot start leasehold: {error}"))?;
         let stdout = child.stdout.take().ok_or("it has no stdout")?;
