@@ -37,9 +37,11 @@ const LOOKS: Backoff =
 /// # Guarantees
 ///
 /// A lost request or answer counts nothing twice: the client repeats the request by the same token.
-/// A call that ends with an error did not count, or the client takes its count back in the
-/// background before it sends anything else. So call again. A process that dies within the call may
-/// have counted. If the store forgets its leases, it forgets the counts too.
+/// A call that ends with an error did not count, or the client takes its count back before it asks
+/// for this name again. So call again. Before the program ends, wait for
+/// [`Client::shutdown`](crate::Client::shutdown). Without it, a count of a call that failed may
+/// stay for as long as it is [kept](Self::keep). So may that of a process that dies within the
+/// call. If the store forgets its leases, it forgets the counts too.
 ///
 /// # Stores
 ///
@@ -169,7 +171,7 @@ impl Latch {
     ///
     /// Dropping the future changes nothing.
     pub async fn wait(&self) -> Result<(), Error> {
-        self.wait_until(Wait::ForEver).await
+        self.wait_until(Wait::ForEver, false).await
     }
 
     /// Waits until the latch is open, for at most `wait`.
@@ -183,16 +185,17 @@ impl Latch {
     ///
     /// Dropping the future changes nothing.
     pub async fn wait_timeout(&self, wait: Duration) -> Result<(), Error> {
-        self.wait_until(Wait::Until(self.locking.session().now() + wait)).await
+        self.wait_until(Wait::Until(self.locking.session().now() + wait), false).await
     }
 
     /// Counts down by one, and waits until the latch is open.
     ///
     /// # Errors
     ///
-    /// As [`count_down`](Self::count_down), and then as [`wait`](Self::wait).
-    /// [`Config`](crate::ErrorKind::Config) if the latch was open already: more parties arrived
-    /// than it counts, or the name was used before.
+    /// As [`count_down`](Self::count_down). Once this call has counted, outages are waited out, and
+    /// the only other error is [`Closed`](crate::ErrorKind::Closed): the client was shut down, and
+    /// the count stays. [`Config`](crate::ErrorKind::Config) if the latch was open already: more
+    /// parties arrived than it counts, or the name was used before.
     ///
     /// # Cancel safety
     ///
@@ -200,7 +203,7 @@ impl Latch {
     /// [`wait`](Self::wait) then.
     pub async fn arrive_and_wait(&self) -> Result<(), Error> {
         match self.count_down().await? {
-            CountDown::Counted => self.wait().await,
+            CountDown::Counted => self.wait_until(Wait::ForEver, true).await,
             CountDown::AlreadyOpen => self.locking.named(Err(Error::new(
                 ErrorKind::Config,
                 format!(
@@ -264,12 +267,13 @@ impl Latch {
         Err(Error::new(ErrorKind::Config, message))
     }
 
-    async fn wait_until(&self, wait: Wait) -> Result<(), Error> {
+    /// Once the store `has_answered`, an outage is waited out.
+    async fn wait_until(&self, wait: Wait, has_answered: bool) -> Result<(), Error> {
         self.check()?;
         let session = self.locking.session();
         let ended = tokio::select! {
             biased;
-            open = self.until_open() => open,
+            open = self.until_open(has_answered) => open,
             () = session.sleep(wait) => Err(Error::new(
                 ErrorKind::WaitElapsed,
                 "the latch was not seen open before the wait ended; nothing was changed; wait \
@@ -281,10 +285,9 @@ impl Latch {
     }
 
     /// Looks until the latch is open. Nothing but time decides when to look again.
-    async fn until_open(&self) -> Result<(), Error> {
+    async fn until_open(&self, mut has_answered: bool) -> Result<(), Error> {
         let session = self.locking.session();
         let mut pauses = LOOKS.delays();
-        let mut has_answered = false;
         loop {
             match self.look().await {
                 Ok(0) => return Ok(()),

@@ -11,6 +11,10 @@ use crate::guard::Guard;
 use crate::locking::Locking;
 use crate::store::PERMITS_MAX;
 
+/// How late a start may be after its grant: a quarter of the period within these bounds.
+const LATE_MIN: Duration = Duration::from_millis(100);
+const LATE_MAX: Duration = Duration::from_secs(3);
+
 /// At most so many starts in each period, across processes and machines. Made by
 /// [`Client::rate_limit`](crate::Client::rate_limit).
 ///
@@ -21,7 +25,8 @@ use crate::store::PERMITS_MAX;
 /// time.
 ///
 /// The period of a start is counted from its grant. [`start`](Self::start) returns about one round
-/// trip later, after the store has confirmed that the permit stays taken. The period runs on the
+/// trip later, after the store has confirmed that the permit stays taken. If that takes more than a
+/// quarter of the period (at least 100 ms, at most 3 s), it is an error. The period runs on the
 /// clocks of this process and of the store. No step of a client's wall clock changes it, but one of
 /// a Redis server's does, as for every lease there. It lasts from 10 ms to 24 h.
 ///
@@ -111,7 +116,8 @@ impl RateLimit {
     /// - [`Config`](crate::ErrorKind::Config) for no starts, more than
     ///   [`PERMITS_MAX`](crate::store::PERMITS_MAX), or a period out of bounds;
     /// - [`Unknown`](crate::ErrorKind::Unknown) or another error of the store if it does not
-    ///   confirm that the permit stays taken.
+    ///   confirm in time that the permit stays taken. That time is a quarter of the period, but at
+    ///   least 100 ms and at most 3 s. The start may count all the same.
     ///
     /// # Cancel safety
     ///
@@ -177,6 +183,8 @@ impl RateLimit {
     /// Lets a grant count as a start. A start that is not confirmed must not happen: its permit may
     /// be free before the period is over.
     async fn count(&self, guard: Guard) -> Result<(), Error> {
+        let session = self.locking.session();
+        let until = session.now() + (self.per / 4).clamp(LATE_MIN, LATE_MAX);
         let kept = guard.keep_for(self.per).await.map_err(|error| {
             let message = format!(
                 "the store did not confirm the start; it may count for {:?}; do not start, and \
@@ -184,6 +192,18 @@ impl RateLimit {
                 self.per
             );
             Error::new(error.kind(), message).with_source(error)
+        });
+        let kept = kept.and_then(|()| {
+            if session.now() <= until {
+                return Ok(());
+            }
+            // A start so late might be followed by the next one at once.
+            let message = format!(
+                "the store confirmed the start too late; it counts for {:?}; do not start, and try \
+                 again",
+                self.per
+            );
+            Err(Error::new(ErrorKind::Unknown, message))
         });
         self.locking.named(kept)
     }

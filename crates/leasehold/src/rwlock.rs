@@ -36,9 +36,9 @@ use crate::locking::Locking;
 /// # Stores
 ///
 /// Needs a store that promises [`shared`](crate::store::Capabilities::shared): `memory:`,
-/// `sqlite:`, and Redis or Valkey, also behind sentinels and in a cluster. Others answer
-/// [`Unsupported`](ErrorKind::Unsupported), as do strict servers, servers that must confirm copies,
-/// and several servers as one store.
+/// `sqlite:`, PostgreSQL, MySQL, and Redis or Valkey, also behind sentinels and in a cluster.
+/// Others answer [`Unsupported`](ErrorKind::Unsupported), as do strict servers, servers that must
+/// confirm copies, and several servers as one store.
 ///
 /// # Examples
 ///

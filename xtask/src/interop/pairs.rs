@@ -56,8 +56,8 @@ impl Pair {
         }
     }
 
-    /// Whether a lock of ours outlasts a program that is killed. That of the command does not: it is
-    /// released when the standard input of its child ends.
+    /// Whether a lock of ours outlasts a program that is killed. That of the command does not: it
+    /// is released when the standard input of its child ends.
     pub(super) fn lock_outlasts_its_program(&self) -> bool {
         self.ours != Ours::Run
     }

@@ -127,8 +127,8 @@ pub(super) async fn join(
             }
             let Outer { token, fence, .. } = outer;
             joined.push(Joined { name: name.clone(), token, fence, holder: Some(holder) });
-        } else if shows_all && chain.was_given(lock) {
-            return Err(lost(name));
+        } else if chain.was_given(lock) {
+            return Err(if shows_all { lost(name) } else { unseen(name) });
         }
     }
     Ok(joined)
@@ -137,6 +137,13 @@ pub(super) async fn join(
 fn twice(name: &str) -> Failure {
     let name = escape(name);
     Failure::config(format!("`{name}` was named twice; nothing was run; name each lock once"))
+}
+
+/// There are more holders than are shown. Without the lock of the enclosing run, this one would
+/// take one of its own, for which it might wait for ever.
+fn unseen(name: &str) -> Failure {
+    let why = "it has so many holders that this command cannot see whether that lock is still held";
+    refused(name, "held", why, INNER_ADVICE)
 }
 
 /// The enclosing run has lost the lock, and is about to stop us.

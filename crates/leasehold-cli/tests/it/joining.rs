@@ -49,6 +49,20 @@ fn a_run_below_a_run_of_the_same_name_joins_its_lease(world: &World) {
     world.assert_nothing_left();
 }
 
+/// It would take a lock of its own, and might wait for its own outer run for ever.
+#[test]
+fn a_run_that_cannot_see_the_lock_of_the_outer_one_among_many_is_refused() {
+    let world = World::redis();
+    // Those that end first are shown.
+    for _ in 0..101 {
+        finish(world.leasehold(["acquire", "x", "--shared", "--ttl", "1m"])).code(0);
+    }
+    let script = format!("{EXE} run x -- echo inner");
+    let done = finish(world.run("x", &["--shared", "--ttl", "5m"], &script));
+    done.code(78).says("so many holders").says("nothing was changed");
+    assert_eq!(done.stdout, "");
+}
+
 fn a_process_that_left_its_parents_joins(world: &World) {
     for inner in ["(($0 &) &)", "setsid -f $0", "(setsid $0 & ) & "] {
         let inner = inner.replace("$0", &format!("{EXE} run x -- sh -c 'echo joined'"));

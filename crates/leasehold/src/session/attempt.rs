@@ -117,6 +117,10 @@ impl Attempt {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;
         }
+        match self.session.end_left_over(&self.spec.key).await {
+            Err(error) if !self.decisions.is_answered() => return Err(error),
+            _ => {}
+        }
         loop {
             let session = Arc::clone(&self.session);
             let room = tokio::select! {
@@ -165,9 +169,19 @@ impl Attempt {
                     }
                     Why::TooFewCopies(error) => return Err(error),
                 },
-                (NextAsk::GiveUp, Err(error)) => return Err(error),
+                (NextAsk::GiveUp, Err(error)) => return Err(self.in_doubt(error)),
             }
         }
+    }
+
+    /// The error of the last ask. If an earlier one got no answer, a grant may remain for a while.
+    fn in_doubt(&self, error: Error) -> Error {
+        if !self.is_at_large || error.kind() != ErrorKind::Unavailable {
+            return error;
+        }
+        let message = "the first request got no answer, and the next one was refused; a late grant \
+                       is released; try again later";
+        Error::new(ErrorKind::Unknown, message).with_source(error)
     }
 
     /// Decides what follows from an answer to the ask that left at `sent`.

@@ -15,6 +15,7 @@
 //! | `keeping` | a key that stays taken until a moment after its guard ended |
 //! | `registry` | all leases that are held, and all releases without confirmation |
 //! | `driver` | the future that renews leases, watches deadlines and follows releases up |
+//! | `left_over` | what a release that failed may have left, and that it goes before the next request |
 //! | `rests` | how long a client stays away from a key that it left to others |
 //! | `release` | a release that was sent, with or without a caller that waits for it |
 //! | `story` | what `tracing` is told of one acquisition |
@@ -27,6 +28,7 @@ mod held;
 mod hold;
 mod keeping;
 mod leaving;
+mod left_over;
 mod lines;
 mod registry;
 mod release;
@@ -48,6 +50,7 @@ pub(crate) use self::spec::{Spec, Wait};
 
 use self::asker::Told;
 use self::held::Held;
+use self::left_over::LeftOver;
 use self::lines::Lines;
 use self::registry::Registry;
 use self::rests::Rests;
@@ -115,6 +118,7 @@ pub(crate) struct Session {
     registry: Registry,
     lines: Lines,
     rests: Rests,
+    left_over: LeftOver,
     asks: Semaphore,
     giving_back: Arc<Semaphore>,
     closed: AtomicBool,
@@ -153,6 +157,7 @@ impl Session {
             registry: Registry::default(),
             lines: Lines::default(),
             rests: Rests::default(),
+            left_over: LeftOver::default(),
             asks: Semaphore::new(ASKS_MAX),
             giving_back: Arc::new(Semaphore::new(GIVEN_BACK_MAX)),
             closed: AtomicBool::new(false),

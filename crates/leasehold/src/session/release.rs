@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Session;
+use super::left_over::Noted;
 use super::story::TARGET;
 use crate::core::backoff::Backoff;
 use crate::core::error::{Error, ErrorKind};
@@ -34,7 +35,8 @@ impl ReleaseInFlight {
         let answer = session.store.release(lease.clone(), on_release.clone());
         let answer = Some(Box::pin(answer) as BoxAnswer<Released>);
         let by_holder = false;
-        Self(Some(FollowUp { lease, on_release, keeps_until, answer, by_holder, counted }))
+        let noted = None;
+        Self(Some(FollowUp { lease, on_release, keeps_until, answer, by_holder, noted, counted }))
     }
 
     /// Until its release, a guard counted on the lease.
@@ -52,6 +54,7 @@ impl ReleaseInFlight {
         match &answer {
             Err(error) if may_be_repeated(error) => {
                 follow_up.by_holder = false;
+                follow_up.note();
                 self.leave_to_the_driver();
             }
             answer => {
@@ -103,6 +106,8 @@ pub(super) struct FollowUp {
     answer: Option<BoxAnswer<Released>>,
     /// Whether a guard counted on the lease, and no request for its release went before.
     by_holder: bool,
+    /// From the first failure on.
+    noted: Option<Noted>,
     counted: Counted,
 }
 
@@ -117,7 +122,16 @@ impl FollowUp {
     ) -> Self {
         let keeps_until = session.now() + keeps_at_most;
         let counted = Counted::new(session);
-        Self { lease, on_release, keeps_until, answer: None, by_holder: false, counted }
+        let (answer, by_holder, noted) = (None, false, None);
+        Self { lease, on_release, keeps_until, answer, by_holder, noted, counted }
+    }
+
+    /// Notes that the lease may be left at the store until a repetition is answered.
+    fn note(&mut self) {
+        let Self { lease, counted, .. } = &*self;
+        if self.noted.is_none() {
+            self.noted = Some(Noted::new(&counted.session, lease));
+        }
     }
 
     fn tell(&self, answer: &Released) {
@@ -153,6 +167,7 @@ impl FollowUp {
         // This request may have ended the lease, so the next answer tells nothing of the holder.
         self.by_holder = false;
         if may_be_repeated(error) && self.counted.session.now() < self.keeps_until {
+            self.note();
             return false;
         }
         let key = &self.lease.key;

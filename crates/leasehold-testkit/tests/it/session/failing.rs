@@ -34,6 +34,19 @@ fn a_lost_reply_to_an_ask_is_repaired_by_the_same_token() {
 }
 
 /// The grant is unknown, so the client releases it.
+/// `Unavailable` would say that no grant remains.
+#[test]
+fn a_refusal_after_a_request_without_an_answer_leaves_the_outcome_unknown() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        scene.faults.next(Request::Acquire, Fault::LoseReply);
+        scene.faults.next(Request::Acquire, Fault::Refuse);
+        let failed = client.mutex("a").try_lock().await.expect_err("no answer");
+        assert_eq!(failed.kind(), ErrorKind::Unknown, "{failed}");
+        assert!(client.mutex("a").try_lock().await.expect("an answer").is_some(), "released");
+    });
+}
+
 #[test]
 fn a_try_that_ends_unknown_is_released_in_the_background() {
     for fault in [Fault::LoseReply, Fault::LoseRequest] {

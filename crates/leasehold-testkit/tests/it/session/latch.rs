@@ -89,6 +89,45 @@ fn a_count_that_failed_is_taken_back_and_its_repetition_counts_once() {
     }
 }
 
+/// Otherwise the repetition would find the latch open by the count that failed, and that count
+/// would be taken back afterwards: nobody would count any more.
+#[test]
+fn a_count_that_could_not_be_taken_back_is_taken_back_before_its_repetition() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        let latch = client.latch("last", 1);
+        scene.faults.from_now_on(Request::Acquire, Fault::LoseReply);
+        scene.faults.from_now_on(Request::Release, Fault::Refuse);
+        let failed = latch.count_down().await.expect_err("no answer came");
+        assert_eq!(failed.kind(), ErrorKind::Unknown, "{failed}");
+        scene.pass(ms(500)).await;
+        let failed = latch.count_down().await.expect_err("the release fails still");
+        assert_eq!(failed.kind(), ErrorKind::Unknown, "{failed}");
+        assert!(failed.to_string().contains("nothing was asked for"), "{failed}");
+        scene.faults.heal();
+        assert_eq!(latch.count_down().await.expect("asked"), CountDown::Counted);
+        assert_eq!(latch.remaining().await.expect("asked"), 0);
+        scene.pass(ms(20_000)).await;
+        assert_eq!(latch.remaining().await.expect("asked"), 0, "nothing was taken back later");
+    });
+}
+
+#[test]
+fn who_has_arrived_waits_outages_out_from_the_first_look_on() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        scene.faults.from_now_on(Request::Inspect, Fault::Refuse);
+        let latch = ready(&ours);
+        let arrived = scene.host.task(async move { latch.arrive_and_wait().await });
+        scene.pass(ms(5_000)).await;
+        assert!(!arrived.is_finished(), "an error would not say that it has counted");
+        scene.faults.heal();
+        assert_eq!(remaining(&other).await, 1);
+        counts(&other).await;
+        scene.host.within(ms(3_000), arrived).await.expect("it looks again").expect("open");
+    });
+}
+
 #[test]
 fn a_count_that_is_dropped_at_any_await_is_taken_back() {
     at_every_await(0..3, async |scene, polls| {

@@ -1,5 +1,5 @@
 -- shares.lua: the holders that share a key; shared by scripts that grant, renew or end leases.
--- KEYS  lock, grant, line, places, shares
+-- KEYS  lock, grant, ends, places, shares
 -- ARGV  none of its own
 -- replies  none of its own
 
@@ -127,8 +127,9 @@ local function open_shares(holder)
     if holder then
       return 0
     end
-    local head = call('ZRANGE', LINE, '0', '0')[1]
-    local stance = head and string.match(call('HGET', PLACES, head) or '', '^([^|]+)|')
+    -- Any living place: all of them want the same.
+    local living = call('ZRANGEBYSCORE', ENDS, whole(now_ms + 1), '+inf', 'LIMIT', 0, 1)[1]
+    local stance = living and string.match(call('HGET', PLACES, living) or '', '^([^|]+)|')
     if not stance then
       return nil
     end
