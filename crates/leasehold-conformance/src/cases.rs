@@ -144,6 +144,7 @@ macro_rules! for_each_case {
                 a_release_hands_over_to_as_many_as_fit,
                 a_repeated_ask_takes_no_more_permits,
                 permits_of_the_dead_come_back,
+                a_waiter_that_died_does_not_decide_what_a_free_key_is,
                 each_owner_renews_its_permits_alone,
                 who_goes_away_lets_smaller_wishes_in,
                 a_number_of_permits_that_others_do_not_use_is_refused,

@@ -95,6 +95,18 @@ pub(crate) async fn permits_of_the_dead_come_back(world: &World) {
     renewed(bert.renew_as(&key("a"), of(3), 5_000).await);
 }
 
+/// Its place may be there, since another one came and went meanwhile.
+pub(crate) async fn a_waiter_that_died_does_not_decide_what_a_free_key_is(world: &World) {
+    let [anna, bert, carl, dora] = actors(world);
+    granted(anna.ask(&key("a")).permits(1, 1).ttl(3_000).send().await);
+    taken(bert.ask(&key("a")).permits(1, 1).join_as(1, 2_000, 5_000).send().await);
+    world.pass(ms(1_800)).await;
+    taken(carl.ask(&key("a")).permits(1, 1).join_as(1, 3_000, 5_000).send().await);
+    released(carl.release_as(&key("a"), of(1)).await, Released::NotHeld);
+    world.pass(ms(1_200) + world.slack()).await;
+    granted(dora.ask(&key("a")).send().await);
+}
+
 /// And loses them alone.
 pub(crate) async fn each_owner_renews_its_permits_alone(world: &World) {
     let [anna, bert, carl, _] = actors(world);
