@@ -51,7 +51,7 @@ fn main() -> ExitCode {
             let checked = check::run();
             let simulated = sim::run(&["--short".to_owned()]);
             let elsewhere = servers::run(&[]);
-            let together = interop::run(&[]);
+            let together = interop::run(&["--exclusion".to_owned()]);
             suite::run(&[]).and(together).and(elsewhere).and(simulated).and(checked)
         }
         _ => {

@@ -10,7 +10,7 @@ use super::judge::{Verdict, judge};
 use super::pairs::{On, Pair, has_turns};
 use crate::bench::PROGRAM;
 use crate::rivals::{By, Process, Program, Server, Subject, now_ns};
-use crate::{step, tools};
+use crate::step;
 
 /// How long one pair may take for each acquisition of the slower side, and in the least.
 const SPAN_OF_ONE: Duration = Duration::from_millis(300);
@@ -86,7 +86,6 @@ impl Contest {
         if on == On::Redis {
             return self.server.flush();
         }
-        tools::need_zookeeper()?;
         let mut process = Process::start(&self.ours, &["zookeeper".to_owned()])?;
         let address = process.hear("at")?.concat();
         self.zookeeper = Some((process, address));

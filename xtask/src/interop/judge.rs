@@ -29,6 +29,15 @@ struct Tally {
     longest_wait: Duration,
 }
 
+/// What is judged beside the exclusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Judged {
+    /// Whether the other library must have its turns.
+    pub(super) their_turns: bool,
+    /// Whether a side must have its share, and how long it may wait. A busy machine changes both.
+    pub(super) fairness: bool,
+}
+
 /// The result of one pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
@@ -63,20 +72,19 @@ impl Verdict {
         )
     }
 
-    /// What is wrong with it. Some libraries cannot have their turns.
-    pub(super) fn complaint(&self, have_turns: bool) -> Option<String> {
+    /// What is wrong with it.
+    pub(super) fn complaint(&self, judged: Judged) -> Option<String> {
         let Self { ours, theirs, overlaps, wanted, span } = self;
         let least = SHARE_MIN * (ours.turns + theirs.turns) as f64 / 2.0;
-        let mut sides = vec![("we", ours), ("they", theirs)];
         if *overlaps > 0 {
             return Some(format!("two had the lock at once, {overlaps} times"));
         }
-        if !have_turns {
-            sides.pop();
-        }
-        sides.into_iter().find_map(|(who, side)| {
+        let theirs = judged.their_turns.then_some(("they", theirs));
+        [("we", ours)].into_iter().chain(theirs).find_map(|(who, side)| {
             if side.turns < *wanted {
                 Some(format!("{who} had the lock {} times in {span:?}", side.turns))
+            } else if !judged.fairness {
+                None
             } else if (side.turns as f64) < least {
                 Some(format!("{who} had the lock {} times, too small a share", side.turns))
             } else if side.first > FIRST_WITHIN {
@@ -156,6 +164,8 @@ fn length((from, to): (Nanos, Nanos)) -> Duration {
 mod tests {
     use super::*;
 
+    const ALL: Judged = Judged { their_turns: true, fairness: true };
+
     /// A process of one task with turns of 1 ms at these moments.
     fn told(at_ms: impl IntoIterator<Item = u64>) -> Turns {
         let turn = |ms: u64| Turn { task: 0, from: ms * 1_000_000, to: Some((ms + 1) * 1_000_000) };
@@ -164,7 +174,7 @@ mod tests {
 
     fn complaint(ours: Turns, theirs: Turns) -> String {
         let verdict = judge(&[ours], &[theirs], 0, 10).expect("they had turns");
-        verdict.complaint(true).unwrap_or_default()
+        verdict.complaint(ALL).unwrap_or_default()
     }
 
     #[test]
@@ -179,6 +189,9 @@ mod tests {
         let early = || told((0..10).map(|n| n * 2).chain([3_100]));
         let many = told((0..25).map(|n| n * 120 + 41));
         assert!(complaint(early(), many).contains("we went without"));
+        let unfair = judge(&[early()], &[told((0..25).map(|n| n * 120 + 41))], 0, 10);
+        let judged = Judged { fairness: false, ..ALL };
+        assert_eq!(unfair.expect("they had turns").complaint(judged), None);
         let few = told((0..15).map(|n| n * 200 + 41));
         assert_eq!(complaint(early(), few), "", "the machine stood still");
         let late = told((15_100..16_000).step_by(10));
@@ -197,7 +210,8 @@ mod tests {
         let row = "| bsm | 1 : 2 | 0.0 s | 5 / 0 ms | 5 / 9 ms | 5 / 9 ms | 0 |";
         assert_eq!(verdict.row("bsm"), row);
         let verdict = judge(&[told(0..1)], &[Turns::default()], 0, 1).expect("we had a turn");
-        assert!(verdict.complaint(true).is_some());
-        assert_eq!(verdict.complaint(false), None, "they cannot have turns");
+        assert!(verdict.complaint(ALL).is_some());
+        let judged = Judged { their_turns: false, ..ALL };
+        assert_eq!(verdict.complaint(judged), None, "they cannot have turns");
     }
 }

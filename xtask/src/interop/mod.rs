@@ -7,8 +7,8 @@ mod judge;
 mod pairs;
 
 use self::contest::Contest;
-use self::judge::Verdict;
-use self::pairs::{OF_ANOTHER_TYPE, Pair, has_turns};
+use self::judge::{Judged, Verdict};
+use self::pairs::{OF_ANOTHER_TYPE, On, Pair, has_turns};
 use crate::rivals::{SUBJECTS, Subject};
 use crate::tools;
 
@@ -23,6 +23,8 @@ struct Wanted {
     acquisitions: usize,
     /// Whether what cannot be built here is a failure.
     all: bool,
+    /// Whether shares and waits are judged, too.
+    fairness: bool,
 }
 
 /// Runs all pairs, or those that `args` name.
@@ -32,12 +34,19 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     tools::need_redis_server()?;
     let mut contest = Contest::new()?;
     let (mut lines, mut failures) = (vec![Verdict::HEAD.to_owned()], Vec::new());
+    let mut not_run = Vec::new();
     for pair in &wanted.pairs {
         let name = pair.name();
         if !contest.can_run(pair.theirs) {
             continue;
         }
         eprintln!("== {name}");
+        if pair.on == On::Zookeeper
+            && let Err(why) = tools::need_zookeeper()
+        {
+            not_run.push(format!("{name}: {why}"));
+            continue;
+        }
         if let Err(error) = contest.serve(pair.on) {
             failures.push(format!("{name}: {error}"));
             continue;
@@ -45,7 +54,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         match contest.contend(pair, wanted.acquisitions) {
             Ok(verdict) => {
                 lines.push(verdict.row(&name));
-                let complaint = verdict.complaint(has_turns(pair.theirs));
+                let their_turns = has_turns(pair.theirs);
+                let judged = Judged { their_turns, fairness: wanted.fairness && pair.is_quick() };
+                let complaint = verdict.complaint(judged);
                 failures.extend(complaint.map(|what| format!("{name}: {what}")));
             }
             Err(error) => {
@@ -61,7 +72,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         failures.extend(done.err().map(|what| format!("{}: {what}", theirs.name)));
     }
     println!("{}", lines.join("\n"));
-    for why in contest.not_built() {
+    not_run.extend(contest.not_built());
+    for why in not_run {
         println!("not run: {why}");
         if wanted.all {
             failures.push(why);
@@ -74,8 +86,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 fn parse(args: &[String]) -> Result<Wanted, String> {
     let known = pairs::all();
     let other = SUBJECTS.iter().find(|subject| subject.name == OF_ANOTHER_TYPE);
-    let mut wanted =
-        Wanted { pairs: Vec::new(), of_another_type: None, acquisitions: ACQUISITIONS, all: false };
+    let mut wanted = Wanted {
+        pairs: Vec::new(),
+        of_another_type: None,
+        acquisitions: ACQUISITIONS,
+        all: false,
+        fairness: true,
+    };
     let mut args = args.iter();
     while let Some(word) = args.next() {
         match word.as_str() {
@@ -87,6 +104,7 @@ fn parse(args: &[String]) -> Result<Wanted, String> {
                 })?;
             }
             "--all" => wanted.all = true,
+            "--exclusion" => wanted.fairness = false,
             OF_ANOTHER_TYPE => wanted.of_another_type = other,
             name => {
                 let named: Vec<_> = known.iter().filter(|pair| pair.name() == name).collect();

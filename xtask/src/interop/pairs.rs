@@ -56,6 +56,11 @@ impl Pair {
         }
     }
 
+    /// Whether ours can keep up. A command is a process for each lock.
+    pub(super) fn is_quick(&self) -> bool {
+        self.ours != Ours::Run
+    }
+
     /// Whether a lock of ours outlasts a program that is killed. That of the command does not: it
     /// is released when the standard input of its child ends.
     pub(super) fn lock_outlasts_its_program(&self) -> bool {

@@ -62,7 +62,7 @@ pub use narrow::{NarrowProxy, Unknown};
 pub use outside::ServerOutside;
 pub use postgres::{PostgresServer, Schema, SchemaOutside};
 pub use proxy::{Counts, Proxy, Then, Way};
-pub use redis_server::{RedisServer, RedisServerBuilder, version};
+pub use redis_server::{PROGRAM_VARIABLE, RedisServer, RedisServerBuilder, version};
 pub use resolver::Resolver;
 pub use resp::Reply;
 pub use sentinels::Sentinels;

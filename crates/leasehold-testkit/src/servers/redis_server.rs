@@ -23,7 +23,7 @@ const PROGRAM: &str = "redis-server";
 
 /// The variable that names another program by its name or path. It must take the same
 /// configuration.
-const PROGRAM_VARIABLE: &str = "LEASEHOLD_TEST_SERVER";
+pub const PROGRAM_VARIABLE: &str = "LEASEHOLD_TEST_SERVER";
 
 /// How often a starting server is asked whether it is ready.
 const LOOK_EVERY: Duration = Duration::from_millis(2);

@@ -6,7 +6,7 @@ use leasehold::{Client, Error, Guard};
 use leasehold_testkit::cut_after;
 use leasehold_testkit::faults::{Fault, Request};
 
-use super::{STORES, Scene, ms, play, play_on};
+use super::{Scene, ms, play, play_on, stores_here};
 
 /// A future that is not ready after this many polls counts as endless.
 const POLLS_MAX: usize = 200;
@@ -16,7 +16,7 @@ pub(super) fn at_every_await(
     seeds: std::ops::Range<u64>,
     scene: impl AsyncFn(&Scene, usize) -> bool,
 ) {
-    for setup in STORES {
+    for &setup in stores_here() {
         for seed in seeds.clone() {
             let ended = (0..POLLS_MAX)
                 .position(|polls| play_on(setup, seed, async |set| scene(set, polls).await));

@@ -87,7 +87,7 @@ fn renewing_by_hand_restarts_the_ttl() {
 /// A drop needs no runtime of the user.
 #[test]
 fn a_guard_is_dropped_without_any_runtime() {
-    for setup in super::STORES {
+    for &setup in super::stores_here() {
         play_on(setup, 1, async |scene| {
             let client = scene.client().await;
             let guard = client.mutex("a").lock().await.expect("free");

@@ -46,6 +46,7 @@ use leasehold::{Client, Identity};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::{Opener, Setup};
 use leasehold_testkit::faults::Faults;
+use leasehold_testkit::servers::PROGRAM_VARIABLE;
 
 use crate::stores;
 
@@ -104,17 +105,27 @@ impl Scene {
     }
 }
 
-pub(crate) const STORES: [Setup; 3] = [stores::memory, stores::sqlite, stores::redis];
+const STORES: [Setup; 3] = [stores::memory, stores::sqlite, stores::redis];
+
+/// The stores on which scenes are played. Where a Redis server is named, the scenes are about that
+/// server: the other stores have had their turn.
+pub(crate) fn stores_here() -> &'static [Setup] {
+    if is_about_one_server() { &STORES[2..] } else { &STORES }
+}
+
+fn is_about_one_server() -> bool {
+    std::env::var_os(PROGRAM_VARIABLE).is_some()
+}
 
 /// The variable with which `cargo xtask test` says that there is no PostgreSQL server.
 const WITHOUT_POSTGRES: &str = "LEASEHOLD_TEST_WITHOUT_POSTGRES";
 
-/// Plays the scene once for every store and every seed. On PostgreSQL, it plays one seed.
+/// Plays the scene once for every store here and every seed. On PostgreSQL, it plays one seed.
 pub(crate) fn play(seeds: Range<u64>, scene: impl AsyncFn(&Scene)) {
-    if std::env::var_os(WITHOUT_POSTGRES).is_none() {
+    if !is_about_one_server() && std::env::var_os(WITHOUT_POSTGRES).is_none() {
         play_on(stores::postgres, seeds.start, &scene);
     }
-    for setup in STORES {
+    for &setup in stores_here() {
         for seed in seeds.clone() {
             play_on(setup, seed, &scene);
         }

@@ -6,7 +6,7 @@ use leasehold::store::Store;
 use leasehold::{Client, ErrorKind, Lost, Once, Run};
 use leasehold_testkit::faults::{Fault, Request};
 
-use super::{STORES, Scene, ms, play, play_on};
+use super::{Scene, ms, play, play_on, stores_here};
 use crate::stores;
 
 const PERIOD: std::time::Duration = ms(60_000);
@@ -179,7 +179,7 @@ fn a_run_that_an_operator_ended_keeps_nothing() {
 #[test]
 fn steps_of_the_wall_clock_change_no_period() {
     for step_us in [7_200_000_000, -7_200_000_000] {
-        for setup in STORES {
+        for &setup in stores_here() {
             play_on(setup, 0, async |scene| {
                 let ours = scene.client().await;
                 // A whole day is far longer than the period.

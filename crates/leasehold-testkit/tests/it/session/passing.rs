@@ -11,7 +11,8 @@ use leasehold_testkit::cut_after;
 use leasehold_testkit::faults::{Fault, Hints, Request};
 use leasehold_testkit::virtual_host::Joined;
 
-use super::{STORES, Scene, ms, play, play_on};
+use super::{Scene, ms, play, play_on, stores_here};
+use crate::stores;
 
 /// The tasks in the order in which they were served, with their fencing tokens.
 type Served = Arc<Mutex<Vec<(usize, FencingToken)>>>;
@@ -203,7 +204,7 @@ fn a_task_on_other_terms_is_passed_nothing() {
 fn whatever_comes_for_a_task_that_went_away_goes_to_the_next() {
     let mut ended = false;
     for polls in 0..20 {
-        for setup in STORES {
+        for &setup in stores_here() {
             ended = play_on(setup, polls, async |scene| {
                 let (client, other) = (scene.client().await, scene.calm_client().await);
                 scene.faults.delay_up_to(ms(20));
@@ -403,7 +404,7 @@ fn with_strict_fifo_every_task_has_a_place_of_its_own() {
 /// The extra task gets its error at once, and the waiting tasks go on waiting.
 #[test]
 fn one_task_too_many_is_refused() {
-    play_on(STORES[0], 0, async |scene| {
+    play_on(stores::memory, 0, async |scene| {
         let client = scene.client().await;
         let held = client.mutex("a").lock().await.expect("free");
         let mutex = client.mutex("a");

@@ -3,7 +3,7 @@
 
 use leasehold::Client;
 
-use super::{STORES, ms, play, play_on};
+use super::{ms, play, play_on, stores_here};
 
 const AT_LEAST: std::time::Duration = ms(300_000);
 
@@ -27,7 +27,7 @@ fn a_task_that_takes_longer_than_its_ttl_runs_once_all_the_same() {
 #[test]
 fn a_short_task_runs_once_although_the_clocks_of_the_nodes_differ() {
     for apart_us in [60_000_000, -60_000_000] {
-        for setup in STORES {
+        for &setup in stores_here() {
             play_on(setup, 0, async |scene| {
                 let ours = scene.client().await;
                 let mutex = |client: &Client| client.mutex("task").min_hold(AT_LEAST);

@@ -9,11 +9,11 @@ use leasehold_testkit::faults::{Fault, Request};
 use tracing::Level;
 
 use self::listener::{Heard, Listener};
-use super::{STORES, Scene, TOLD, ms, play_on};
+use super::{Scene, TOLD, ms, play_on, stores_here};
 
 /// Plays the scene once for every store, with a listener of this level.
 fn play(level: Level, scene: impl AsyncFn(&Scene, &Listener)) {
-    for setup in STORES {
+    for &setup in stores_here() {
         let listener = Listener::new(level);
         tracing::subscriber::with_default(listener.clone(), || {
             play_on(setup, 0, async |set| scene(set, &listener).await);
