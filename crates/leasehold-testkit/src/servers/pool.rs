@@ -39,19 +39,32 @@ pub struct PooledServer {
 #[must_use]
 #[track_caller]
 pub fn lend() -> PooledServer {
-    let limit = RETURNED.wait_timeout_while(pool(), PATIENCE, |pool| pool.lent == SERVERS_MAX);
+    lend_all(1).remove(0)
+}
+
+/// Lends several servers together. Tests that took them one by one could wait for each other.
+///
+/// # Panics
+///
+/// As [`lend`].
+#[must_use]
+#[track_caller]
+pub fn lend_all(count: usize) -> Vec<PooledServer> {
+    let are_lent = |pool: &mut Pool| pool.lent + count > SERVERS_MAX;
+    let limit = RETURNED.wait_timeout_while(pool(), PATIENCE, are_lent);
     let (mut pool, waited) = limit.unwrap_or_else(PoisonError::into_inner);
-    assert!(!waited.timed_out(), "all {SERVERS_MAX} servers of the pool are lent, and stay so");
-    pool.lent += 1;
-    let idle = pool.idle.pop();
+    assert!(!waited.timed_out(), "too many servers of the pool are lent, and stay so");
+    pool.lent += count;
+    // From here on, even a panic returns the places to the pool.
+    let mut all: Vec<_> = (0..count).map(|_| PooledServer { server: pool.idle.pop() }).collect();
     drop(pool);
-    // From here on, even a panic returns this place to the pool.
-    let mut lent = PooledServer { server: idle };
-    if lent.server.as_ref().is_some_and(|server| reset(server).is_err()) {
-        lent.server = None;
+    for lent in &mut all {
+        if lent.server.as_ref().is_some_and(|server| reset(server).is_err()) {
+            lent.server = None;
+        }
+        lent.server.get_or_insert_with(start);
     }
-    lent.server.get_or_insert_with(start);
-    lent
+    all
 }
 
 fn pool() -> MutexGuard<'static, Pool> {
@@ -106,6 +119,7 @@ impl Drop for PooledServer {
         pool.lent -= 1;
         pool.idle.extend(server);
         drop(pool);
-        RETURNED.notify_one();
+        // One who waits for several may not be served by this one.
+        RETURNED.notify_all();
     }
 }

@@ -209,7 +209,7 @@ fn a_server_of_the_pool_comes_without_what_others_left_on_it() {
         ((server.pid(), sha), connection)
     };
     // Other tests of this process may have taken it meanwhile, so the test checks all servers.
-    let servers: Vec<_> = (0..3).map(|_| pool::lend()).collect();
+    let servers = pool::lend_all(3);
     for server in &servers {
         assert_eq!(server.command(&["DBSIZE"]).int(), 0);
         assert_eq!(server.command(&["SCRIPT", "EXISTS", &pid.1]).array()[0].int(), 0);
@@ -230,7 +230,7 @@ fn a_server_that_was_killed_or_paused_does_not_come_back_to_the_pool() {
     paused.pause();
     drop((killed, paused));
     assert_eq!(pids.map(state_of), ['X', 'X']);
-    let servers: Vec<_> = (0..3).map(|_| pool::lend()).collect();
+    let servers = pool::lend_all(3);
     assert!(servers.iter().all(|server| !pids.contains(&server.pid())));
 }
 

@@ -209,6 +209,15 @@ impl Error {
         self
     }
 
+    /// Makes it the error of a call whose earlier request got no answer.
+    #[must_use]
+    pub(crate) fn in_doubt(mut self) -> Self {
+        let inner = Arc::make_mut(&mut self.inner);
+        inner.kind = ErrorKind::Unknown;
+        inner.message += "; the request before it got no answer: a late grant is released";
+        self
+    }
+
     /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {

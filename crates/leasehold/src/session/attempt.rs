@@ -117,10 +117,7 @@ impl Attempt {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;
         }
-        match self.session.end_left_over(&self.spec.key).await {
-            Err(error) if !self.decisions.is_answered() => return Err(error),
-            _ => {}
-        }
+        let mut left_over = self.session.end_left_over(&self.spec.key).await;
         loop {
             let session = Arc::clone(&self.session);
             let room = tokio::select! {
@@ -159,6 +156,12 @@ impl Attempt {
                     return Err(too_slow(self.spec.ttl));
                 }
                 (NextAsk::GiveUp, Ok(Acquired::Refused(refusal))) => match refusal.why {
+                    // It may be taken by what an earlier request left. The store answers again, so
+                    // that can be released now.
+                    Why::Taken | Why::Split if left_over.is_err() => {
+                        self.session.end_left_over(&self.spec.key).await?;
+                        left_over = Ok(());
+                    }
                     Why::Taken | Why::Split => return Ok(None),
                     // Nobody knows whether another client has it. A caller that is told *taken*
                     // would conclude that another client does the work.
@@ -179,9 +182,7 @@ impl Attempt {
         if !self.is_at_large || error.kind() != ErrorKind::Unavailable {
             return error;
         }
-        let message = "the first request got no answer, and the next one was refused; a late grant \
-                       is released; try again later";
-        Error::new(ErrorKind::Unknown, message).with_source(error)
+        error.in_doubt()
     }
 
     /// Decides what follows from an answer to the ask that left at `sent`.

@@ -59,7 +59,7 @@ impl Session {
             match self.store.release(lease, OnRelease::Free).await {
                 Err(error) if may_be_repeated(&error) => {
                     let message = "an earlier request for this lock may have left a grant, which \
-                                   could not be released yet; nothing was asked for; try again";
+                                   could not be released yet; nothing was acquired; try again";
                     return Err(Error::new(ErrorKind::Unknown, message).with_source(error));
                 }
                 _ => {}

@@ -1,6 +1,6 @@
 //! Several real servers on virtual time.
 
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Moment;
@@ -13,10 +13,6 @@ use leasehold_testkit::servers::{RedisServer, Reply, ServerOutside, pool};
 
 /// The name of the lock.
 pub(super) const NAME: &str = "job";
-
-/// One test at a time borrows its servers. Two tests that each wait for the other's servers would
-/// wait for ever.
-static LENDING: StdMutex<()> = StdMutex::new(());
 
 pub(super) struct Nodes {
     pub(super) host: Arc<VirtualHost>,
@@ -119,9 +115,7 @@ impl Nodes {
 
 /// Runs a scene on servers that nobody else uses.
 pub(super) fn play(nodes: usize, scene: impl AsyncFnOnce(&Nodes)) {
-    let lending = LENDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let servers: Vec<_> = (0..nodes).map(|_| pool::lend()).collect();
-    drop(lending);
+    let servers = pool::lend_all(nodes);
     play_on(servers.into_iter().map(ServerOutside::new).collect(), scene);
 }
 

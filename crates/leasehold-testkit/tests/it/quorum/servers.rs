@@ -25,7 +25,7 @@ async fn client(host: &Arc<VirtualHost>, servers: &[Arc<ServerOutside>]) -> Clie
 
 fn play(scene: impl AsyncFnOnce(&Arc<VirtualHost>, &[Arc<ServerOutside>])) {
     let host = VirtualHost::new(0);
-    let servers: Vec<_> = (0..3).map(|_| ServerOutside::new(pool::lend())).collect();
+    let servers: Vec<_> = pool::lend_all(3).into_iter().map(ServerOutside::new).collect();
     host.run(scene(&host, &servers));
     host.drop_tasks();
 }
