@@ -160,7 +160,8 @@ async fn sentinels_that_forgot_the_primary_are_asked_again() {
             _ => {}
         }
     };
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    // Unknown, if the connection ended under the first request.
+    assert!(error.is_retryable(), "{error}");
 }
 
 /// As long as the sentinels have not noticed, they name a server that is a replica by now.

@@ -51,7 +51,7 @@ fn locks_that_are_wanted_at_once_cost_few_calls_and_so_do_their_releases() {
             assert_eq!(release(guards).await, [Release::Released; LOCKS]);
             // The host decides when each task gets its turn, so not all always leave together.
             let calls = calls(scene, "eval") + calls(scene, "evalsha");
-            assert!(calls >= 2 * round && calls <= LOCKS as u64 * round, "{calls} in {round}");
+            assert!(calls >= 2 * round && calls < 2 * LOCKS as u64 * round, "{calls} in {round}");
         }
         let counters = scene.server().command(&["DBSIZE"]).int();
         assert_eq!(counters, i64::try_from(LOCKS).expect("a few"), "nothing but the counters");
