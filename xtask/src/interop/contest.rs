@@ -81,7 +81,7 @@ impl Contest {
         built.is_ok()
     }
 
-    /// Starts the server of a pair, if it does not run. It has no locks then.
+    /// Gives a pair a server without locks.
     pub(super) fn serve(&mut self, on: On) -> Result<(), String> {
         if on == On::Redis {
             return self.server.flush();
@@ -132,9 +132,8 @@ impl Contest {
     pub(super) fn faults(&self, pair: &Pair) -> Vec<String> {
         let faults = [Fault::Killed, Fault::Stopped];
         let cases = faults.map(|fault| [Side::Ours, Side::Theirs].map(|victim| (fault, victim)));
-        let of_theirs = |&(_, victim): &_| victim == Side::Theirs;
         let mut cases: Vec<_> = cases.concat();
-        cases.retain(|case| of_theirs(case) || pair.lock_outlasts_its_program());
+        cases.retain(|(_, victim)| *victim == Side::Theirs || pair.lock_outlasts_its_program());
         let mut wrong = Vec::new();
         for _ in 0..TRIES_MAX {
             for (case, endured) in cases.clone().into_iter().zip(self.endure_all(pair, &cases)) {
@@ -142,8 +141,8 @@ impl Contest {
                     cases.retain(|it| *it != case);
                 }
                 let (fault, victim) = case;
-                let of = || format!("{victim:?} {fault:?}").to_lowercase();
-                wrong.extend(endured.err().map(|what| format!("{}: {what}", of())));
+                let of_case = |what| format!("{victim:?} {fault:?}: {what}");
+                wrong.extend(endured.err().map(of_case));
             }
         }
         if !cases.is_empty() {
@@ -253,7 +252,8 @@ impl Key for OnServer<'_> {
     }
 }
 
-/// What a process of a side is told. Some libraries make a key out of a name.
+/// The order for a process of a side. Some libraries put a prefix before the name: then ours has to
+/// name the whole key.
 fn order(pair: &Pair, side: Side, name: &str, tasks: usize, hold: Duration) -> String {
     let name = match side {
         Side::Ours => pair.theirs.key(name),

@@ -1,4 +1,5 @@
-//! What the other side sees when a holder is killed, or stands still for longer than its lock.
+//! A holder is killed, or stands still for longer than its lock lasts. Then the other side must get
+//! the lock, and no earlier.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use super::contender::{Contender, Nanos, Turn, Turns};
 use super::judge::overlaps;
 use crate::rivals::now_ns;
 
-/// What happens to a process while it has the lock.
+/// An accident of a process that has the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// `kill -9`.
@@ -17,7 +18,7 @@ pub(super) enum Fault {
     Stopped,
 }
 
-/// What the server says of the key.
+/// The key of the lock, as the server has it.
 pub(super) trait Key {
     /// How long the lock lasts, unless somebody removes it.
     fn lasts(&self) -> Result<Duration, String>;
@@ -82,7 +83,8 @@ pub(super) fn endure(
 }
 
 /// Lets a process go on that stood still. It may find that its lock is gone, and end. It may not
-/// release the lock of the other side, whose turn should last meanwhile. Returns whether it did.
+/// release the lock of the other side. Returns whether the turn of the other side lasted so long
+/// that this can be told.
 fn goes_on(
     victim: &mut Contender,
     other: &mut Contender,
@@ -93,11 +95,11 @@ fn goes_on(
     let before = key.value()?;
     victim.signal(Signal::CONT)?;
     let until = Instant::now() + WITHIN;
-    let says_more = |victim: &mut Contender| {
+    let is_silent = |victim: &mut Contender| {
         let ended = victim.read().is_err();
         !ended && victim.turns().at(lost).is_some_and(|turn| turn.to.is_none())
     };
-    while says_more(victim) {
+    while is_silent(victim) {
         if Instant::now() > until {
             return Err("a holder that stood still does not go on".to_owned());
         }

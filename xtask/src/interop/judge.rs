@@ -16,7 +16,7 @@ const TURNS_MAX: usize = 20;
 /// The smallest share of a side, as a part of an equal share.
 const SHARE_MIN: f64 = 0.1;
 
-/// What one side of a pair had.
+/// The turns of one side of a pair, counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tally {
     turns: usize,
@@ -29,7 +29,7 @@ struct Tally {
     longest_wait: Duration,
 }
 
-/// What is judged beside the exclusion.
+/// The rules for a pair. That no two have the lock at once is always one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Judged {
     /// Whether the other library must have its turns.

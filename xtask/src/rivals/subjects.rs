@@ -155,28 +155,18 @@ const SEMAPHORE: Subject = Subject {
     ..polls(node("redis-semaphore", "\"redis-semaphore\":"), "polls every 10 ms", 10)
 };
 
+const fn java(library: &'static str, title: &'static str, pin: &'static str) -> Subject {
+    let by = By::Others(Language::Java);
+    Subject { name: library, title, library, waits: "is woken", by, pin: (JAVA, pin), ..BASE }
+}
+
 const fn redisson(library: &'static str, title: &'static str) -> Subject {
-    Subject {
-        name: library,
-        title,
-        library,
-        waits: "is woken",
-        by: By::Others(Language::Java),
-        pin: (JAVA, "<artifactId>redisson</artifactId>"),
-        ..BASE
-    }
+    java(library, title, "<artifactId>redisson</artifactId>")
 }
 
 /// Not on the bench, whose server is Redis.
-pub(crate) static CURATOR: Subject = Subject {
-    name: "curator",
-    title: "Curator `InterProcessMutex`",
-    library: "curator",
-    waits: "is woken",
-    by: By::Others(Language::Java),
-    pin: (JAVA, "<artifactId>curator-recipes</artifactId>"),
-    ..BASE
-};
+pub(crate) static CURATOR: Subject =
+    java("curator", "Curator `InterProcessMutex`", "<artifactId>curator-recipes</artifactId>");
 
 /// All subjects of the bench, in the order of the tables.
 pub(crate) static SUBJECTS: [Subject; 24] = [

@@ -1,5 +1,5 @@
-//! What earlier requests of a client may have left at the store, because their release failed and
-//! is repeated.
+//! Leases that a client may still have at the store although it gave them up: their release failed,
+//! and is repeated.
 //!
 //! The next request of this client for the key must not come first. It would meet what its own
 //! client left, and take it for another client's.
