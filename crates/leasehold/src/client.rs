@@ -483,7 +483,8 @@ fn check_namespace(namespace: &str) -> Result<(), Error> {
     Err(Error::new(
         ErrorKind::Config,
         format!(
-            "the namespace `{}` cannot be used: {complaint}; no request was sent",
+            "the namespace `{}` cannot be used: {complaint}; no request was sent; choose another \
+             one",
             namespace.escape_debug()
         ),
     ))

@@ -311,7 +311,8 @@ impl Guard {
         span: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let Self { hold, name } = self;
-        let kept = check_kept(span).and_then(|()| hold.keep(span));
+        // The guard is gone with the error, and releases.
+        let kept = check_kept(span, "the lock is released").and_then(|()| hold.keep(span));
         async move {
             let kept = match kept {
                 Ok(answer) => answer.await,
@@ -329,14 +330,17 @@ impl Guard {
     }
 }
 
-/// Checks for how long a lock is to stay taken.
-pub(crate) fn check_kept(span: Duration) -> Result<(), Error> {
+/// Checks for how long a lock is to stay taken. `state` is what holds if that is too long.
+pub(crate) fn check_kept(span: Duration, state: &str) -> Result<(), Error> {
     if span <= Ttl::MAX.get() {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::Config,
-        format!("a lock stays taken for at most 24 h after its grant, not for {span:?}"),
+        format!(
+            "a lock stays taken for at most 24 h after its grant, not for {span:?}; {state}; ask \
+             for a shorter time"
+        ),
     ))
 }
 

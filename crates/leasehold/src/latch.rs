@@ -22,7 +22,8 @@ const LOOKS: Backoff =
 /// The latch is open once `count` calls of [`count_down`](Self::count_down) have succeeded. Each
 /// count lasts for [`keep`](Self::keep), by default 24 h, even if its process has ended. Then the
 /// store forgets it, and the latch begins anew. So use a name of its own for each round, such as
-/// `migrated:2.4`. No call closes a latch.
+/// `migrated:2.4`. No call of this type closes a latch. But
+/// [`Semaphore::resize`](crate::Semaphore::resize) of its name changes its count: do not call it.
 ///
 /// If all parties call [`arrive_and_wait`](Self::arrive_and_wait), the latch is a barrier: each
 /// goes on when all have arrived. A party that dies after it arrived still counts.
@@ -83,6 +84,7 @@ const LOOKS: Backoff =
 pub struct Latch {
     locking: Locking,
     count: u32,
+    keep: Duration,
 }
 
 /// The outcome of [`Latch::count_down`].
@@ -103,14 +105,15 @@ impl Latch {
             spec.lock_delay = Duration::ZERO;
             spec.fencing = false;
         });
-        Self { locking, count }.keep(Ttl::MAX.get())
+        let keep = Ttl::MAX.get();
+        Self { locking: locking.ttl(keep), count, keep }
     }
 
     /// Sets how long each count lasts, from 10 ms to 24 h. Default: 24 h. Tasks that wait see the
     /// latch open only while all counts last. So choose it longer than the time between the first
     /// count and the last look.
     pub fn keep(self, span: Duration) -> Self {
-        Self { locking: self.locking.ttl(span), ..self }
+        Self { locking: self.locking.ttl(span), keep: span, ..self }
     }
 
     /// Adds a reason for people, see [`Mutex::why`](crate::Mutex::why). It is shown as long as the
@@ -135,8 +138,15 @@ impl Latch {
     /// Dropping the future takes back a count that is under way.
     pub async fn count_down(&self) -> Result<CountDown, Error> {
         self.check()?;
-        let Some(guard) = self.locking.try_lock().await? else {
-            return self.locking.named(self.not_counted().await);
+        let guard = match self.locking.try_lock().await {
+            Ok(Some(guard)) => guard,
+            Ok(None) => return self.locking.named(self.not_counted().await),
+            // The store speaks of permits, and the look of counts.
+            Err(error) if error.kind() == ErrorKind::Config => {
+                self.locking.named(self.look().await)?;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
         };
         // The lease lasts as long as the count. From the grant on, nothing can take it back.
         drop(guard.detach());
@@ -217,7 +227,6 @@ impl Latch {
 
     fn check(&self) -> Result<(), Error> {
         let session = self.locking.session();
-        self.locking.key()?;
         if self.count == 0 || self.count > PERMITS_MAX {
             let message = format!(
                 "a latch counts down from 1 to {PERMITS_MAX}, not from {}; no request was sent",
@@ -225,6 +234,14 @@ impl Latch {
             );
             return self.locking.named(Err(Error::new(ErrorKind::Config, message)));
         }
+        if Ttl::new(self.keep).is_err() {
+            let message = format!(
+                "a count lasts from 10 ms to 24 h, not {:?}; no request was sent",
+                self.keep
+            );
+            return self.locking.named(Err(Error::new(ErrorKind::Config, message)));
+        }
+        self.locking.key()?;
         if !session.store.capabilities().permits {
             let message = "this store has no permits, so it cannot count; nothing was counted; use \
                            another store";

@@ -106,11 +106,11 @@ impl Locking {
     /// Checks that a lock can stay taken for that long after its grant, even without its holder.
     pub(crate) fn check_kept(&self, span: Duration) -> Result<(), Error> {
         let ttl = self.spec()?.ttl.get();
-        self.named(check_kept(span))?;
+        self.named(check_kept(span, "no request was sent"))?;
         if span < ttl {
             let message = format!(
-                "a lock can stay taken for its ttl or longer, not for {span:?}; no request was \
-                 sent; ask for a longer time, or choose a shorter ttl than {ttl:?}"
+                "the period or the time for which a lock stays taken is its ttl or longer, not \
+                 {span:?}; no request was sent; choose a longer one, or a shorter ttl than {ttl:?}"
             );
             return Err(Error::new(ErrorKind::Config, message).about(&self.name));
         }

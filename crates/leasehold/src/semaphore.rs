@@ -138,15 +138,16 @@ impl Semaphore {
     ///
     /// [`Config`](crate::ErrorKind::Config) for zero permits, more than
     /// [`PERMITS_MAX`](crate::store::PERMITS_MAX), or a name in use as a lock.
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store without permits. Otherwise the
-    /// error of the store if it gives no answer.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store without permits.
+    /// [`Closed`](crate::ErrorKind::Closed) after a shut-down. Otherwise the error of the store if
+    /// it gives no answer.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses the answer. The change may still take effect.
     pub async fn resize(&self, permits: u32) -> Result<Option<u32>, Error> {
         let session = self.locking.session();
-        self.locking.named(session.check_here())?;
+        self.locking.named(session.check_here().and_then(|()| session.check_open()))?;
         let resized = session.store.resize(self.locking.key()?.clone(), permits).await;
         self.locking.named(resized)
     }

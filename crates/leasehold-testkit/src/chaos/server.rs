@@ -167,7 +167,8 @@ impl<'a> Server<'a> {
             Self::Mysql(server) => {
                 let version = server.sql("SELECT version()");
                 let number = version[0][0].split('-').next().expect("one part at least");
-                format!("MariaDB {number}")
+                let make = if version[0][0].contains("MariaDB") { "MariaDB" } else { "MySQL" };
+                format!("{make} {number}")
             }
             Self::Etcd(server, _) => format!("etcd {}", server.version()),
         }

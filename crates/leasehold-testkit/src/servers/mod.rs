@@ -60,7 +60,7 @@ pub use fake::FakeServer;
 pub use mysql::{MysqlDatabase, MysqlServer};
 pub use narrow::{NarrowProxy, Unknown};
 pub use outside::ServerOutside;
-pub use postgres::{PostgresServer, Schema, SchemaOutside};
+pub use postgres::{Lends, Pooler, PostgresServer, Schema, SchemaOutside};
 pub use proxy::{Counts, Proxy, Then, Way};
 pub use redis_server::{PROGRAM_VARIABLE, RedisServer, RedisServerBuilder, version};
 pub use resolver::Resolver;

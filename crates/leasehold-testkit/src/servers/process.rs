@@ -154,10 +154,14 @@ fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
 ///
 /// If the program is missing. The message says what to install.
 pub(crate) fn find(program: &str, package: &str) -> PathBuf {
+    in_path(program).unwrap_or_else(|| panic!("{}", missing(program, package)))
+}
+
+/// The path of a program in PATH, if it is there.
+pub(crate) fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // `join` keeps an absolute path as it is.
-    let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|at| at.is_file());
-    found.unwrap_or_else(|| panic!("{}", missing(program, package)))
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|at| at.is_file())
 }
 
 fn missing(program: &str, package: &str) -> String {

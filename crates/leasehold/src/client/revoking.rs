@@ -20,7 +20,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this. On etcd and ZooKeeper
+    /// also if the holder is of another library: there is no room for a request then.
     /// [`Config`](ErrorKind::Config) for a bad name or an empty reason. Otherwise the error of the
     /// store if it gives no answer: asking again is safe.
     ///

@@ -7,7 +7,7 @@ use super::survival::Deployment;
 use super::texts::{advice_of, cause_of, span};
 use super::trials::{release, round_trip};
 use crate::core::ttl::Ttl;
-use crate::store::{About, DatabaseFacts, Keeping};
+use crate::store::{About, DatabaseFacts, HintsArrive, Keeping};
 
 const REACHABLE: Subject = Subject {
     id: "reachable",
@@ -30,6 +30,12 @@ const STANDBYS: Subject = Subject {
     why: "A standby that takes over without the last commits may grant a lock that is held.",
 };
 
+const HINTS: Subject = Subject {
+    id: "hints",
+    why: "A waiter that no hint reaches learns of its turn when it asks again, up to a second \
+          late.",
+};
+
 /// The largest offset without a warning, beside the round trip.
 const OFFSET_MAX: Duration = Duration::from_secs(1);
 
@@ -42,6 +48,7 @@ pub(super) fn checks(facts: &DatabaseFacts, ttl: Ttl) -> Vec<Check> {
         about.map(offset),
         about.map(|about| durable(&about.keeping)),
         about.map(|about| standbys(&about.keeping)),
+        about.and_then(|about| about.hints.as_ref()).map(hints),
     ];
     checks.into_iter().flatten().map(|check| check.at(&facts.label)).collect()
 }
@@ -144,6 +151,24 @@ fn standbys(keeping: &Keeping) -> Check {
     }
 }
 
+fn hints(hints: &HintsArrive) -> Check {
+    match hints {
+        HintsArrive::Yes => HINTS.ok("a message to a session that listens arrived"),
+        HintsArrive::NotWithin(limit) => HINTS.warn(
+            format!(
+                "a message to a session that listens did not arrive within {}, as behind a proxy \
+                 that runs each transaction on another connection",
+                span(*limit)
+            ),
+            "connect to the server itself, or use the session mode of the proxy",
+        ),
+        HintsArrive::NotKnown => HINTS.unknown(
+            "it could not be tried: there is no further connection, or the server is slow",
+            "try again, and look for the limit of connections",
+        ),
+    }
+}
+
 #[cfg(feature = "postgres")]
 #[cfg(test)]
 mod tests {
@@ -162,6 +187,7 @@ mod tests {
             about: Some(About {
                 server: "PostgreSQL 15.4".to_owned(),
                 keeping: keeping("on", true, 0),
+                hints: Some(HintsArrive::Yes),
                 ahead_us: -40,
                 trip: Duration::from_micros(100),
             }),
@@ -188,6 +214,12 @@ mod tests {
             (|it| about(it).keeping = keeping("on", false, 0), "durable", Verdict::Warn),
             (|it| about(it).keeping = keeping("off", true, 0), "durable", Verdict::Warn),
             (|it| about(it).keeping = keeping("local", true, 1), "standbys", Verdict::Warn),
+            (
+                |it| about(it).hints = Some(HintsArrive::NotWithin(OFFSET_MAX)),
+                "hints",
+                Verdict::Warn,
+            ),
+            (|it| about(it).hints = Some(HintsArrive::NotKnown), "hints", Verdict::Unknown),
         ];
         let faults = |facts: &DatabaseFacts| -> Vec<_> {
             let checks = checks(facts, Ttl::DEFAULT);

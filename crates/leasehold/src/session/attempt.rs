@@ -441,8 +441,8 @@ impl Drop for Attempt {
 pub(super) fn wait_elapsed() -> Error {
     Error::new(
         ErrorKind::WaitElapsed,
-        "the lock stayed taken until the wait ended; nothing was acquired; wait longer or try \
-         again later",
+        "what was asked for stayed taken until the wait ended; nothing was acquired; wait longer \
+         or try again later",
     )
 }
 

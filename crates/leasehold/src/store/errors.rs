@@ -10,13 +10,14 @@ use crate::core::key::Key;
 pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
     let Claim::Permits { want, of } = claim else { return None };
     (!claim.is_possible()).then(|| {
-        let advice = if (1..=PERMITS_MAX).contains(&of) {
-            format!("ask for 1 to {of}")
+        let message = if (1..=PERMITS_MAX).contains(&of) {
+            format!("{want} of {of} permits cannot be had; no request was sent; ask for 1 to {of}")
         } else {
-            format!("there can be at most {PERMITS_MAX} permits, and at least one")
+            format!(
+                "a semaphore has 1 to {PERMITS_MAX} permits, not {of}; no request was sent; name \
+                 such a number"
+            )
         };
-        let message =
-            format!("{want} of {of} permits cannot be had; no request was sent; {advice}");
         Error::new(ErrorKind::Config, message).with_name(key.as_str())
     })
 }
@@ -32,8 +33,8 @@ pub fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
         (_, wanted) => (wanted, "use another name"),
     };
     let message = format!(
-        "others use this name for {used}, and this request uses it for {wanted}; nothing was \
-         acquired; {advice}"
+        "this name is in use for {used}, or was lately, and this request uses it for {wanted}; \
+         nothing was acquired; {advice}"
     );
     Error::new(ErrorKind::Config, message).with_name(key.as_str())
 }
@@ -79,6 +80,22 @@ pub fn unsupported_revoke() -> Error {
         "this store cannot ask a holder to let go; no request was sent; ask its owner by other \
          means",
     )
+}
+
+/// [`Unsupported`](ErrorKind::Unsupported): a request to let go to a holder of another library,
+/// whose record has no room for it.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) fn holder_cannot_be_asked() -> Error {
+    let message = "the holder uses another library, and would not learn of a request to let go; \
+                   nothing was changed; ask its owner by other means";
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// [`Unavailable`](ErrorKind::Unavailable): a request to let go that met a renewal each time.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) fn holder_writes_again_and_again() -> Error {
+    let message = "the holder writes to this lock again and again; it was not asked; try again";
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// [`Unsupported`](ErrorKind::Unsupported): an ask for a place in line at a store without one.

@@ -310,7 +310,7 @@ impl Named {
                 Ok(Self::File(path.into()))
             }
             "valkey" => Err(no_scheme(url, "write `redis://` for a Valkey server too")),
-            _ => Err(no_scheme(url, "its scheme is not known to this build")),
+            scheme => Err(not_built(url, scheme)),
         }
     }
 }
@@ -336,6 +336,22 @@ fn sqlite_path(rest: &str) -> Result<&str, &'static str> {
     } else {
         Ok(path)
     }
+}
+
+/// The error for a scheme that this build does not know.
+fn not_built(url: &str, scheme: &str) -> Error {
+    let needed = match scheme {
+        "redis" | "unix" | "redis+sentinel" | "redis+cluster" => "the feature `redis`",
+        "rediss" | "rediss+sentinel" | "rediss+cluster" => "the features `redis` and `tls`",
+        "postgres" | "postgresql" => "the feature `postgres`",
+        "mysql" | "mariadb" => "the feature `mysql`",
+        "etcd" => "the feature `etcd`",
+        "zookeeper" => "the feature `zookeeper`",
+        "sqlite" => "the feature `sqlite`",
+        _ => return no_scheme(url, "its scheme is not known"),
+    };
+    let what_to_do = format!("build the crate `leasehold` with {needed}");
+    not_understood(url, "this build was made without that store", &what_to_do)
 }
 
 fn no_scheme(url: &str, reason: &str) -> Error {

@@ -108,7 +108,7 @@ pub use revocation::Revocation;
 pub use sinks::Sinks;
 pub use snapshot::{Holder, PermitsTaken, Snapshot, Vote, Waiter};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) use sql::examine::{About, DatabaseFacts, Keeping};
+pub(crate) use sql::examine::{About, DatabaseFacts, HintsArrive, Keeping};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 #[cfg(feature = "zookeeper")]
@@ -274,6 +274,7 @@ pub trait Browse: Send + Sync {
     /// # Errors
     ///
     /// If the store gives no answer. If the kind is `Unknown`, the holder may have been asked.
+    /// `Unsupported` if the holder is of another library, and the store has no room for a request.
     fn revoke(&self, key: Key, _seen: Vec<u8>, _by: String, _reason: String) -> BoxAnswer<Revoked> {
         Box::pin(std::future::ready(Err(unsupported_revoke().with_name(key.as_str()))))
     }

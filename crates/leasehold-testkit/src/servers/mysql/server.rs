@@ -1,4 +1,4 @@
-//! A MariaDB server that a test starts, kills and restarts.
+//! A MariaDB or MySQL server that a test starts, kills and restarts.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -14,12 +14,10 @@ use leasehold::store::mysql::migrate;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::servers::PATIENCE;
+use super::make::Make;
 use crate::servers::port::Port;
 use crate::servers::process::{find, tail};
-
-/// The package of Debian and Ubuntu.
-const PACKAGE: &str = "mariadb-server";
+use crate::servers::{Identity, PATIENCE};
 
 /// A file system in memory, which a slow disk does not slow down.
 const MEMORY: &str = "/dev/shm";
@@ -36,11 +34,10 @@ kill -KILL $server; wait $server
 case $word in keep) ;; *) rm -rf "$home" ;; esac"#;
 
 /// The settings: little memory, no waiting for the disk, and commits that a kill does not undo.
-const SETTINGS: [&str; 10] = [
+const SETTINGS: [&str; 9] = [
     "--innodb-flush-log-at-trx-commit=2",
     "--innodb-doublewrite=0",
     "--innodb-buffer-pool-size=16M",
-    "--innodb-log-file-size=8M",
     "--skip-log-bin",
     "--sync-binlog=0",
     "--skip-name-resolve",
@@ -52,12 +49,14 @@ const SETTINGS: [&str; 10] = [
 /// How often a starting server is asked whether it answers.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A private MariaDB server on 127.0.0.1 and on a socket, which ends with this process.
+/// A private server on 127.0.0.1 and on a socket, which ends with this process.
 pub struct MysqlServer {
     /// `None` once the keeper removes it.
     home: Mutex<Option<TempDir>>,
     folder: PathBuf,
     port: Port,
+    /// The settings for TLS.
+    tls: Vec<String>,
     keeper: Mutex<Option<Child>>,
 }
 
@@ -80,39 +79,68 @@ impl MysqlServer {
         })
     }
 
-    /// Starts a server of its own for a test.
+    /// Starts a server of its own for a test. MySQL makes itself a certificate.
     ///
     /// # Panics
     ///
     /// If a program is missing or the server does not start. The message says what to install.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_by(Vec::new())
+    }
+
+    /// As [`start`](Self::start), without TLS.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_without_tls() -> Self {
+        Self::start_by(Make::of_tests().without_tls().iter().map(ToString::to_string).collect())
+    }
+
+    /// Whether it is MariaDB, and not MySQL.
+    #[must_use]
+    pub fn is_mariadb(&self) -> bool {
+        Make::of_tests() == Make::MariaDb
+    }
+
+    /// As [`start`](Self::start), with TLS by this certificate.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_with_tls(identity: &Identity) -> Self {
+        let cert = format!("--ssl-cert={}", identity.cert.display());
+        Self::start_by(vec![cert, format!("--ssl-key={}", identity.key.display())])
+    }
+
+    fn start_by(tls: Vec<String>) -> Self {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix("leasehold-my-");
         let home = if has_room() { builder.tempdir_in(MEMORY) } else { builder.tempdir() };
         let home = home.expect("a temporary directory");
         let folder = home.path().to_owned();
-        let mut install = Command::new(find("mariadb-install-db", PACKAGE));
-        install.arg("--no-defaults").args(as_root()).args(SETTINGS).args([
-            "--auth-root-authentication-method=normal",
-            "--skip-test-db",
-            "--skip-name-resolve",
-        ]);
+        let mut install = Make::of_tests().install();
+        install.args(as_root()).args(SETTINGS);
         let temporary = folder.join("tmp");
         fs::create_dir(&temporary).expect("the folder takes folders");
         install.arg(format!("--tmpdir={}", temporary.display()));
         let made = install.arg(format!("--datadir={}", folder.join("data").display())).output();
-        let made = made.expect("mariadb-install-db runs");
+        let made = made.expect("the program runs");
         let said = [&made.stdout[..], &made.stderr[..]].concat();
         let said = String::from_utf8_lossy(&said);
-        assert!(made.status.success(), "mariadb-install-db failed: {said}");
+        assert!(made.status.success(), "{install:?} failed: {said}");
         let (home, keeper) = (Mutex::new(Some(home)), Mutex::default());
-        let server = Self { home, folder, port: Port::reserve(), keeper };
+        let server = Self { home, folder, port: Port::reserve(), tls, keeper };
         server.restart();
         server.sql(
             "CREATE USER app@'127.0.0.1'; GRANT ALL ON *.* TO app@'127.0.0.1';
             CREATE USER locked@'127.0.0.1' IDENTIFIED BY 'secret';
-            GRANT ALL ON *.* TO locked@'127.0.0.1'; CREATE USER poor@'127.0.0.1'",
+            GRANT ALL ON *.* TO locked@'127.0.0.1';
+            CREATE USER locked@localhost IDENTIFIED BY 'secret';
+            GRANT ALL ON *.* TO locked@localhost; CREATE USER poor@'127.0.0.1'",
         );
         server
     }
@@ -210,8 +238,9 @@ impl MysqlServer {
         let path = |name: &str| self.folder.join(name).display().to_string();
         let mut command = Command::new("sh");
         command.args(["-c", KEEPER, "sh"]).arg(&self.folder);
-        command.arg(find("mariadbd", PACKAGE)).arg("--no-defaults").args(as_root()).args(SETTINGS);
-        command.args([
+        let server = Make::of_tests().server();
+        command.arg(server.get_program()).args(server.get_args()).args(as_root()).args(SETTINGS);
+        command.args(&self.tls).args([
             format!("--datadir={}", path("data")),
             // A server that starts removes the temporary tables in this folder, also of others.
             format!("--tmpdir={}", path("tmp")),
@@ -262,6 +291,7 @@ impl MysqlServer {
     fn ask(&self, database: &str, sql: &str) -> Result<Vec<Vec<String>>, String> {
         let mut client = Command::new(find("mariadb", "mariadb-client"));
         client.args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"]);
+        client.arg("--skip-ssl");
         client.arg(format!("--socket={}", self.socket().display()));
         let answer = client.args([database, "--execute", sql]).output();
         let answer = answer.map_err(|error| error.to_string())?;

@@ -17,11 +17,11 @@ use tempfile::TempDir;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
 use crate::servers::port::Port;
-use crate::servers::process::{find, tail};
+use crate::servers::process::{find, in_path, tail};
 use crate::servers::{Identity, PATIENCE};
 
 /// The user that the server runs as if the tests run as root, whom the server refuses.
-const USER: &str = "postgres";
+pub(super) const USER: &str = "postgres";
 
 /// Where Debian and Ubuntu have the programs, by version.
 const DEBIAN: &str = "/usr/lib/postgresql";
@@ -42,6 +42,7 @@ shared_buffers = 16MB
 max_connections = 1000
 autovacuum = off
 jit = off
+password_encryption = 'scram-sha-256'
 listen_addresses = '127.0.0.1'
 max_wal_senders = 0
 hot_standby = on
@@ -380,7 +381,7 @@ fn signal(process: Pid, signal: Signal) {
     let _ = kill_process(process, signal);
 }
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
@@ -390,7 +391,7 @@ fn chown(path: &Path) {
 }
 
 /// Gives a folder to the user of the server.
-fn own(folder: &Path) {
+pub(super) fn own(folder: &Path) {
     chown(folder);
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }
@@ -407,8 +408,11 @@ fn as_user(program: &Path) -> Command {
     command
 }
 
-/// The path of a program of the newest PostgreSQL here.
+/// The path of a program: the one in PATH, or that of the newest PostgreSQL here.
 fn program(name: &str) -> PathBuf {
+    if let Some(path) = in_path(name) {
+        return path;
+    }
     let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
     let found = versions.filter_map(|version| {
         let number: u32 = version.file_name().to_str()?.parse().ok()?;

@@ -20,12 +20,17 @@ use crate::servers::kept::Kept;
 use crate::servers::port::Port;
 use crate::servers::process::find;
 
-/// The package of Debian and Ubuntu, and where it has the program.
+/// The package of Debian and Ubuntu, and where it has its files.
 const PACKAGE: &str = "zookeeper";
-const PROGRAM: &str = "/usr/share/java/zookeeper.jar";
-const LOGGER: &str = "/usr/share/java/slf4j-simple.jar";
-/// A part of Netty that the program needs for TLS, and does not name.
-const NETTY: &str = "/usr/share/java/netty-codec.jar";
+const JARS: &str = "/usr/share/java";
+
+/// Names another folder with the files of a server.
+const JARS_VARIABLE: &str = "LEASEHOLD_TEST_ZOOKEEPER";
+
+/// The logger, the messages of the program, the program, and a part of Netty that it needs for TLS
+/// and does not name. It names the messages of the system, which would come first otherwise.
+const NEEDED: [&str; 4] =
+    ["slf4j-simple.jar", "zookeeper-jute.jar", "zookeeper.jar", "netty-codec.jar"];
 
 /// A small machine of Java that starts soon.
 const SMALL: [&str; 5] =
@@ -166,7 +171,9 @@ impl ZookeeperServer {
         fs::create_dir_all(&data).expect("a folder for a server");
         fs::write(data.join("myid"), (number + 1).to_string()).expect("the folder takes files");
         fs::write(&config, settings).expect("the folder takes files");
-        let jars = [LOGGER, PROGRAM, NETTY].map(|it| find(it, PACKAGE).display().to_string());
+        let jars = std::env::var(JARS_VARIABLE).unwrap_or_else(|_| JARS.to_owned());
+        let jar = |name| find(&format!("{jars}/{name}"), PACKAGE).display().to_string();
+        let jars = NEEDED.map(jar);
         let mut command = Command::new(find("java", PACKAGE));
         command.args(SMALL).arg("-cp").arg(jars.join(":"));
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(config);

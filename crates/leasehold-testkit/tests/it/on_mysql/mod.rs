@@ -4,6 +4,7 @@
 mod claims;
 mod migrating;
 mod refusals;
+mod tls;
 mod trouble;
 mod waiting;
 

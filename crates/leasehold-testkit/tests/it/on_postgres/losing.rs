@@ -116,7 +116,7 @@ async fn a_transaction_that_keeps_a_row_delays_that_lock_alone_and_is_named() {
 async fn an_eviction_ends_a_lease_and_a_request_to_let_go_does_not() {
     let schema = Schema::lend();
     let client = client(&schema.url()).await;
-    let guard = client.mutex("a").ttl(Duration::from_millis(600)).lock().await.expect("free");
+    let guard = client.mutex("a").ttl(Duration::from_secs(3)).lock().await.expect("free");
     let token = guard.token().as_str().as_bytes().to_vec();
     client.revoke("a", &token, "maintenance").await.expect("asked");
     let request = guard.revoked().await;

@@ -7,6 +7,7 @@ mod in_transaction;
 mod losing;
 mod lost_answers;
 mod migrating;
+mod pooled;
 mod refusals;
 mod runtimes;
 mod tls;
@@ -19,7 +20,12 @@ use crate::real_time::{client, until};
 
 /// A session of our own, beside those of the store. It ends when it is dropped.
 async fn session(schema: &Schema) -> Session {
-    let stream = tokio::net::TcpStream::connect(("127.0.0.1", schema.server().port())).await;
+    session_at(schema.server().port(), schema).await
+}
+
+/// As [`session`], by what listens at a port in front of the server.
+async fn session_at(port: u16, schema: &Schema) -> Session {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
     let connecting = Config::new()
         .user("postgres")
         .dbname(schema.database())

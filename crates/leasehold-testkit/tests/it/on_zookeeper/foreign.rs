@@ -25,6 +25,8 @@ async fn a_foreign_holder_is_waited_for() {
     let seen = ours.inspect("a").await.expect("asked");
     assert_eq!((seen.holders[0].token.as_slice(), seen.waiting), (CURATOR.as_bytes(), 1));
     assert_eq!(seen.holders[0].ttl_left, None, "nobody knows");
+    let error = ours.revoke("a", CURATOR.as_bytes(), "noon").await.expect_err("nobody reads it");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(foreign.delete(&node));
     let guard = waiting.await.expect("no panic").expect("its turn");
     assert!(guard.is_held());

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
+use leasehold::store::Revoked;
 use leasehold_testkit::servers::{Proxy, Way, ZookeeperPath, ZookeeperServer};
 
 use super::{client, until};
@@ -86,6 +88,35 @@ async fn a_node_whose_answer_was_lost_is_deleted_if_its_caller_gives_up() {
     proxy.go_on(Way::ToClient);
     until("it is deleted", async || path.nodes("a").is_empty()).await;
     assert!(ours.mutex("a").try_lock().await.expect("asked").is_some());
+}
+
+/// The first write of a renewal meets the request, and the second one never arrives.
+#[tokio::test]
+async fn a_request_to_let_go_is_told_by_the_renewal_after_the_one_that_failed() {
+    let (path, proxy) = (ZookeeperPath::lend(), proxy());
+    let ours = client(&through(&proxy, &path, "15s")).await;
+    let operator = client(&path.url("15s")).await;
+    let guard = ours.mutex("a").lock().await.expect("free");
+    let seen = guard.token().as_str().as_bytes();
+    let asked = operator.revoke("a", seen, "noon").await.expect("an answer");
+    assert_eq!(asked, Revoked::Asked);
+    proxy.delay(Way::ToClient, Duration::from_millis(50));
+    let sent = || proxy.counts().request_bytes;
+    let before = sent();
+    let cut_off = async {
+        until("the first write is sent", async || sent() > before).await;
+        let wrote = sent();
+        until("the node is read", async || sent() > wrote).await;
+        proxy.hold(Way::ToServer);
+    };
+    let (renewed, ()) = tokio::join!(guard.renew(), cut_off);
+    renewed.expect_err("the second write has no answer");
+    proxy.close_all();
+    proxy.delay(Way::ToClient, Duration::ZERO);
+    proxy.go_on(Way::ToServer);
+    until("it is renewed", async || guard.renew().await.is_ok()).await;
+    let revoked = guard.revoked().now_or_never().expect("it was told");
+    assert_eq!(revoked.reason, "noon");
 }
 
 /// The holder is told before the server gives the lock to another client.

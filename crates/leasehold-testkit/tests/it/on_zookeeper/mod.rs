@@ -6,6 +6,7 @@ mod foreign;
 mod interrupted;
 mod losing;
 mod refusals;
+mod revoking;
 mod waiting;
 
 use crate::real_time::{client, until};

@@ -227,7 +227,8 @@ async fn a_client_never_meets_its_own_old_lease_while_the_slot_moves_to_and_fro(
 async fn a_release_whose_script_a_node_refused_once_is_not_overtaken_by_the_next_acquire() {
     let cluster = cluster();
     let client = client(&cluster.url()).await;
-    drop(lock(&client, "a").await);
+    // Awaited: after the move, it would bring its script to the new node.
+    let _released = lock(&client, "a").await.release().await.expect("answered");
     let node = cluster.migrate("a");
     let held = lock(&client, "a").await;
     node.command(&["CONFIG", "RESETSTAT"]);

@@ -77,6 +77,17 @@ fn every_grant_and_every_renewal_keeps_the_counter_for_longer_than_the_lease() {
     }
 }
 
+#[test]
+fn what_is_noted_of_a_reader_when_it_renews_ends_with_the_lock() {
+    play(async |world, server| {
+        let anna = world.actor_here();
+        granted(anna.ask(&key("a")).shared().reserve(0).send().await);
+        renewed(anna.renew_at_least(&key("a"), 10_000, None, 1).await);
+        let left = server.command(&["PTTL", "{a}:lh:grant"]).int();
+        assert_eq!(left, server.command(&["PTTL", "a"]).int());
+    });
+}
+
 /// The second grant of a connection skips every step that it does not need.
 #[test]
 fn a_grant_over_a_warm_connection_keeps_the_counter_for_longer_than_a_long_lease() {

@@ -131,20 +131,29 @@ fn a_start_that_the_store_does_not_confirm_must_not_happen() {
 
 #[test]
 fn a_start_that_is_confirmed_late_must_not_happen_since_the_next_one_may_follow_at_once() {
-    play(0..3, async |scene| {
-        let (ours, other) = (scene.client().await, scene.calm_client().await);
-        let per = ms(10_000);
-        let (limit, next) = (ours.rate_limit("calls", 1, per), other.rate_limit("calls", 1, per));
-        scene.faults.from_now_on(Request::Renew, Fault::LoseReply);
-        let late = scene.host.task(async move { limit.start().await });
-        scene.pass(ms(8_500)).await;
-        scene.faults.heal();
-        let failed = scene.host.within(ms(2_000), late).await.expect("it ends");
-        let failed = failed.expect_err("too late");
-        assert!(failed.to_string().contains("do not start"), "{failed}");
-        scene.pass(ms(2_000)).await;
-        assert!(next.try_start().await.expect("an answer"), "the period of the grant is over");
-    });
+    // Not before the command limit, and within it.
+    let table = [
+        (Fault::LoseReply, ms(8_500), "did not confirm the start"),
+        (Fault::Late(ms(2_600)), ms(2_500), "confirmed the start too late"),
+    ];
+    for (fault, lasts, why) in table {
+        play(0..3, async |scene| {
+            let (ours, other) = (scene.client().await, scene.calm_client().await);
+            let per = ms(10_000);
+            let (limit, next) =
+                (ours.rate_limit("calls", 1, per), other.rate_limit("calls", 1, per));
+            let began = scene.host.now();
+            scene.faults.from_now_on(Request::Renew, fault);
+            let late = scene.host.task(async move { limit.start().await });
+            scene.pass(lasts).await;
+            scene.faults.heal();
+            let failed = scene.host.within(ms(2_000), late).await.expect("it ends");
+            let failed = failed.expect_err("too late").to_string();
+            assert!(failed.contains(why) && failed.contains("do not start"), "{failed}");
+            scene.pass((began + ms(10_500)).since(scene.host.now())).await;
+            assert!(next.try_start().await.expect("an answer"), "the period of the grant is over");
+        });
+    }
 }
 
 /// The same client may start at once, or one start counts. Nothing lasts longer than the period.

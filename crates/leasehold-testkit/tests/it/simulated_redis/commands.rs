@@ -92,6 +92,7 @@ const SHAPES: &[(&str, &[Word])] = &[
     ("ZRANGEBYSCORE", &[Key, Bound, Bound]),
     ("ZRANGEBYSCORE", &[Key, Bound, Bound, This("LIMIT"), Whole, Whole]),
     ("ZRANGEBYSCORE", &[Key, Bound, Bound, This("WITHSCORES")]),
+    ("ZRANGEBYSCORE", &[Key, Bound, Bound, This("WITHSCORES"), This("LIMIT"), Whole, Whole]),
     ("ZRANK", &[Key, Member]),
     ("ZREM", &[Key, Member]),
     ("ZREM", &[Key, Member, Member]),

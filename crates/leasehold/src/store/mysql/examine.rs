@@ -37,7 +37,8 @@ async fn ask(connector: &MysqlConnector, host: &Arc<dyn Host>) -> Result<Option<
             has_log: number(2)? != 0,
             syncs_log: number(1)? == 1,
         };
-        Some(About { server: facts.server(), keeping, ahead_us: ahead_us(number(3)?, wall)?, trip })
+        let ahead_us = ahead_us(number(3)?, wall)?;
+        Some(About { server: facts.server(), keeping, hints: None, ahead_us, trip })
     };
     Ok(read())
 }

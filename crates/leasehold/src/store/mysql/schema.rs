@@ -104,9 +104,10 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
 /// Makes what is missing. Each statement is committed by itself, and the version is written last.
 async fn make(link: &Link) -> Result<(), Error> {
     let ask = async |sql: &str| link.ask(sql, Stage::Asking).await;
-    let locked =
-        ask(&format!("SELECT GET_LOCK(CONCAT('leasehold ', LEFT(SHA1(DATABASE()), 40)), {WAIT})"))
-            .await?;
+    let locked = ask(&format!(
+        "SELECT GET_LOCK(CONCAT('leasehold ', LEFT(SHA2(DATABASE(), 256), 40)), {WAIT})"
+    ))
+    .await?;
     if locked.first().and_then(|row| row.first()?.as_deref()) != Some("1") {
         let message = "another migration of this database goes on; nothing was changed; try again \
                        when it has ended";

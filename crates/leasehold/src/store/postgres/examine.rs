@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use super::error::failure;
+use super::hints::{ARRIVES_WITHIN, are_told, try_in_time};
 use super::schema::in_schema;
 use super::{PostgresConnector, PostgresStore};
 use crate::core::error::Error;
 use crate::host::Host;
 use crate::store::sql::Engine as _;
 use crate::store::sql::errors::Stage;
-use crate::store::sql::examine::{self, About, DatabaseFacts, Keeping, LIMIT, ahead_us};
+use crate::store::sql::examine::{
+    self, About, DatabaseFacts, HintsArrive, Keeping, LIMIT, ahead_us, random_part,
+};
 use crate::store::within;
 
 /// Examines the database of a connector.
@@ -18,12 +21,16 @@ pub(crate) async fn examine(
     host: &Arc<dyn Host>,
     canary: &str,
 ) -> DatabaseFacts {
-    let asked = ask(&connector, host).await;
+    let asked = ask(&connector, host, canary).await;
     let store = PostgresStore::open(connector, Arc::clone(host));
     examine::examine(&store, asked, (host, canary)).await
 }
 
-async fn ask(connector: &PostgresConnector, host: &Arc<dyn Host>) -> Result<Option<About>, Error> {
+async fn ask(
+    connector: &PostgresConnector,
+    host: &Arc<dyn Host>,
+    canary: &str,
+) -> Result<Option<About>, Error> {
     const SQL: &str = "SELECT current_setting('server_version'),
         current_setting('synchronous_commit'), current_setting('fsync'),
         (SELECT count(*) FROM pg_stat_replication), leasehold.clock()";
@@ -33,6 +40,15 @@ async fn ask(connector: &PostgresConnector, host: &Arc<dyn Host>) -> Result<Opti
     let asking = async { link.ask(&sql).await.map_err(|error| failure(&error, Stage::Connecting)) };
     let rows = within(Arc::clone(host), LIMIT, asking).await?;
     let trip = host.now().since(sent);
+    let notify = async |sql: String| {
+        let mut other = connector.log_in(host).await?;
+        try_in_time(host, other.ask(&sql)).await
+    };
+    let hints = match are_told(host, &mut link, random_part(canary), notify).await {
+        Ok(true) => HintsArrive::Yes,
+        Ok(false) => HintsArrive::NotWithin(ARRIVES_WITHIN),
+        Err(_) => HintsArrive::NotKnown,
+    };
     let text = |at: usize| rows.first()?.get(at)?.as_deref();
     let read = || {
         let keeping = Keeping::Postgres {
@@ -41,7 +57,8 @@ async fn ask(connector: &PostgresConnector, host: &Arc<dyn Host>) -> Result<Opti
             standbys: text(3)?.parse().ok()?,
         };
         let ahead_us = ahead_us(text(4)?.parse().ok()?, wall)?;
-        Some(About { server: format!("PostgreSQL {}", text(0)?), keeping, ahead_us, trip })
+        let server = format!("PostgreSQL {}", text(0)?);
+        Some(About { server, keeping, hints: Some(hints.clone()), ahead_us, trip })
     };
     Ok(read())
 }

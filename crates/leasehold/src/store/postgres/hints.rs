@@ -1,16 +1,20 @@
 //! Receives hints by `LISTEN`.
 //!
-//! A proxy that runs each transaction on another connection drops `LISTEN`: then waiters poll,
-//! since they ask again by themselves.
+//! A proxy that runs each transaction on another connection drops what `LISTEN` brings, or gives it
+//! to others. So each new connection is tried first, on a channel that nobody else knows. If a
+//! message does not arrive there, the client does not listen for a while: its waiters poll, since
+//! they ask again by themselves.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::connect::PostgresConnector;
 use super::error::failure;
 use super::link::{Link, News};
+use crate::core::error::Error;
 use crate::core::token::ClientId;
+use crate::host::{Host, random_u32};
 use crate::store::sql::errors::Stage;
 use crate::store::sql::{Hints, hint};
 use crate::store::within;
@@ -22,17 +26,29 @@ const CHANNEL: &str = "leasehold:";
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
+/// How long a message may take to arrive.
+pub(super) const ARRIVES_WITHIN: Duration = Duration::from_secs(2);
+
 type Ours = Arc<Hints<PostgresConnector>>;
 
 /// Receives hints until the connection ends.
 pub(super) async fn receive(hints: &Ours, mut link: Link) {
+    let word = format!("trial:{:08x}", random_u32(&*hints.host));
+    let notify = |sql| hints.ask_elsewhere(PROBE_LIMIT, sql);
+    let told = tokio::select! {
+        biased;
+        () = hints.until_unwanted() => return,
+        told = are_told(&hints.host, &mut link, &word, notify) => told,
+    };
+    match told {
+        Ok(true) => hints.arrived(),
+        Ok(false) => return hints.missed(),
+        Err(error) => tracing::debug!(cause = %error, "whether hints arrive is not known"),
+    }
     loop {
         let new = hints.new_inboxes();
         if !new.is_empty() {
-            let listen: String = new
-                .iter()
-                .map(|inbox| format!("LISTEN \"{CHANNEL}{}\";", inbox.as_str()))
-                .collect();
+            let listen: String = new.iter().map(|inbox| listen_to(inbox.as_str())).collect();
             if ask(hints, &mut link, &listen).await.is_none() {
                 return;
             }
@@ -57,6 +73,56 @@ pub(super) async fn receive(hints: &Ours, mut link: Link) {
             }
         }
     }
+}
+
+fn listen_to(word: &str) -> String {
+    format!("LISTEN \"{CHANNEL}{word}\";")
+}
+
+/// Whether a session that listens is told. `notify` runs a statement in another session: it sends a
+/// message to a channel that ends with this word. An error says that this could not be tried.
+pub(super) async fn are_told<T>(
+    host: &Arc<dyn Host>,
+    link: &mut Link,
+    word: &str,
+    notify: impl AsyncFnOnce(String) -> Result<T, Error>,
+) -> Result<bool, Error> {
+    let channel = format!("{CHANNEL}{word}");
+    let is_ours = |news| matches!(news, News::Message(to, _) if to == channel);
+    let mut is_told = false;
+    try_in_time(host, link.ask(&listen_to(word))).await?;
+    notify(format!("SELECT pg_notify('{channel}', '')")).await?;
+    let arriving = async {
+        while let Some(message) = poll_fn(|cx| link.wire.poll_message(cx)).await {
+            if is_ours(message?.into()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    tokio::select! {
+        biased;
+        arrived = arriving => is_told = arrived.map_err(refused)?,
+        () = host.sleep_until(host.now() + ARRIVES_WITHIN) => {}
+    }
+    // A task that was kept from running sees its message now: the server gives it out before the
+    // answer. If the connection has ended, there is none.
+    let unlisten = format!("UNLISTEN \"{channel}\"");
+    let last = link.ask_beside(&unlisten, |news| is_told |= is_ours(news));
+    try_in_time(host, last).await?;
+    Ok(is_told)
+}
+
+/// Asks, and waits for the answer for as long as a probe may take.
+pub(super) async fn try_in_time<T>(
+    host: &Arc<dyn Host>,
+    asking: impl Future<Output = Result<T, tokio_postgres::Error>> + Send,
+) -> Result<T, Error> {
+    within(Arc::clone(host), PROBE_LIMIT, async { asking.await.map_err(refused) }).await
+}
+
+fn refused(error: tokio_postgres::Error) -> Error {
+    failure(&error, Stage::Connecting)
 }
 
 /// Asks, and passes on the messages that come before the answer. `None` if there is no answer.

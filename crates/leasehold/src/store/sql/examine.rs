@@ -33,6 +33,8 @@ pub(crate) struct About {
     /// Such as `PostgreSQL 15.4`.
     pub(crate) server: String,
     pub(crate) keeping: Keeping,
+    /// Whether hints arrive; `None` if clients ask for them.
+    pub(crate) hints: Option<HintsArrive>,
     /// How far its clock is ahead of ours, in microseconds.
     pub(crate) ahead_us: i64,
     /// How long the question took.
@@ -61,9 +63,23 @@ pub(crate) enum Keeping {
     },
 }
 
+/// Whether a session that listens is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL tells sessions"))]
+pub(crate) enum HintsArrive {
+    Yes,
+    NotWithin(Duration),
+    NotKnown,
+}
+
 /// How far a clock is ahead of ours, in microseconds.
 pub(in crate::store) fn ahead_us(clock: i64, ours: WallTime) -> Option<i64> {
     Some(clock.saturating_sub(i64::try_from(ours.as_unix_micros()).ok()?))
+}
+
+/// The part of the name of a probe that no other diagnosis has.
+pub(in crate::store) fn random_part(canary: &str) -> &str {
+    canary.rsplit(':').next().unwrap_or_default()
 }
 
 /// Tries a store whose server said this of itself.
@@ -80,7 +96,7 @@ pub(in crate::store) async fn examine(
             return DatabaseFacts { label, refused, about: None, round_trips, lease: None };
         }
     };
-    let random = canary.rsplit(':').next().unwrap_or_default();
+    let random = random_part(canary);
     let key = Key::probe(random);
     let lease = Some(try_lease(store, key.clone(), random).await);
     let mut round_trips = Vec::new();

@@ -4,13 +4,18 @@
 //! listens anew, its clients are told [`Hint::Missed`], because nobody received earlier hints.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
+#[cfg(feature = "postgres")]
+use super::engine::Answer;
 use super::engine::Engine;
+use super::wire::Wire;
 use crate::core::backoff::Backoff;
+#[cfg(feature = "postgres")]
+use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::ClientId;
 use crate::host::{Host, random_u32};
@@ -18,9 +23,12 @@ use crate::store::net::Home;
 use crate::store::{Hint, Sinks};
 
 /// Receives the hints of the server and passes them to the clients.
-pub(in crate::store) struct Hints<E> {
+pub(in crate::store) struct Hints<E: Engine> {
     pub(in crate::store) host: Arc<dyn Host>,
     pub(in crate::store) engine: E,
+    /// The connection of all other requests, which ends with the store.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "only `LISTEN` is tried"))]
+    asks: Weak<Wire<E>>,
     sinks: Arc<Sinks>,
     state: Mutex<State>,
     /// Wakes the task: there is a new inbox, or the store is gone.
@@ -38,12 +46,45 @@ struct State {
     waits_until: Option<Moment>,
     /// Since when no wait has begun, and no hint has come.
     quiet_since: Moment,
+    /// How many connections in a row did not bring a message of our own.
+    #[cfg(feature = "postgres")]
+    misses: u32,
+    /// Until when the client goes without hints, because they do not arrive.
+    without_until: Option<Moment>,
 }
 
+/// After a connection that lasted for longer than this, the pauses begin anew.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// After so many misses, the client goes without hints. A server that is replaced meanwhile may
+/// cause one.
+#[cfg(feature = "postgres")]
+const MISSES_MAX: u32 = 2;
+
+/// After how long hints that did not arrive are tried again.
+#[cfg(feature = "postgres")]
+const WITHOUT_FOR: Duration = Duration::from_secs(600);
+
 impl<E: Engine> Hints<E> {
-    pub(super) fn new(host: Arc<dyn Host>, engine: E, sinks: Arc<Sinks>) -> Arc<Self> {
+    pub(super) fn new(
+        host: Arc<dyn Host>,
+        engine: E,
+        asks: Weak<Wire<E>>,
+        sinks: Arc<Sinks>,
+    ) -> Arc<Self> {
         let (state, news) = (Mutex::default(), Notify::new());
-        Arc::new(Self { host, engine, sinks, state, news })
+        Arc::new(Self { host, engine, asks, sinks, state, news })
+    }
+
+    /// Asks over the connection of all other requests.
+    #[cfg(feature = "postgres")]
+    pub(in crate::store) async fn ask_elsewhere(&self, limit: Duration, sql: String) -> Answer {
+        // Only the answer is waited for: the store may end meanwhile.
+        let asked = self.asks.upgrade().map(|asks| asks.submit(limit, None, sql));
+        match asked {
+            Some(answer) => answer.await,
+            None => Err(Error::new(ErrorKind::Unavailable, "the store has ended")),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -54,7 +95,8 @@ impl<E: Engine> Hints<E> {
     /// Begins to receive the hints of an inbox, if that has not begun.
     pub(super) fn listen(self: &Arc<Self>, inbox: &ClientId) {
         let mut state = self.state();
-        if state.is_closed || state.inboxes.contains_key(inbox) || !self.sinks.has(inbox) {
+        let is_known = state.inboxes.contains_key(inbox);
+        if state.is_closed || is_known || !self.sinks.has(inbox) || self.is_without(&state) {
             return;
         }
         state.inboxes.retain(|inbox, _| self.sinks.has(inbox));
@@ -103,6 +145,46 @@ impl<E: Engine> Hints<E> {
     #[cfg(feature = "mysql")]
     pub(in crate::store) fn inboxes(&self) -> Vec<ClientId> {
         self.state().inboxes.keys().cloned().collect()
+    }
+
+    /// Ends when hints are not [wanted](Self::is_wanted) any more.
+    #[cfg(feature = "postgres")]
+    pub(in crate::store) async fn until_unwanted(&self) {
+        while self.is_wanted() {
+            self.news.notified().await;
+        }
+    }
+
+    /// A message of our own has arrived.
+    #[cfg(feature = "postgres")]
+    pub(in crate::store) fn arrived(&self) {
+        self.state().misses = 0;
+    }
+
+    /// A message of our own did not arrive. If that happens again and again, the client goes
+    /// without hints for a while.
+    #[cfg(feature = "postgres")]
+    pub(in crate::store) fn missed(&self) {
+        let mut state = self.state();
+        state.misses += 1;
+        if state.misses < MISSES_MAX {
+            return;
+        }
+        let is_first = state.without_until.is_none();
+        (state.misses, state.without_until) = (0, Some(self.host.now() + WITHOUT_FOR));
+        drop(state);
+        if is_first {
+            tracing::warn!(
+                server = self.engine.label(),
+                "hints of this server do not arrive, as behind a proxy that runs each transaction \
+                 on another connection; waiters ask once a second instead; connect to the server \
+                 itself, or use the session mode of the proxy"
+            );
+        }
+    }
+
+    fn is_without(&self, state: &State) -> bool {
+        state.without_until.is_some_and(|until| until > self.host.now())
     }
 
     /// Ends with the store.
@@ -165,8 +247,12 @@ impl<E: Engine> Running<E> {
         while self.has_work() {
             match hints.engine.connect(&hints.host).await {
                 Ok(link) => {
-                    delays.reset();
+                    let since = hints.host.now();
                     E::receive(&hints, link).await;
+                    // A connection that ends soon may be one more than the server can serve.
+                    if hints.host.now().since(since) > STABLE_AFTER {
+                        delays.reset();
+                    }
                 }
                 Err(error) => tracing::debug!(cause = %error, "hints cannot be received"),
             }
@@ -186,6 +272,9 @@ impl<E: Engine> Running<E> {
     fn has_work(&mut self) -> bool {
         let mut state = self.hints.state();
         state.inboxes.retain(|inbox, _| self.hints.sinks.has(inbox));
+        if self.hints.is_without(&state) {
+            state.inboxes.clear();
+        }
         if state.is_closed || state.inboxes.is_empty() {
             state.is_running = false;
             self.is_over = true;

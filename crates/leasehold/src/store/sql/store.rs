@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::engine::{Dialect, Engine, Row};
 use super::hints::Hints;
 use super::records::Records;
-use super::wire::Wire;
+use super::wire::{SILENT_AFTER, SILENT_AFTER_LONGEST, Wire};
 use super::{answer, call};
 use crate::core::error::Error;
 use crate::core::key::Key;
@@ -39,7 +39,7 @@ struct Shared<E: Engine> {
     process: Process,
     engine: E,
     dialect: Dialect,
-    asks: Wire<E>,
+    asks: Arc<Wire<E>>,
     renewals: Wire<E>,
     records: Records,
     hints: Arc<Hints<E>>,
@@ -50,14 +50,22 @@ impl<E: Engine> SqlStore<E> {
     /// A store that connects with its first request.
     pub(in crate::store) fn open(engine: E, host: Arc<dyn Host>) -> Self {
         let sinks = Arc::<Sinks>::default();
-        let wire = |home| Wire::new(Arc::clone(&host), engine.clone(), home);
+        let wire = |home, longest| Wire::new(Arc::clone(&host), engine.clone(), home, longest);
+        let asks = Arc::new(wire(Home::Asker, SILENT_AFTER_LONGEST));
+        let hints = Hints::new(
+            Arc::clone(&host),
+            engine.clone(),
+            Arc::downgrade(&asks),
+            Arc::clone(&sinks),
+        );
         let shared = Shared {
             process: Process::this(),
             dialect: engine.dialect(),
-            asks: wire(Home::Asker),
-            renewals: wire(Home::Host),
+            asks,
+            // Renewals are few, and leases end while they wait.
+            renewals: wire(Home::Host, SILENT_AFTER),
             records: Records::new(Arc::clone(&host)),
-            hints: Hints::new(Arc::clone(&host), engine.clone(), Arc::clone(&sinks)),
+            hints,
             sinks,
             engine,
         };

@@ -35,7 +35,12 @@ const QUEUE_MAX: usize = 10_000;
 
 /// How long a message may have no answer before its connection counts as dead. Longer than the
 /// limit of any request.
-const SILENT_AFTER: Duration = Duration::from_millis(1_500);
+pub(super) const SILENT_AFTER: Duration = Duration::from_millis(1_500);
+
+/// The longest such span. An overloaded server is silent too, and new connections are the most
+/// expensive thing to ask of it. So each silent connection doubles the span for the next, until an
+/// answer comes soon.
+pub(super) const SILENT_AFTER_LONGEST: Duration = Duration::from_secs(12);
 
 /// Sends requests in order. Dropping it lets the waiting requests go out first.
 pub(super) struct Wire<E: Engine> {
@@ -45,6 +50,8 @@ pub(super) struct Wire<E: Engine> {
 struct Shared<E> {
     host: Arc<dyn Host>,
     engine: E,
+    /// How long a connection may be silent at most.
+    silent_after_longest: Duration,
     state: Mutex<State>,
     /// Wakes the task: there is a request, or the wire is gone.
     news: Notify,
@@ -58,10 +65,19 @@ struct State {
     /// Until when nothing is tried, and why.
     paused: Option<(Moment, Error)>,
     delays: Delays,
+    /// How long the connection may be silent.
+    silent_after: Duration,
 }
 
 impl<E: Engine> Wire<E> {
-    pub(super) fn new(host: Arc<dyn Host>, engine: E, home: Home) -> Self {
+    /// A wire without a connection. `silent_after_longest`: how long a connection may be silent
+    /// after others were, at least [`SILENT_AFTER`].
+    pub(super) fn new(
+        host: Arc<dyn Host>,
+        engine: E,
+        home: Home,
+        silent_after_longest: Duration,
+    ) -> Self {
         let state = State {
             queue: VecDeque::new(),
             is_running: false,
@@ -69,9 +85,10 @@ impl<E: Engine> Wire<E> {
             is_closed: false,
             paused: None,
             delays: Backoff::DEFAULT.delays(),
+            silent_after: SILENT_AFTER,
         };
         let (state, news) = (Mutex::new(state), Notify::new());
-        Self { shared: Arc::new(Shared { host, engine, state, news }) }
+        Self { shared: Arc::new(Shared { host, engine, silent_after_longest, state, news }) }
     }
 
     /// Submits a request now. If it locks no row but that of a key, it may share a transaction with
@@ -185,6 +202,12 @@ impl<E: Engine> Shared<E> {
                 drop(request.reply.send(Err(error.clone())));
             }
         }
+    }
+
+    /// A connection was silent for too long. Gives the next one more time.
+    fn was_silent(&self) {
+        let mut state = self.state();
+        state.silent_after = (state.silent_after * 2).min(self.silent_after_longest);
     }
 
     fn connected(&self) {
@@ -301,8 +324,14 @@ impl<'a, E: Engine> Serve<'a, E> {
             biased;
             goes_on = poll_fn(|cx| link.poll_moving(cx)) => goes_on,
             answer = message => {
-                let Some((since, rolled_back)) = answer else { return false };
+                let Some((since, rolled_back)) = answer else {
+                    shared.was_silent();
+                    return false;
+                };
                 let took = shared.host.now().since(since);
+                if took < SILENT_AFTER {
+                    shared.state().silent_after = SILENT_AFTER;
+                }
                 *size = batch::next_size(*size, took).min(E::Link::BATCH_MAX);
                 again.extend(rolled_back);
                 self.under_way = None;
@@ -325,7 +354,8 @@ impl<'a, E: Engine> Serve<'a, E> {
         let asking = self.link.ask_all(requests.iter().map(|it| it.sql.clone()).collect());
         let since = self.shared.host.now();
         let answered = Box::pin(async move { batch::tell_all(asking.await, &label, requests) });
-        let silence = self.shared.host.sleep_until(since + SILENT_AFTER);
+        let silent_after = self.shared.state().silent_after;
+        let silence = self.shared.host.sleep_until(since + silent_after);
         self.under_way = Some(UnderWay { since, answered, silence });
     }
 
@@ -334,3 +364,6 @@ impl<'a, E: Engine> Serve<'a, E> {
         self.under_way.is_none() && state.is_closed && state.queue.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

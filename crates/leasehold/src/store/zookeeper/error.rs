@@ -46,6 +46,8 @@ pub(super) enum Fault {
     NoNode,
     /// There is such a node already. Nothing was changed.
     NodeExists,
+    /// The node was written meanwhile. Nothing was changed.
+    OtherVersion,
     /// The server does not know such a request. Nothing was changed.
     Unknown,
     /// The session has ended, and its nodes with it.
@@ -66,6 +68,7 @@ mod code {
     pub(super) const TIMEOUT: i32 = -7;
     pub(super) const NO_NODE: i32 = -101;
     pub(super) const NO_AUTH: i32 = -102;
+    pub(super) const BAD_VERSION: i32 = -103;
     pub(super) const NODE_EXISTS: i32 = -110;
     pub(super) const SESSION_EXPIRED: i32 = -112;
     pub(super) const AUTH_FAILED: i32 = -115;
@@ -81,6 +84,7 @@ impl Failure {
         match self {
             Self::Refused(code::NO_NODE) => Fault::NoNode,
             Self::Refused(code::NODE_EXISTS) => Fault::NodeExists,
+            Self::Refused(code::BAD_VERSION) => Fault::OtherVersion,
             Self::Refused(code::UNIMPLEMENTED) => Fault::Unknown,
             Self::Refused(code::SESSION_EXPIRED) | Self::SessionOver => Fault::SessionOver,
             failure => Fault::Error(explain(failure, effect).at(label)),
@@ -93,9 +97,9 @@ impl Fault {
     pub(super) fn into_error(self) -> Error {
         let (kind, message) = match self {
             Self::Error(error) => return error,
-            Self::NoNode | Self::NodeExists => (
+            Self::NoNode | Self::NodeExists | Self::OtherVersion => (
                 ErrorKind::Unavailable,
-                "other clients make and delete nodes of this lock again and again; nothing was \
+                "other clients change the nodes of this lock again and again; nothing was \
                  acquired; try again",
             ),
             Self::Unknown => (
@@ -227,6 +231,7 @@ mod tests {
         let fault = |code| Failure::Refused(code).fault(Effect::Changes, "zookeeper://h/x");
         assert!(matches!(fault(-101), Fault::NoNode));
         assert!(matches!(fault(-110), Fault::NodeExists));
+        assert!(matches!(fault(-103), Fault::OtherVersion));
         assert!(matches!(fault(-112), Fault::SessionOver));
         assert!(matches!(fault(-6), Fault::Unknown));
         assert!(matches!(fault(-102), Fault::Error(error) if error.to_string().contains("h/x")));

@@ -33,8 +33,10 @@ pub(super) struct Node {
 /// What is known of a node.
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    /// What its data says.
+    /// What its data says. Somebody may have written a request to let go meanwhile.
     pub(super) entry: Entry,
+    /// The version of its data that the next write replaces.
+    pub(super) version: i32,
     /// Until when it stays.
     pub(super) until: Moment,
     /// Nothing lengthens it any more: it is being deleted.

@@ -41,7 +41,7 @@ use super::delegate::delegate;
 use super::steps::Steps;
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Evicted, HintSink, InOrder, LeaseId, OnRelease,
-    Page, Reach, Released, Renewal, Renewed, Snapshot, Store,
+    Page, Reach, Released, Renewal, Renewed, Revoked, Snapshot, Store,
 };
 use crate::core::error::Error;
 use crate::core::key::Key;
@@ -143,6 +143,7 @@ impl Store for Steps<Core> {
             hints: Reach::Network,
             reach: Reach::Network,
             browse: true,
+            revoke: true,
             ..Capabilities::NONE
         }
     }
@@ -165,5 +166,10 @@ impl Browse for Steps<Core> {
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
         let name = key.clone();
         self.on(Some(&name), |core| async move { core.evict(key, seen, reason).await })
+    }
+
+    fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
+        let name = key.clone();
+        self.on(Some(&name), |core| async move { core.revoke(key, seen, (by, reason)).await })
     }
 }

@@ -96,9 +96,9 @@ pub(super) fn delete(path: &str) -> Request {
     Request::changes(kind::DELETE, Message::default().text(path).int(ANY))
 }
 
-/// Writes the data of a node. Answered by its [`Stat`].
-pub(super) fn set_data(path: &str, data: &[u8]) -> Request {
-    Request::changes(kind::SET_DATA, Message::default().text(path).bytes(data).int(ANY))
+/// Writes the data of a node if it has this version still. Answered by its [`Stat`].
+pub(super) fn set_data(path: &str, data: &[u8], version: i32) -> Request {
+    Request::changes(kind::SET_DATA, Message::default().text(path).bytes(data).int(version))
 }
 
 /// Several changes, all of them or none.
@@ -210,6 +210,8 @@ pub(super) struct Stat {
     pub(super) modified: i64,
     /// When that was, by the clock of the leader, in milliseconds since 1970.
     pub(super) modified_ms: i64,
+    /// How often its data was written since it was made.
+    pub(super) version: i32,
     /// The session that it ends with, or zero.
     pub(super) session: i64,
     pub(super) children: i32,
@@ -224,13 +226,11 @@ impl Stat {
 
     fn read_from(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (created, modified, _created_ms) = (reader.long()?, reader.long()?, reader.long()?);
-        let modified_ms = reader.long()?;
-        for _ in ["version", "version of the children", "version of the rights"] {
-            reader.int()?;
-        }
+        let (modified_ms, version) = (reader.long()?, reader.int()?);
+        let (_of_children, _of_rights) = (reader.int()?, reader.int()?);
         let (session, _length, children) = (reader.long()?, reader.int()?, reader.int()?);
         let children_changed = reader.long()?;
-        Ok(Self { created, modified, modified_ms, session, children, children_changed })
+        Ok(Self { created, modified, modified_ms, version, session, children, children_changed })
     }
 }
 

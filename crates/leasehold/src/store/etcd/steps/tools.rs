@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, ROUNDS_MAX};
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::core::key::Key;
+use crate::store::errors::{holder_cannot_be_asked, holder_writes_again_and_again};
 use crate::store::etcd::entry::{Entry, tokens};
 use crate::store::etcd::error::Fault;
 use crate::store::etcd::leases::{Lease, Taken};
@@ -113,8 +114,7 @@ impl Core {
             let Some(held) = state.held.filter(|held| held.token() == seen) else {
                 return Ok(Revoked::Changed);
             };
-            // What somebody else wrote has no room for a request.
-            let Some(entry) = &held.entry else { return Ok(Revoked::Changed) };
+            let Some(entry) = &held.entry else { return Err(holder_cannot_be_asked()) };
             if entry.revoked.is_some() {
                 return Ok(Revoked::Asked);
             }
@@ -130,7 +130,6 @@ impl Core {
                 Err(Fault::Error(error)) => return Err(error),
             }
         }
-        let message = "the holder writes to this lock again and again; it was not asked; try again";
-        Err(Error::new(ErrorKind::Unavailable, message))
+        Err(holder_writes_again_and_again())
     }
 }

@@ -16,7 +16,9 @@ use super::error::Fault;
 use super::line::Line;
 use super::mine::{Mine, Node, Of};
 use super::names::Names;
-use super::rpc::{Acl, Stat, children, delete, exists, read_children, set_data, sync};
+use super::rpc::{
+    Acl, Stat, children, delete, exists, get_data, read_children, read_data, set_data, sync,
+};
 use super::session::{Session, margin};
 use super::wire::Wire;
 use crate::core::error::{Error, ErrorKind};
@@ -110,8 +112,8 @@ impl Core {
             Some(stat) => (entry, stat.created),
             None => {
                 let entry = Entry { fence: None, ..entry.handed(self.wire.host.wall()) };
-                let stat = self.write(node, entry.clone()).await?;
-                (entry, stat.modified)
+                let stat = self.write(node, entry).await?;
+                (node.state().entry.clone(), stat.modified)
             }
         };
         let numbers = tokens(changed);
@@ -124,13 +126,38 @@ impl Core {
         Ok((block, true))
     }
 
-    /// Writes the data of a node, with the time that it has left.
-    async fn write(&self, node: &Node, entry: Entry) -> Result<Stat, Fault> {
-        let left = node.state().until.since(self.wire.host.now());
-        let entry = Entry { lasts: millis(left), ..entry };
-        let written = node.session.ask(set_data(&node.path, &entry.write()), Stat::read).await?;
-        node.state().entry = entry;
-        Ok(written)
+    /// Writes the data of a node, with the time that it has left. Keeps what somebody asked the
+    /// holder for meanwhile.
+    async fn write(&self, node: &Node, mut entry: Entry) -> Result<Stat, Fault> {
+        for _ in 0..ROUNDS_MAX {
+            let (until, version) = {
+                let state = node.state();
+                (state.until, state.version)
+            };
+            entry.lasts = millis(until.since(self.wire.host.now()));
+            let writing = set_data(&node.path, &entry.write(), version);
+            match node.session.ask(writing, Stat::read).await {
+                Ok(stat) => {
+                    let mut state = node.state();
+                    (state.entry, state.version) = (entry, stat.version);
+                    return Ok(stat);
+                }
+                // By somebody else, or by this store: the answer was lost.
+                Err(Fault::OtherVersion) => {
+                    let (data, stat) = node.session.ask(get_data(&node.path), read_data).await?;
+                    let seen = Entry::read(&data);
+                    entry.revoked = entry.revoked.or_else(|| seen?.revoked);
+                    // Both, or a later write would replace a request that it does not know.
+                    let mut state = node.state();
+                    state.version = stat.version;
+                    state.entry.revoked.clone_from(&entry.revoked);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        let message = "somebody else writes to the node of this lock again and again; it was not \
+                       written; try again";
+        Err(Error::new(ErrorKind::Unavailable, message).into())
     }
 
     /// Deletes a node of this store. If that cannot be done now, it is done later.

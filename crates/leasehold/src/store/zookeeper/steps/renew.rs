@@ -66,7 +66,8 @@ impl Core {
         let stat = node.session.ask(exists(&parent), Stat::read).await?;
         self.tend();
         let wanted = stat.children > 1;
-        Ok(Renewed::Renewed { fencing, raised_from: None, wanted, revoked: None })
+        let revoked = node.state().entry.revoked.clone();
+        Ok(Renewed::Renewed { fencing, raised_from: None, wanted, revoked })
     }
 
     /// Takes further fencing tokens: those of a new change.
@@ -77,11 +78,11 @@ impl Core {
     ) -> Result<Option<crate::core::token::FencingBlock>, Fault> {
         let _turn = node.turn.lock().await;
         let entry = Entry { fence: None, reserve, ..node.state().entry.clone() };
-        let stat = self.write(node, entry.clone()).await?;
+        let stat = self.write(node, entry).await?;
         let numbers = tokens(stat.modified);
-        let block = entry.block(numbers);
         let mut state = node.state();
-        (state.entry, state.held) = (entry.kept(numbers), Some(block));
+        let block = state.entry.block(numbers);
+        (state.entry, state.held) = (state.entry.clone().kept(numbers), Some(block));
         Ok(block)
     }
 

@@ -1,15 +1,20 @@
-//! The steps of tools: show a lock, list the locks in use, end a lease.
+//! The steps of tools: show a lock, list the locks in use, end a lease, ask a holder to let go.
 
-use super::{Core, tokens};
+use std::sync::Arc;
+
+use super::{Core, ROUNDS_MAX, tokens};
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::store::entry::Entry;
+use crate::store::errors::{holder_cannot_be_asked, holder_writes_again_and_again};
 use crate::store::zookeeper::error::Fault;
 use crate::store::zookeeper::names::token;
 use crate::store::zookeeper::rpc::{
-    Stat, children, delete, exists, get_data, read_children, read_data, sync,
+    Stat, children, delete, exists, get_data, read_children, read_data, set_data, sync,
 };
-use crate::store::{Evicted, Holder, PAGE_KEYS_MAX, Page, Snapshot, Waiter, matches_pattern};
+use crate::store::{
+    Evicted, Holder, PAGE_KEYS_MAX, Page, Revocation, Revoked, Snapshot, Waiter, matches_pattern,
+};
 
 /// How many questions are sent at a time.
 const ASKED_AT_ONCE: usize = 500;
@@ -128,5 +133,54 @@ impl Core {
             Err(Fault::NoNode) => Ok(Evicted::Changed),
             Err(fault) => Err(fault),
         }
+    }
+
+    pub(in crate::store::zookeeper) async fn revoke(
+        &self,
+        key: Key,
+        seen: Vec<u8>,
+        (by, reason): (String, String),
+    ) -> Result<Revoked, Error> {
+        let request = Revocation::new(by, reason, self.wire.host.wall());
+        let revoked = self.try_revoke(&key, &seen, Arc::new(request)).await;
+        revoked.map_err(Fault::into_error)
+    }
+
+    async fn try_revoke(
+        &self,
+        key: &Key,
+        seen: &[u8],
+        request: Arc<Revocation>,
+    ) -> Result<Revoked, Fault> {
+        let session = self.wire.session().await?;
+        for _ in 0..ROUNDS_MAX {
+            let line = self.look(&session, key).await?;
+            let Some(first) = line.first().filter(|first| token(first).as_bytes() == seen) else {
+                return Ok(Revoked::Changed);
+            };
+            let path = format!("{}/{first}", self.names.lock(key));
+            let (data, stat) = match session.ask(get_data(&path), read_data).await {
+                Err(Fault::NoNode) => return Ok(Revoked::Changed),
+                read => read?,
+            };
+            let Some(entry) = Entry::read(&data) else {
+                return Err(holder_cannot_be_asked().into());
+            };
+            if entry.revoked.is_some() {
+                return Ok(Revoked::Asked);
+            }
+            // Until the next renewal, the lease seems to last a little longer.
+            let kept = entry.kept(tokens(stat.modified));
+            let asked = Entry { revoked: Some(Arc::clone(&request)), ..kept };
+            let writing = set_data(&path, &asked.write(), stat.version);
+            match session.ask(writing, |_| Ok(())).await {
+                Ok(()) => return Ok(Revoked::Asked),
+                // Its holder renewed it just now.
+                Err(Fault::OtherVersion) => {}
+                Err(Fault::NoNode) => return Ok(Revoked::Changed),
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(holder_writes_again_and_again().into())
     }
 }

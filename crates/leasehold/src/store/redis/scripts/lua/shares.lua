@@ -26,6 +26,9 @@ end
 local function open_shares(holder)
   local now_ms = math.floor(now_us() / 1000)
   local shares = {}
+  -- Read once in a step, in which the clock stands still: how many permits there are (0: nobody has
+  -- said so lately) and are taken, and how many holders live.
+  local limit, total, living
 
   -- What is known of a holder.
   local function details_of(owner)
@@ -53,12 +56,18 @@ local function open_shares(holder)
 
   -- How many permits there are; nil if nobody has said so lately.
   function shares.limit()
-    return tonumber(call('ZSCORE', SHARES, OF) or nil)
+    limit = limit or tonumber(call('ZSCORE', SHARES, OF) or 0)
+    return limit > 0 and limit or nil
+  end
+
+  local function total_taken()
+    total = total or tonumber(call('ZSCORE', SHARES, TAKEN) or 0)
+    return total
   end
 
   local function add_taken(change)
-    local taken = tonumber(call('ZSCORE', SHARES, TAKEN) or 0) + change
-    call('ZADD', SHARES, whole(math.max(taken, 0)), TAKEN)
+    total = math.max(total_taken() + change, 0)
+    call('ZADD', SHARES, whole(total), TAKEN)
   end
 
   local function forget(owners)
@@ -76,17 +85,17 @@ local function open_shares(holder)
     end
   end
 
-  -- Forgets holders whose lease has ended.
-  local function bury()
-    local past = '(' .. whole(now_ms)
-    local dead = call('ZRANGEBYSCORE', SHARES, SCORE_MIN, past, 'LIMIT', 0, BURIED_MAX)
-    if #dead > 0 then
-      forget(dead)
+  -- Forgets holders whose lease has ended. Returns how many live.
+  local function count_living()
+    if not living then
+      local now = whole(now_ms)
+      local dead = call('ZRANGEBYSCORE', SHARES, SCORE_MIN, '(' .. now, 'LIMIT', 0, BURIED_MAX)
+      if #dead > 0 then
+        forget(dead)
+      end
+      living = call('ZCOUNT', SHARES, now, '+inf')
     end
-  end
-
-  local function is_any()
-    return call('ZCOUNT', SHARES, whole(now_ms), '+inf') > 0
+    return living
   end
 
   -- Lets the lock last as long as the last of the leases, and the companions too.
@@ -106,17 +115,10 @@ local function open_shares(holder)
     if holder and not is_mark(holder) then
       return ALONE
     end
-    if not holder then
+    if not holder or count_living() == 0 then
       return nil
     end
-    bury()
-    if not is_any() then
-      return nil
-    end
-    if holder == PERMITS then
-      return tonumber(call('ZSCORE', SHARES, TAKEN) or 0)
-    end
-    return 's'
+    return holder == PERMITS and total_taken() or 's'
   end
 
   -- What the key is used as: nil if nobody uses it, 0 as a lock, or the number of permits.
@@ -128,8 +130,8 @@ local function open_shares(holder)
       return 0
     end
     -- Any living place: all of them want the same.
-    local living = call('ZRANGEBYSCORE', ENDS, whole(now_ms + 1), '+inf', 'LIMIT', 0, 1)[1]
-    local stance = living and string.match(call('HGET', PLACES, living) or '', '^([^|]+)|')
+    local waiter = call('ZRANGEBYSCORE', ENDS, whole(now_ms + 1), '+inf', 'LIMIT', 0, 1)[1]
+    local stance = waiter and string.match(call('HGET', PLACES, waiter) or '', '^([^|]+)|')
     if not stance then
       return nil
     end
@@ -153,12 +155,14 @@ local function open_shares(holder)
 
   -- How long it takes until the first of the leases ends.
   function shares.left()
-    local first = call('ZRANGEBYSCORE', SHARES, whole(now_ms), '+inf', 'LIMIT', 0, 1)[1]
-    return first and math.max(tonumber(call('ZSCORE', SHARES, first)) - now_ms, 1) or -1
+    local now = whole(now_ms)
+    local first = call('ZRANGEBYSCORE', SHARES, now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    return first[2] and math.max(tonumber(first[2]) - now_ms, 1) or -1
   end
 
   -- Sets how many permits there are.
   function shares.limit_to(of)
+    limit = of
     call('ZADD', SHARES, whole(of), OF)
     expire(SHARES, whole(math.max(call('PTTL', SHARES), FENCE_IDLE_MS)))
   end
@@ -168,15 +172,17 @@ local function open_shares(holder)
     local is_semaphore = type(claim) == 'number'
     if not holder then
       -- All that is left of earlier holders.
-      local limit = shares.limit()
+      local of = shares.limit()
       call('DEL', GRANT, SHARES)
-      if limit then
-        shares.limit_to(limit)
+      total, living = 0, 0
+      if of then
+        shares.limit_to(of)
       end
     end
     local want = is_semaphore and claim or 0
     local since = (want > 0 or count > 0 or why ~= '') and whole(now_us()) or ''
     note(owner, { want = want, first = first, count = count, since = since, why = why })
+    living = count_living() + 1
     call('ZADD', SHARES, whole(now_ms + ttl_ms), owner)
     if is_semaphore then
       add_taken(want)
@@ -216,14 +222,19 @@ local function open_shares(holder)
     local details = details_of(owner)
     details.first, details.count = first, count
     note(owner, details)
+    expire(GRANT, whole(math.max(call('PTTL', GRANT), call('PTTL', LOCK), 1)))
   end
 
-  -- Ends the lease of a holder.
+  -- Ends the lease of a holder. The lock ends with the last of the leases.
   function shares.leave(owner)
+    local others = count_living() - 1
+    local is_last = call('ZRANGE', SHARES, '-1', '-1')[1] == owner
     forget({ owner })
-    bury()
-    if is_any() then
-      seal(holder == PERMITS)
+    living = others
+    if others > 0 then
+      if is_last then
+        seal(holder == PERMITS)
+      end
     else
       call('DEL', LOCK, GRANT)
       if holder == SHARED and not shares.limit() then
