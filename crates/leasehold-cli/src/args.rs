@@ -4,27 +4,26 @@ mod coexisting;
 mod count;
 mod names;
 mod notes;
+mod take;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
-use leasehold::Client;
-use leasehold::store::Claim;
+use clap::{Arg, ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rustix::process::Signal;
 
-use self::coexisting::Coexisting;
 use self::names::{Name, Names};
+pub(crate) use self::take::Take;
 use crate::duration::{self, Typed};
 use crate::exit::{Exit, Failure, TABLE};
 use crate::output::Color;
 use crate::serve;
 use crate::settings::StoreFlags;
 use crate::signals;
-use crate::take::{Wait, Wanted};
 use crate::tips;
 
 /// A parsed command line.
@@ -145,109 +144,6 @@ pub(crate) enum Command {
     /// Switch databases of Redis or Valkey servers to strict mode, switch it off, or show its state
     #[command(subcommand, after_help = notes::STRICT)]
     Strict(Strict),
-}
-
-/// How to take a lock.
-#[derive(Debug, Args)]
-pub(crate) struct Take {
-    /// Fail at once if the lock is taken
-    #[arg(short, long, conflicts_with = "wait")]
-    nonblock: bool,
-    /// Wait at most this long; 0 is -n. Default: for ever
-    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
-    wait: Option<Duration>,
-    /// Retry for this long if the store cannot be reached, also with -n: it may still be starting.
-    /// The time of -w begins when the store answers. Default: fail at once
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    pub(crate) wait_store: Option<Duration>,
-    /// Exit with N (0 to 255) instead of 75 if the lock is taken
-    #[arg(short = 'E', long, value_name = "N")]
-    pub(crate) conflict_exit_code: Option<u8>,
-    /// Tell waiters why the lock is held
-    #[arg(long, value_name = "TEXT")]
-    why: Option<String>,
-    /// Share the lock with others that take it by --shared. They keep everybody else out, and wait
-    /// behind those who wait for the lock alone. A shared lock has no fence
-    #[arg(short, long, conflicts_with = "permits")]
-    shared: bool,
-    /// Take a permit of a semaphore of N permits instead of a lock, so that N commands may run at a
-    /// time. All users of NAME must name the same N; `leasehold resize` changes it
-    #[arg(long, value_name = "N", value_parser = count::parse)]
-    permits: Option<u32>,
-    /// How many permits to take
-    #[arg(long, value_name = "W", requires = "permits", default_value = "1")]
-    #[arg(value_parser = count::parse)]
-    weight: u32,
-    #[command(flatten)]
-    coexisting: Coexisting,
-}
-
-impl Take {
-    /// The lock that these settings make of one name.
-    pub(crate) fn of(&self, client: &Client, name: &str, ttl: Duration) -> Wanted {
-        let (why, how) = (self.why(), self.coexisting.how());
-        match self.permits {
-            Some(of) => {
-                let semaphore = client.semaphore(name, of).weight(self.weight);
-                Wanted::Permits(semaphore.ttl(ttl).why(why))
-            }
-            None if self.shared => Wanted::Shared(client.rwlock(name).ttl(ttl).why(why)),
-            None => Wanted::Alone(client.mutex(name).coexist(how).ttl(ttl).why(why)),
-        }
-    }
-
-    /// How these settings claim a name.
-    pub(crate) fn claim(&self) -> Claim {
-        match self.permits {
-            Some(of) => Claim::Permits { want: self.weight, of },
-            None if self.shared => Claim::Shared,
-            None => Claim::Exclusive,
-        }
-    }
-
-    /// The lock that these settings make of one name, or of several together.
-    pub(crate) fn of_all(&self, client: &Client, names: &[String], ttl: Duration) -> Wanted {
-        match names {
-            [name] => self.of(client, name, ttl),
-            _ => {
-                let locks = client.lock_all(names).coexist(self.coexisting.how());
-                Wanted::Together(locks.ttl(ttl).why(self.why()))
-            }
-        }
-    }
-
-    /// Refuses to share several locks: each of them is taken as a whole.
-    pub(crate) fn refuse_parts_of(&self, names: &[String]) -> Result<(), Failure> {
-        let flag = if self.shared { "--shared" } else { "--permits" };
-        if names.len() < 2 || !(self.shared || self.permits.is_some()) {
-            return Ok(());
-        }
-        let count = names.len();
-        Err(Failure::config(format!(
-            "{flag} is for one name, and {count} were given; nothing was acquired; name one lock, \
-             or leave {flag} out to take them all alone"
-        )))
-    }
-
-    /// How long to wait.
-    pub(crate) fn wait(&self) -> Wait {
-        match (self.nonblock, self.wait) {
-            (true, _) | (false, Some(Duration::ZERO)) => Wait::Never,
-            (false, Some(limit)) => Wait::AtMost(limit),
-            (false, None) => Wait::ForEver,
-        }
-    }
-
-    /// The reason for taking the lock. Empty if none was given, not absent: a store that records a
-    /// reason also records since when the lock is held.
-    pub(crate) fn why(&self) -> &str {
-        self.why.as_deref().unwrap_or_default()
-    }
-
-    /// The exit code if the lock is taken.
-    pub(crate) fn taken(&self) -> Exit {
-        self.conflict_exit_code.map_or(Exit::TAKEN, Exit::Code)
-    }
 }
 
 /// A command that runs under a lock.
@@ -450,10 +346,20 @@ pub(crate) enum Parsed {
     Text(String, Exit),
 }
 
+/// The command line as clap knows it. After a flag that takes a value, `-1` is a bad value and no
+/// unknown flag: so the error says what the value may be.
+fn understood() -> clap::Command {
+    let with_negatives = |arg: Arg| {
+        let is_flag_with_value = !arg.is_positional() && arg.get_action().takes_values();
+        if is_flag_with_value { arg.allow_negative_numbers(true) } else { arg }
+    };
+    Cli::command().mut_subcommands(|command| command.mut_args(with_negatives))
+}
+
 /// Reads the command line.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
     let args: Vec<OsString> = args.into_iter().collect();
-    match Cli::try_parse_from(&args) {
+    match understood().try_get_matches_from(&args).and_then(|it| Cli::from_arg_matches(&it)) {
         Ok(cli) => Ok(Parsed::Invocation(Box::new(Invocation {
             globals: globals(cli.globals),
             command: cli.command,

@@ -11,7 +11,6 @@ use leasehold::{
 };
 use rustix::process::Signal;
 
-use crate::chain::Chain;
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
 use crate::output::{escape, shell_word};
@@ -242,10 +241,6 @@ async fn busy(client: &Client, names: &[String], wait: Wait, said: Option<&str>)
     let is_endless = seen.as_ref().is_some_and(view::is_endless);
     let kept = seen.as_ref().and_then(view::kept);
     let quarantine = seen.as_ref().and_then(view::in_the_way).copied();
-    let is_ours = seen.as_ref().is_some_and(|seen| {
-        let chain = Chain::inherited().and_token();
-        seen.holders.iter().any(|holder| chain.holder(&holder.token).is_some())
-    });
     let card = name.zip(seen);
     let card = card.and_then(|(name, seen)| view::card(name, &seen, SystemHost.wall(), None));
     let card = card.unwrap_or_else(|| match name {
@@ -271,9 +266,6 @@ async fn busy(client: &Client, names: &[String], wait: Wait, said: Option<&str>)
                  lock; nothing was acquired; check what the key holds before you wait"
             } else if let Some(quarantine) = &quarantine {
                 after_quarantine(quarantine)
-            } else if is_ours {
-                "an outer leasehold command or this shell holds it, so a wait would not end; \
-                 nothing was acquired; release it first, or use another name"
             } else if let Some(kept) = kept {
                 &format!(
                     "{kept}; nothing was acquired; `leasehold unlock {word} --force --why TEXT` \

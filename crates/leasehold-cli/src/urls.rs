@@ -60,7 +60,10 @@ pub(crate) struct UrlFile {
 pub(crate) fn in_file(path: &Path, named: &str) -> Result<UrlFile, Failure> {
     let refused = |reason: &str| {
         let path = path.display();
-        Failure::config(format!("{named} {path}: {reason}; the store was not contacted"))
+        Failure::config(format!(
+            "{named} {path}: {reason}; the store was not contacted; name a file that this user may \
+             read, with a URL in each line"
+        ))
     };
     let failed = |error: std::io::Error| refused(&error.to_string());
     let check = |metadata: &Metadata| {

@@ -4,6 +4,7 @@ use clap::CommandFactory as _;
 use leasehold::Coexist;
 
 use super::*;
+use crate::take::Wait;
 
 fn parsed(line: &str) -> Result<Invocation, Failure> {
     match parse(line.split(' ').map(OsString::from))? {
@@ -58,6 +59,22 @@ fn a_lock_is_shared_or_a_semaphore_and_not_both() {
         "leasehold resize x",
     ] {
         assert_eq!(parsed(line).expect_err(line).exit, Exit::USAGE, "{line}");
+    }
+}
+
+#[test]
+fn a_negative_value_is_no_flag() {
+    for (flags, part) in [
+        ("--permits -1", "from 1 to 1000000"),
+        ("--permits 3 --weight -1", "from 1 to 1000000"),
+        ("-w -5", "span of time"),
+        ("--once-per -1", "span of time"),
+        ("--max-hold -1", "span of time"),
+        ("--ttl -1", "span of time"),
+    ] {
+        let failure = parsed(&format!("leasehold run x {flags} -- true")).expect_err(flags);
+        assert_eq!(failure.exit, Exit::USAGE, "{flags}");
+        assert!(failure.message.contains(part), "{flags}: {}", failure.message);
     }
 }
 

@@ -8,13 +8,14 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use super::Context;
-use super::join::refuse;
+use super::join::Own;
 use crate::args::Acquire;
 use crate::exit::{Exit, Failure};
 use crate::output::{object, rfc3339, shell_word, why_unread, write_out};
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::take::{Asked, DRAIN, Taken, Wait, take};
+use crate::talk::Level;
 use crate::view::millis;
 
 /// Takes the lock and prints what a script needs to renew and release it.
@@ -35,13 +36,19 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     refuse_bound(&client, &args.name)?;
     context.settings.reach_all(&client, &args.name).await?;
     let wait = args.take.wait();
-    if wait != Wait::Never {
-        let word = shell_word(&args.name);
-        let advice = format!(
-            "below `leasehold run`, use its lock or another name; in a shell with a lease of its \
-             own, extend it by `leasehold renew {word}`, or release it first"
-        );
-        refuse(&client, &args.name, &advice).await?;
+    let word = shell_word(&args.name);
+    let advice = format!(
+        "below `leasehold run`, use its lock or another name; in a shell with a lease of its own, \
+         extend it by `leasehold renew {word}`, or release it first"
+    );
+    if let Some(own) = Own::find(&client, &args.name).await? {
+        let failure = own.refused(&args.name, &advice);
+        return Err(match wait {
+            Wait::Never => {
+                Failure { exit: args.take.taken(), kind: "taken", level: Level::Info, ..failure }
+            }
+            Wait::AtMost(_) | Wait::ForEver => failure,
+        });
     }
     let wanted = args.take.of(&client, &args.name, ttl);
     let names = [String::from(&args.name)];

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use super::Context;
 use super::holding::{End, Holding, as_shown, end, is_about_the_lease, policy};
-use super::join::{INNER_ADVICE, refuse};
+use super::join::{INNER_ADVICE, Own};
 use crate::args::Elect;
 use crate::board::Board;
 use crate::duration::human;
@@ -86,7 +86,9 @@ impl Candidate<'_> {
     /// stop.
     async fn stand(&self, first: Patience, signals: &mut Signals) -> Result<Exit, Failure> {
         let (name, talk) = (&*self.args.name, &self.context.talk);
-        refuse(self.client, name, INNER_ADVICE).await?;
+        if let Some(own) = Own::find(self.client, name).await? {
+            return Err(own.refused(name, INNER_ADVICE));
+        }
         let election = self.client.election(name).ttl(self.policy.ttl).why(&self.args.why);
         let wanted = Wanted::Term(election);
         let names = [name.to_owned()];

@@ -14,6 +14,7 @@ use std::process::Command;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Claim, Holder};
 use leasehold::{Client, ErrorKind, Guard, Snapshot};
+use serde_json::Value;
 
 use super::Context;
 use super::holding::{environment, not_begun};
@@ -25,6 +26,7 @@ use crate::output::escape;
 use crate::stderr;
 use crate::take::only;
 use crate::talk::Level;
+use crate::view;
 
 /// A lock that a command runs under.
 #[derive(Clone, Debug)]
@@ -65,19 +67,36 @@ fn find(chain: &Chain, seen: Snapshot) -> Option<(Outer, Holder)> {
     holders.find_map(|holder| Some((chain.holder(&holder.token)?, holder)))
 }
 
-/// Refuses a lock that an enclosing run or shell holds: it would wait for itself. `advice` says
-/// what to do instead.
-pub(super) async fn refuse(client: &Client, name: &str, advice: &str) -> Result<(), Failure> {
-    let chain = Chain::inherited().and_token();
-    if chain.is_empty() {
-        return Ok(());
+/// A lock that an enclosing run or shell has.
+pub(super) struct Own {
+    how: &'static str,
+    why: &'static str,
+    /// Its first holder, for programs.
+    holder: Option<Value>,
+}
+
+impl Own {
+    /// The lease of an enclosing run or shell, if it has the lock.
+    pub(super) async fn find(client: &Client, name: &str) -> Result<Option<Self>, Failure> {
+        let chain = Chain::inherited().and_token();
+        if chain.is_empty() {
+            return Ok(None);
+        }
+        let Some(seen) = look(client, name).await? else { return Ok(None) };
+        let holder = view::first_holder(&seen);
+        let (how, why) = match find(&chain, seen) {
+            Some((_, Holder { claim: Claim::Shared, .. })) => ("shared", NO_SHARE),
+            Some((_, Holder { claim: Claim::Permits { .. }, .. })) => ("held", NO_MORE),
+            Some(_) => ("held", "this command would wait for itself"),
+            None => return Ok(None),
+        };
+        Ok(Some(Self { how, why, holder }))
     }
-    let (how, why) = match look(client, name).await?.and_then(|seen| find(&chain, seen)) {
-        Some((_, Holder { claim: Claim::Shared, .. })) => ("shared", NO_SHARE),
-        Some(_) => ("held", "this command would wait for itself"),
-        None => return Ok(()),
-    };
-    Err(refused(name, how, why, advice))
+
+    /// The failure of who asks for it. `advice` says what to do instead.
+    pub(super) fn refused(self, name: &str, advice: &str) -> Failure {
+        Failure { holder: self.holder, ..refused(name, self.how, self.why, advice) }
+    }
 }
 
 /// The advice to a command inside of one that holds the lock.
@@ -86,6 +105,8 @@ pub(super) const INNER_ADVICE: &str =
 
 const NO_SHARE: &str = "a second share would wait behind whoever waits for the lock alone, and a \
                         share cannot become the whole lock";
+
+const NO_MORE: &str = "more permits may be free only after it gives its own back";
 
 const ELSEWHERE: &str = "its store or namespace was named differently there: this may be a copy of \
                          that store, whose lock nobody renews";

@@ -49,9 +49,7 @@ pub(crate) struct Child {
     not_begun: Option<i32>,
     census: Census,
     kill_at: Option<Moment>,
-    kill_ordered: Option<Moment>,
-    /// Whether the keeper has said that it kills everything.
-    is_killing: bool,
+    kill_order: KillOrder,
 }
 
 /// A change of the command since the last look.
@@ -128,8 +126,7 @@ impl Child {
             not_begun: None,
             census: Census { alive: 1, took: Duration::ZERO },
             kill_at: None,
-            kill_ordered: None,
-            is_killing: false,
+            kill_order: KillOrder::default(),
         })
     }
 
@@ -199,9 +196,9 @@ impl Child {
                     self.all_gone = true;
                     changes.push(Change::AllGone);
                 }
-                Note::Killing => (self.kill_ordered, self.is_killing) = (None, true),
+                Note::Killing => self.kill_order.answered(),
                 Note::KilledInTime => {
-                    self.is_killing = true;
+                    self.kill_order.is_killing = true;
                     changes.push(Change::KilledInTime);
                 }
                 Note::Signal(signal) => changes.push(Change::Signal(signal)),
@@ -270,18 +267,15 @@ impl Child {
             // This includes a keeper that hangs.
             return self.tree.signal(&[Signal::KILL]);
         }
-        let now = SystemHost.now();
-        let answer_within = answer_within(self.is_killing, self.census.took);
-        match self.kill_ordered {
-            Some(since) if now.since(since) >= answer_within && !self.keeper_gone => {
+        match self.kill_order.next(SystemHost.now(), self.census.took) {
+            Next::Give => self.order(&Order::Kill),
+            Next::Wait => {}
+            // The next look at the changes sees that it has ended.
+            Next::GiveUp if self.keeper_gone => {}
+            Next::GiveUp => {
                 // The keeper is stopped, or gets no processor time. We can do its work.
                 let _ = kill_process(self.keeper, Signal::KILL);
                 self.broken = true;
-            }
-            Some(_) => {}
-            None => {
-                self.kill_ordered = Some(now);
-                self.order(&Order::Kill);
             }
         }
     }
@@ -298,12 +292,44 @@ impl Child {
     }
 }
 
-/// How long a keeper may take to answer an order to kill, when looking at all processes takes
-/// `look`. If it kills already, the order may find it in the middle of a round. A keeper that does
-/// not answer is killed. Its processes become our children then, and we kill them.
-fn answer_within(is_killing: bool, look: Duration) -> Duration {
-    let round = if is_killing { look * TIMES_A_LOOK } else { Duration::ZERO };
-    ANSWERED_WITHIN + round
+/// The order to kill everything, which is given again until nothing is left. A keeper that does not
+/// answer is killed. Its processes become our children then, and we kill them.
+#[derive(Debug, Default)]
+struct KillOrder {
+    /// Since when an order has no answer.
+    given: Option<Moment>,
+    /// Whether the keeper has said that it kills everything.
+    is_killing: bool,
+}
+
+/// The next step of whoever wants everything killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Give,
+    Wait,
+    /// The keeper does not answer.
+    GiveUp,
+}
+
+impl KillOrder {
+    /// The keeper says that it kills everything.
+    const fn answered(&mut self) {
+        (self.given, self.is_killing) = (None, true);
+    }
+
+    /// The step at `now`. Looking at all processes takes `look`. A keeper that kills already may be
+    /// in the middle of a round when the order comes.
+    fn next(&mut self, now: Moment, look: Duration) -> Next {
+        let round = if self.is_killing { look * TIMES_A_LOOK } else { Duration::ZERO };
+        match self.given {
+            Some(since) if now.since(since) >= ANSWERED_WITHIN + round => Next::GiveUp,
+            Some(_) => Next::Wait,
+            None => {
+                self.given = Some(now);
+                Next::Give
+            }
+        }
+    }
 }
 
 /// Our own program, to be started again.
@@ -329,16 +355,31 @@ pub(crate) fn not_begun(error: &io::Error) -> Exit {
 mod tests {
     use super::*;
 
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
     #[test]
-    fn a_keeper_that_kills_already_may_finish_its_round_before_it_answers() {
-        let ms = Duration::from_millis;
-        for (is_killing, look, within) in [
-            (false, ms(0), ms(100)),
-            (false, ms(500), ms(100)),
-            (true, ms(0), ms(100)),
-            (true, ms(500), ms(2_100)),
-        ] {
-            assert_eq!(answer_within(is_killing, look), within, "{is_killing}, {look:?}");
+    fn a_keeper_that_does_not_answer_is_given_up_and_one_that_kills_may_finish_its_round() {
+        let look = Duration::from_millis(500);
+        let mut order = KillOrder::default();
+        for (ms, next) in [(0, Next::Give), (99, Next::Wait), (100, Next::GiveUp)] {
+            assert_eq!(order.next(at(ms), look), next, "{ms}");
+        }
+        order.answered();
+        for (ms, next) in
+            [(1_000, Next::Give), (1_100, Next::Wait), (3_099, Next::Wait), (3_100, Next::GiveUp)]
+        {
+            assert_eq!(order.next(at(ms), look), next, "{ms}");
+        }
+    }
+
+    #[test]
+    fn each_answer_calls_for_another_order() {
+        let mut order = KillOrder::default();
+        for ms in [0, 90, 180, 270] {
+            assert_eq!(order.next(at(ms), Duration::ZERO), Next::Give, "{ms}");
+            order.answered();
         }
     }
 }

@@ -54,7 +54,7 @@ impl Crowd {
         let (sender, ended) = channel();
         let mut left = BTreeSet::new();
         for _ in 0..crowd() {
-            let mut command = world.leasehold(["run", "-q", "--wait-store", "1m"]);
+            let mut command = world.leasehold(["run", "-q", "--wait-store", "10m"]);
             command.args(["x", "--", "true"]).stdout(Stdio::null()).stderr(Stdio::piped());
             let one = command.spawn().expect("the command starts");
             let pid = i32::try_from(one.id()).expect("a pid");
@@ -107,8 +107,9 @@ fn a_crowd_that_wants_one_lock_is_served_to_the_last(world: &World) {
     world.assert_nothing_left();
 }
 
+/// Its lease is long, so that a machine that stands still does not end it.
 fn a_holder_keeps_its_lease_while_a_crowd_waits(world: &World) {
-    let mut holder = start(world.run("x", &[], "echo up; read line; exit 0"));
+    let mut holder = start(world.run("x", &["--ttl", "30s"], "echo up; read line; exit 0"));
     holder.expect("up");
     let began = Instant::now();
     let waiting = Crowd::start(world);
@@ -117,6 +118,13 @@ fn a_holder_keeps_its_lease_while_a_crowd_waits(world: &World) {
         world.waiting("x") == crowd()
     });
     println!("{} processes wait after {:?}", crowd(), began.elapsed());
+    let mut left_before = u64::MAX;
+    until("the lease is renewed beside them", || {
+        waiting.still_waits();
+        let seen = world.inspect("x");
+        let left = seen["holders"][0]["ttl_left_ms"].as_u64().expect("it is held");
+        left > std::mem::replace(&mut left_before, left)
+    });
     let began = Instant::now();
     holder.tell("end");
     holder.end().code(0);

@@ -129,7 +129,7 @@ fn what_waits_inside_a_run_for_its_own_lock_says_so(world: &World) {
     }
     let script = format!("{exe} run y -- {exe} acquire -n x --ttl 1m");
     let refused = finish(world.run("x", &[], &script));
-    refused.code(75).says("is held by").says("so a wait would not end");
+    refused.code(75).says("already held by an outer").says("would wait for itself");
     assert!(!refused.stderr.contains("use -w"), "{}", refused.stderr);
     let script = format!("{exe} run y -- {exe} run z -- echo inner");
     assert_eq!(finish(world.run("x", &[], &script)).code(0).stdout, "inner\n");

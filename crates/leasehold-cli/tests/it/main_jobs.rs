@@ -52,6 +52,17 @@ pub(crate) fn unlock_by_force(url: &str) {
     holder.end().code(79);
 }
 
+/// `unlock --ask` has the command under the lock stop, and waits until it has let go.
+pub(crate) fn unlock_by_request(url: &str) {
+    let world = World::sqlite();
+    let stops = "trap 'exit 7' TERM; echo up; while :; do sleep 0.02; done";
+    let mut holder = start(on(&world, url, &["run", "x", "--ttl", "2s", "--", "sh", "-c", stops]));
+    holder.expect("up");
+    let unlock = ["unlock", "x", "--ask", "--why", "deploy at noon", "--wait", "1m"];
+    finish(on(&world, url, &unlock)).code(0).says("has let go");
+    holder.end().code(7).says("(why: deploy at noon)");
+}
+
 /// Each URL is refused with that exit code and that text. No message shows its password, which is
 /// `wrong-secret`.
 #[track_caller]

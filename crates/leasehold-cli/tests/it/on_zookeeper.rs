@@ -22,6 +22,11 @@ fn an_operator_ends_a_lease_and_its_command_is_stopped() {
 }
 
 #[test]
+fn a_command_whose_lock_is_asked_for_stops_and_lets_go() {
+    main_jobs::unlock_by_request(&ZookeeperPath::lend().url(SESSION));
+}
+
+#[test]
 fn no_update_is_lost_by_commands_under_the_lock() {
     let path = ZookeeperPath::lend();
     main_jobs::count_together(&path.url(SESSION));

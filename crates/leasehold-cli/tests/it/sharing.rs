@@ -11,6 +11,7 @@ on_every_store! {
     another_number_of_permits_is_refused_with_both_numbers_until_it_is_changed,
     a_name_is_a_lock_or_a_semaphore,
     a_share_does_not_become_the_whole_lock,
+    a_script_takes_no_second_lease_below_its_own,
     acquire_takes_shares_and_permits_for_scripts,
     permits_are_shown_and_ended_one_by_one,
 }
@@ -158,14 +159,14 @@ fn another_number_of_permits_is_refused_with_both_numbers_until_it_is_changed(wo
     holder.end().code(1);
     run("1", &[]).code(0);
     for (permits, flags, part) in [
-        ("0", &[][..], "1 of 0 permits"),
+        ("0", &[][..], "1 to 1000000 permits, not 0"),
         ("2", &["--weight", "3"], "3 of 2 permits"),
         ("2", &["--weight", "0"], "0 of 2 permits"),
-        ("1000001", &[], "at most 1000000"),
+        ("1000001", &[], "1 to 1000000 permits, not 1000001"),
     ] {
         run(permits, flags).code(78).says(part);
     }
-    resize("0").code(78).says("0 permits");
+    resize("0").code(78).says("permits, not 0");
     world.assert_nothing_left();
 }
 
@@ -184,9 +185,23 @@ fn a_name_is_a_lock_or_a_semaphore(world: &World) {
     for flags in [&["-n"][..], &[], &["--shared"], &["--shared", "-n"]] {
         let mut command = world.leasehold(["run", "x"]);
         command.args(flags).args(["--", "true"]);
-        finish(command).code(78).says("others use this name for 2 permits");
+        finish(command).code(78).says("in use for 2 permits");
     }
     holder.end().code(1);
+    world.assert_nothing_left();
+}
+
+fn a_script_takes_no_second_lease_below_its_own(world: &World) {
+    let exe = env!("CARGO_BIN_EXE_leasehold");
+    for (flags, whole) in [(&["--shared"][..], "shared"), (&["--permits", "2"], "held")] {
+        let flag = flags.join(" ");
+        for (nonblock, code) in [("-n", 75), ("-n -E 3", 3), ("", 78)] {
+            let inner = format!("{exe} acquire x {flag} --ttl 1m {nonblock}");
+            let done = finish(world.run("x", flags, &inner));
+            done.code(code).says(&format!("already {whole} by an outer")).says("another name");
+            assert_eq!(done.stdout, "");
+        }
+    }
     world.assert_nothing_left();
 }
 
