@@ -37,6 +37,13 @@ const POSTGRES: Need = Need {
     before: Some(forbid_a_cluster),
 };
 
+const PGBOUNCER: Need = Need {
+    what: "a pooler for PostgreSQL (`pgbouncer`)",
+    packages: &["pgbouncer"],
+    is_there: has_pgbouncer,
+    before: None,
+};
+
 const MARIADB: Need = Need {
     what: "a MariaDB server (`mariadbd` and `mariadb-install-db`)",
     packages: &["mariadb-server"],
@@ -79,10 +86,11 @@ pub(crate) fn need_redis_server() -> Result<(), String> {
     need(&REDIS_SERVER)
 }
 
-/// Makes sure that there is a PostgreSQL server, of which tests start private ones. They do not
-/// touch a running server of the system.
+/// Makes sure that there are a PostgreSQL server and a pooler, of which tests start private ones.
+/// They do not touch a running server of the system.
 pub(crate) fn need_postgres() -> Result<(), String> {
-    need(&POSTGRES)
+    need(&POSTGRES)?;
+    need(&PGBOUNCER)
 }
 
 /// Makes sure that there is a MariaDB server, of which tests start private ones. They do not touch
@@ -173,6 +181,12 @@ fn has_postgres() -> bool {
     let mut programs = versions.map(|version| version.path().join("bin"));
     programs.any(|bin| bin.join("initdb").is_file() && bin.join("postgres").is_file())
         || step::succeeds(Command::new("initdb").arg("--version"))
+}
+
+fn has_pgbouncer() -> bool {
+    // Debian keeps it where only root looks.
+    Path::new("/usr/sbin/pgbouncer").is_file()
+        || step::succeeds(Command::new("pgbouncer").arg("--version"))
 }
 
 /// The package makes and starts a database of the system, unless it is told not to.

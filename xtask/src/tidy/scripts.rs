@@ -18,7 +18,8 @@ const OF_KEYS: &str = "DEL EXISTS";
 /// Those that have no key. SPUBLISH is from Redis 7.0: where it fails, scripts go on with PUBLISH.
 const OF_NO_KEY: &str = "INFO PUBLISH SPUBLISH TIME";
 /// Their options.
-const OPTIONS: &str = "SET NX, SET PX, ZRANGE WITHSCORES, ZRANGEBYSCORE LIMIT";
+const OPTIONS: &str = "SET NX, SET PX, ZRANGE WITHSCORES, ZRANGEBYSCORE LIMIT, \
+                       ZRANGEBYSCORE WITHSCORES";
 
 /// Scripts use only commands and options that the oldest server has, and only keys that they were
 /// given. Their loops have bounds.
