@@ -6,6 +6,7 @@
 
 mod bug;
 mod copy;
+mod kept;
 mod named_test;
 mod trial;
 mod watch;
@@ -18,6 +19,8 @@ use serde_json::{Value, json};
 
 pub(crate) use self::bug::{Bug, Catcher, PLANTED};
 use self::copy::Copy;
+use self::kept::Kept;
+pub(crate) use self::kept::SCHEMA;
 use self::named_test::Tests;
 use self::trial::Trial;
 use crate::step;
@@ -99,13 +102,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     // The commit of the copied sources, even if another one is checked out by the end.
     let commit = step::commit();
     let copy = Copy::of(&root)?;
-    let outcomes = try_all(&bugs, &copy, &wanted)?;
-    if let Some(path) = &wanted.json {
-        let text = serde_json::to_string_pretty(&record(&outcomes, &commit));
-        let text = text.expect("a record is plain JSON") + "\n";
-        std::fs::write(path, text)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    }
+    let mut kept = Kept::read(wanted.json.as_deref(), &root)?;
+    let note = |bug: &Bug, outcome: &Outcome| kept.note(entry(bug, outcome, &commit));
+    let outcomes = try_all(&bugs, &copy, &wanted, note)?;
     verdict(&outcomes)
 }
 
@@ -115,6 +114,7 @@ fn try_all<'a>(
     bugs: &'a [Bug],
     copy: &Copy,
     wanted: &Wanted,
+    mut note: impl FnMut(&Bug, &Outcome) -> Result<(), String>,
 ) -> Result<Vec<(&'a Bug, Outcome)>, String> {
     let trial = Trial { copy, seeds: wanted.seeds, jobs: wanted.jobs, limit: LIMIT };
     let has = |is_kind: fn(&Catcher) -> bool| bugs.iter().any(|bug| is_kind(&bug.catcher));
@@ -136,6 +136,7 @@ fn try_all<'a>(
             Catcher::Test { package, path } => tests.run(package, path),
         })?;
         println!("{}", told(bug, &outcome, began.elapsed()));
+        note(bug, &outcome)?;
         outcomes.push((bug, outcome));
     }
     outcomes.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
@@ -173,29 +174,23 @@ fn verdict(outcomes: &[(&Bug, Outcome)]) -> Result<(), String> {
     ))
 }
 
-/// The record of a run: every bug that was tried, found or not.
-fn record(outcomes: &[(&Bug, Outcome)], commit: &str) -> Value {
-    let tried = outcomes.iter().map(|(bug, outcome)| {
-        let mut entry = match &bug.catcher {
-            Catcher::Invariant(invariant) => json!({ "invariant": invariant }),
-            Catcher::Test { package, path } => json!({ "test": format!("{package} {path}") }),
-        };
-        entry["patch"] = json!(bug.name);
-        match outcome {
-            Outcome::Found(By::Seed { seed, seeds_tried }) => {
-                entry["seed"] = json!(seed);
-                entry["seeds_tried"] = json!(seeds_tried);
-            }
-            Outcome::Found(By::Run(run)) => entry["run"] = json!(run),
-            Outcome::Failed(why) => entry["not_found"] = json!(why),
+/// The entry of a bug that was tried.
+fn entry(bug: &Bug, outcome: &Outcome, commit: &str) -> Value {
+    let mut entry = match &bug.catcher {
+        Catcher::Invariant(invariant) => json!({ "invariant": invariant }),
+        Catcher::Test { package, path } => json!({ "test": format!("{package} {path}") }),
+    };
+    entry["patch"] = json!(bug.name);
+    entry["commit"] = json!(commit);
+    match outcome {
+        Outcome::Found(By::Seed { seed, seeds_tried }) => {
+            entry["seed"] = json!(seed);
+            entry["seeds_tried"] = json!(seeds_tried);
         }
-        entry
-    });
-    json!({
-        "schema": "leasehold.trust.planted.v1",
-        "commit": commit,
-        "bugs": tried.collect::<Vec<_>>(),
-    })
+        Outcome::Found(By::Run(run)) => entry["run"] = json!(run),
+        Outcome::Failed(why) => entry["not_found"] = json!(why),
+    }
+    entry
 }
 
 #[cfg(test)]
@@ -245,13 +240,17 @@ mod tests {
         assert_eq!(verdict(&outcomes), Ok(()));
         outcomes.push((&two, Outcome::Failed("it crashed".to_owned())));
         assert!(verdict(&outcomes).expect_err("one failed").contains("x--two"));
-        let record = record(&outcomes, "abc");
+        let entries: Vec<_> =
+            outcomes.iter().map(|(bug, outcome)| entry(bug, outcome, "abc")).collect();
         assert_eq!(
-            record["bugs"],
+            json!(entries),
             json!([
-                { "patch": "x--one", "invariant": "x", "seed": 3, "seeds_tried": 4 },
-                { "patch": "test--three", "test": "p a::b", "run": 2 },
-                { "patch": "x--two", "invariant": "x", "not_found": "it crashed" },
+                {
+                    "patch": "x--one", "invariant": "x", "commit": "abc",
+                    "seed": 3, "seeds_tried": 4,
+                },
+                { "patch": "test--three", "test": "p a::b", "commit": "abc", "run": 2 },
+                { "patch": "x--two", "invariant": "x", "commit": "abc", "not_found": "it crashed" },
             ])
         );
     }

@@ -17,6 +17,14 @@ const RUNS: u64 = 3;
 /// The longest time for one run of a test, so that a bug that hangs is noticed.
 const LIMIT: Duration = Duration::from_mins(10);
 
+/// Our crates are built again for each bug, for one test of seconds. Other crates are built once.
+const UNOPTIMISED: [&str; 4] = [
+    "--config",
+    "profile.dev.opt-level = 0",
+    "--config",
+    "profile.dev.package.\"*\".opt-level = 1",
+];
+
 /// The name of a test: its package, and its path in the package.
 type Name = (String, String);
 
@@ -111,7 +119,8 @@ impl<'a> Tests<'a> {
         let mut cargo = step::cargo();
         cargo.current_dir(&self.copy.root).env("CARGO_TARGET_DIR", &self.copy.target);
         let jobs = self.jobs.to_string();
-        TestProgram::build(cargo, &["--quiet", "--package", package, "--jobs", &jobs], picked_by)
+        let chosen = ["--quiet", "--package", package, "--jobs", &jobs];
+        TestProgram::build(cargo, &[&chosen[..], &UNOPTIMISED].concat(), picked_by)
     }
 }
 

@@ -7,7 +7,7 @@ mod faults;
 mod planted;
 mod runs;
 
-use crate::planted::Bug;
+use crate::planted::{Bug, SCHEMA};
 use crate::record::Record;
 
 /// The page.
@@ -43,18 +43,17 @@ pub(crate) fn render(
     read: impl Fn(&str) -> Option<String>,
     bugs: &[Bug],
 ) -> Result<String, String> {
-    let record = |name: &str| {
+    let record_of = |name: &str, schema: &str| {
         let path = format!("trust/{name}.json");
-        let schema = format!("leasehold.trust.{name}.v1");
-        read(&path).map(|text| Record::read(&path, &text, &schema)).transpose()
+        read(&path).map(|text| Record::read(&path, &text, schema)).transpose()
     };
+    let record = |name: &str| record_of(name, &format!("leasehold.trust.{name}.v1"));
     let simulation = record("simulation")?;
     let chaos = record("chaos")?;
+    let planted = record_of("planted", SCHEMA)?;
     let mut deployments = Vec::new();
     for (name, shown) in DEPLOYMENTS {
-        let path = format!("trust/chaos-{name}.json");
-        let record = read(&path).map(|text| Record::read(&path, &text, CHAOS)).transpose()?;
-        deployments.push((shown, record));
+        deployments.push((shown, record_of(&format!("chaos-{name}"), CHAOS)?));
     }
     let guarantees = read("GUARANTEES.md").unwrap_or_default();
     let parts = [
@@ -63,7 +62,7 @@ pub(crate) fn render(
         ("{chaos}", runs::chaos(chaos.as_ref())?),
         ("{deployments}", runs::deployments(&deployments)?),
         ("{faults}", faults::table(&guarantees, simulation.as_ref(), chaos.as_ref())?),
-        ("{planted}", planted::table(record("planted")?.as_ref(), bugs)?),
+        ("{planted}", planted::table(planted.as_ref(), bugs)?),
         ("{found}", planted::found_on_the_way(record("found")?.as_ref())?),
         ("{attacks}", attacks::table(record("attacks")?.as_ref())?),
     ];
@@ -103,9 +102,10 @@ mod tests {
             "acquisitions":50000000,"calls":70000000,"faults":{"delay":1200},
             "seeds_in_model":60000,"seeds_out_of_model":40000,
             "violations_in_model":{},"violations_out_of_model":{"no-overlap":17}}"#;
-        let planted = r#"{"schema":"leasehold.trust.planted.v1","commit":"abc123","bugs":[
-            {"patch":"no-overlap--slip","invariant":"no-overlap","seed":41,"seeds_tried":42},
-            {"patch":"test--lapse","test":"leasehold a::b","run":2}]}"#;
+        let planted = r#"{"schema":"leasehold.trust.planted.v2","bugs":[
+            {"patch":"no-overlap--slip","commit":"abc123","invariant":"no-overlap","seed":41,
+            "seeds_tried":42},
+            {"patch":"test--lapse","commit":"abc124","test":"leasehold a::b","run":2}]}"#;
         let chaos = r#"{"schema":"leasehold.trust.chaos.v1","commit":"abc123",
             "server":"redis 7.0.15","minutes":30.1,"seed":9,"acquisitions":12345,"granted":678,
             "faults":{"delay":{"injected":20,"counted":18}},"violations_in_model":{"no-orphan":1},
@@ -133,7 +133,7 @@ mod tests {
             "| `delay` | yes | 1 200 | 20 | 18 |",
             "| `flushall` | no | 0 | 0 | 0 |",
             "seed 41",
-            "| test `a::b` of `leasehold` | A lapse. | its test | 2 runs |",
+            "| test `a::b` of `leasehold` | A lapse. | its test | 2 runs | `abc124` |",
             "| `no-orphan` | **1** | 0 |",
             "99 of 100",
             "30.1 minutes on redis 7.0.15, 12 345 acquisitions tried and 678 of them granted",
@@ -147,10 +147,11 @@ mod tests {
 
     #[test]
     fn a_planted_bug_that_was_tried_in_vain_is_shown_as_such() {
-        let planted = r#"{"schema":"leasehold.trust.planted.v1","commit":"abc123","bugs":[
-            {"patch":"no-overlap--slip","invariant":"no-overlap","not_found":"it hangs"}]}"#;
+        let planted = r#"{"schema":"leasehold.trust.planted.v2","bugs":[
+            {"patch":"no-overlap--slip","commit":"abc123","invariant":"no-overlap",
+            "not_found":"it hangs"}]}"#;
         let page = render_of(&[("trust/planted.json", planted)]).expect("rendered");
-        assert!(page.contains("| **not found** | it hangs |"), "{page}");
+        assert!(page.contains("| **not found** | it hangs | `abc123` |"), "{page}");
     }
 
     #[test]

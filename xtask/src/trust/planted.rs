@@ -8,24 +8,22 @@ use crate::record::{Record, spaced};
 pub(super) fn table(record: Option<&Record>, bugs: &[Bug]) -> Result<String, String> {
     let mut table = String::new();
     let tried = match record {
-        Some(record) => {
-            table += &format!("At commit `{}`.\n\n", record.text("commit")?);
-            record.list("bugs")?
-        }
+        Some(record) => record.list("bugs")?,
         None => {
             table += NOT_RUN;
             table.push('\n');
             Vec::new()
         }
     };
-    table +=
-        "| Must be caught by | What is wrong | Found by | Tried until then |\n|---|---|---|---|\n";
+    table += "| Must be caught by | What is wrong | Found by | Tried until then | At commit |\n";
+    table += "|---|---|---|---|---|\n";
     for bug in bugs {
-        let mut found = ("not run yet".to_owned(), String::new());
+        let (mut found, mut commit) = (("not run yet".to_owned(), String::new()), String::new());
         for entry in &tried {
             if entry.text("patch")? != bug.name {
                 continue;
             }
+            commit = format!("`{}`", entry.text("commit")?);
             found = if entry.has("not_found") {
                 ("**not found**".to_owned(), entry.text("not_found")?)
             } else if entry.has("run") {
@@ -41,7 +39,8 @@ pub(super) fn table(record: Option<&Record>, bugs: &[Bug]) -> Result<String, Str
             Catcher::Invariant(invariant) => format!("`{invariant}`"),
             Catcher::Test { package, path } => format!("test `{path}` of `{package}`"),
         };
-        table += &format!("| {catcher} | {wrong}{seen_in} | {} | {} |\n", found.0, found.1);
+        table +=
+            &format!("| {catcher} | {wrong}{seen_in} | {} | {} | {commit} |\n", found.0, found.1);
     }
     Ok(table)
 }
