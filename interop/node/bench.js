@@ -3,14 +3,16 @@ import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
 import Redis from "ioredis";
-import { Mutex } from "redis-semaphore";
+import { Mutex, RedlockMutex } from "redis-semaphore";
 
 // Its types and its entry for imports contradict each other, so it is required.
 const { default: Redlock } = createRequire(import.meta.url)("redlock");
 
 const [library, address, ttlMs, pollMs] = process.argv.slice(2);
-const [host, port] = address.split(":");
-const client = new Redis(Number(port), host);
+const clients = address.split(",").map((one) => {
+  const [host, port] = one.split(":");
+  return new Redis(Number(port), host);
+});
 const ttl = Number(ttlMs);
 const poll = Number(pollMs);
 const now = process.hrtime.bigint;
@@ -18,7 +20,7 @@ const now = process.hrtime.bigint;
 function redlock() {
   const settings = poll ? { retryDelay: poll, retryJitter: poll / 2 } : {};
   // By default it gives up after ten retries.
-  const locks = new Redlock([client], { ...settings, retryCount: -1 });
+  const locks = new Redlock(clients, { ...settings, retryCount: -1 });
   return async (key) => {
     const lock = await locks.acquire([key], ttl);
     // A lock that was lost is not asked for again and again.
@@ -30,7 +32,11 @@ function redisSemaphore() {
   const settings = poll ? { retryInterval: poll } : {};
   const options = { lockTimeout: ttl, acquireTimeout: 3_600_000, ...settings };
   return async (key) => {
-    const mutex = new Mutex(client, key, options);
+    const [client] = clients;
+    const mutex =
+      clients.length > 1
+        ? new RedlockMutex(clients, key, options)
+        : new Mutex(client, key, options);
     await mutex.acquire();
     return () => mutex.release();
   };
@@ -119,7 +125,7 @@ const orders = {
   },
 };
 
-await client.ping();
+await Promise.all(clients.map((client) => client.ping()));
 answer("ready");
 for await (const line of createInterface({ input: process.stdin })) {
   const [order, key, ...numbers] = line.trim().split(" ");

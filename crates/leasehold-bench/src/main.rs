@@ -231,7 +231,7 @@ enum Scenario {
     #[command(hide = true)]
     Rival {
         program: rival::Program,
-        /// The Redis server, as HOST:PORT, or another store as a URL
+        /// The Redis server, as HOST:PORT, several of them, or another store as a URL
         address: String,
         ttl_ms: u64,
         /// For libraries that poll. Ours does not
@@ -240,6 +240,9 @@ enum Scenario {
     /// A ZooKeeper server for programs of the bench, until standard input ends
     #[command(hide = true)]
     Zookeeper,
+    /// A longer way to the server on a port of this machine, until standard input ends
+    #[command(hide = true)]
+    Distance { port: u16, trip_us: u64 },
     /// One of the other processes of a scenario
     #[command(hide = true)]
     Peer {
@@ -308,13 +311,15 @@ impl Scenario {
                 engines::measure(engines::Extent { pairs, leases, watched }).await?
             }
             Self::Rival { program, address, ttl_ms, .. } => {
-                let is_url = address.contains("://");
-                let url = if is_url { address } else { format!("redis://{address}") };
-                rival::run(program, &url, ttl_ms).await?;
+                rival::run(program, &address, ttl_ms).await?;
                 return Ok(None);
             }
             Self::Zookeeper => {
                 rival::serve_zookeeper();
+                return Ok(None);
+            }
+            Self::Distance { port, trip_us } => {
+                rival::serve_distance(port, Duration::from_micros(trip_us));
                 return Ok(None);
             }
             Self::Peer { of } => {

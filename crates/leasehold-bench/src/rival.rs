@@ -14,6 +14,7 @@ use leasehold::host::SystemHost;
 use leasehold::store::RedisStore;
 use leasehold::{Client, Error, ErrorKind, Guard, Release};
 use leasehold_testkit::servers::zookeeper::ZookeeperServer;
+use leasehold_testkit::servers::{Proxy, Way};
 
 use self::command::Run;
 use self::compat::{GoZero, Jedis, Redsync};
@@ -81,10 +82,20 @@ impl Library for Bare {
 }
 
 /// Runs a program until its orders end.
-pub(crate) async fn run(program: Program, url: &str, ttl_ms: u64) -> Result<(), Error> {
+pub(crate) async fn run(program: Program, address: &str, ttl_ms: u64) -> Result<(), Error> {
     let ttl = Duration::from_millis(ttl_ms);
+    if address.contains(',') {
+        let Program::Leasehold = program else {
+            return ended(Err("it is not measured over several servers".to_owned()));
+        };
+        let urls = address.split(',').map(|one| format!("redis://{one}"));
+        let client = Client::quorum(urls).connect().await?;
+        return ended(obey(Leasehold { client, ttl, is_plain: false }).await);
+    }
+    let is_url = address.contains("://");
+    let url = &if is_url { address.to_owned() } else { format!("redis://{address}") };
     let store = || RedisStore::connect(url, SystemHost::shared());
-    let ended = match program {
+    ended(match program {
         Program::Bare => obey(Bare { locks: BareLock::connect(url).await?, ttl_ms }).await,
         Program::Leasehold | Program::LeaseholdUnfenced => {
             let client = Client::connect(url).await?;
@@ -95,8 +106,20 @@ pub(crate) async fn run(program: Program, url: &str, ttl_ms: u64) -> Result<(), 
         Program::CompatGoZero => obey(GoZero { store: store().await?, ttl }).await,
         Program::CompatJedis => obey(Jedis { store: store().await? }).await,
         Program::CompatRedsync => obey(Redsync { store: store().await?, ttl }).await,
-    };
-    ended.map_err(|message| Error::new(ErrorKind::Unavailable, message))
+    })
+}
+
+fn ended(how: Result<(), String>) -> Result<(), Error> {
+    how.map_err(|message| Error::new(ErrorKind::Unavailable, message))
+}
+
+/// Puts a distance before the server at a port, and says where its near end is. Ends with standard
+/// input. A trip to the server and back takes that much longer.
+pub(crate) fn serve_distance(server: u16, trip: Duration) {
+    let proxy = Proxy::to(server);
+    proxy.delay(Way::Both, trip / 2);
+    println!("ready\nat 127.0.0.1:{}", proxy.port());
+    let _end = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
 /// Starts a ZooKeeper server, says where it is, and ends it with standard input.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
@@ -33,7 +35,7 @@ func main() {
 func lockerOf(library, address string, ttl, poll time.Duration) orders.Locker {
 	switch library {
 	case "redsync":
-		return redsyncLocker(redis.NewClient(&redis.Options{Addr: address}), ttl, poll)
+		return redsyncLocker(strings.Split(address, ","), ttl, poll)
 	case "bsm":
 		return bsmLocker(redis.NewClient(&redis.Options{Addr: address}), ttl, poll)
 	case "rueidislock":
@@ -43,8 +45,12 @@ func lockerOf(library, address string, ttl, poll time.Duration) orders.Locker {
 	return nil
 }
 
-func redsyncLocker(client *redis.Client, ttl, poll time.Duration) orders.Locker {
-	locks := redsync.New(goredis.NewPool(client))
+func redsyncLocker(addresses []string, ttl, poll time.Duration) orders.Locker {
+	var pools []redsyncredis.Pool
+	for _, address := range addresses {
+		pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Addr: address})))
+	}
+	locks := redsync.New(pools...)
 	// By default it gives up after 32 tries.
 	options := []redsync.Option{redsync.WithExpiry(ttl), redsync.WithTries(1 << 30)}
 	if poll != 0 {

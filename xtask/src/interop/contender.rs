@@ -59,14 +59,19 @@ impl Turns {
 /// A process. It is killed when it is dropped.
 pub(super) struct Contender {
     process: Process,
+    order: String,
     turns: Turns,
 }
 
 impl Contender {
-    /// Makes a process contend.
-    pub(super) fn new(mut process: Process, order: &str) -> Result<Self, String> {
-        process.tell(order)?;
-        Ok(Self { process, turns: Turns::default() })
+    /// A process that will contend as `order` says.
+    pub(super) fn new(process: Process, order: String) -> Self {
+        Self { process, order, turns: Turns::default() }
+    }
+
+    /// Makes it contend.
+    pub(super) fn begin(&mut self) -> Result<(), String> {
+        self.process.tell(&self.order)
     }
 
     /// Reads what it has said. Fails once it has ended, and all is read.

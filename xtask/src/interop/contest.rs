@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::contender::{Contender, Turns};
-use super::faults::{self, Fault, Key, endure};
+use super::faults::{self, Begins, Fault, Key, endure};
 use super::judge::{Verdict, judge};
 use super::pairs::{On, Pair, has_turns};
 use crate::bench::PROGRAM;
@@ -106,7 +106,11 @@ impl Contest {
         let from = now_ns();
         let contend = |side, processes: Vec<Process>| -> Result<Vec<Contender>, String> {
             let order = order(pair, side, "shared", TASKS, HOLD);
-            processes.into_iter().map(|process| Contender::new(process, &order)).collect()
+            let contender = |process| {
+                let mut contender = Contender::new(process, order.clone());
+                contender.begin().map(|()| contender)
+            };
+            processes.into_iter().map(contender).collect()
         };
         let mut all = contend(Side::Ours, ours)?;
         all.extend(contend(Side::Theirs, theirs)?);
@@ -160,18 +164,23 @@ impl Contest {
                 // A single task of ours would lock again at once. Then nobody of ours waits, and
                 // the key is not left to others for a while.
                 let tasks = if side == Side::Ours { 2 } else { 1 };
-                Contender::new(process, &order(pair, side, &name, tasks, faults::HOLD))
+                let order = order(pair, side, &name, tasks, faults::HOLD);
+                Ok::<_, String>(Contender::new(process, order))
             };
             let other = if victim == Side::Ours { Side::Theirs } else { Side::Ours };
             let key = OnServer { server: &self.server, key: pair.theirs.key(&name), on: pair.on };
             Ok::<_, String>((contender(victim)?, contender(other)?, key))
         };
         std::thread::scope(|scope| {
-            let running = cases.iter().map(|&(fault, victim)| {
-                let started = start(fault, victim);
+            let running = cases.iter().map(|&(fault, side)| {
+                let started = start(fault, side);
                 scope.spawn(move || {
                     let (mut victim, mut other, key) = started?;
-                    endure(fault, &mut victim, &mut other, &key)
+                    let begins = match side {
+                        Side::Theirs if !has_turns(pair.theirs) => Begins::Later,
+                        _ => Begins::AtOnce,
+                    };
+                    endure(fault, &mut victim, (&mut other, begins), &key)
                 })
             });
             let running: Vec<_> = running.collect();

@@ -18,6 +18,14 @@ pub(super) enum Fault {
     Stopped,
 }
 
+/// When the other side begins to contend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begins {
+    AtOnce,
+    /// When the victim stands still with the lock: it has no turns beside the other side.
+    Later,
+}
+
 /// The key of the lock, as the server has it.
 pub(super) trait Key {
     /// How long the lock lasts, unless somebody removes it.
@@ -50,10 +58,17 @@ const LOOKS_EVERY: Duration = Duration::from_millis(5);
 pub(super) fn endure(
     fault: Fault,
     victim: &mut Contender,
-    other: &mut Contender,
+    (other, begins): (&mut Contender, Begins),
     key: &dyn Key,
 ) -> Result<bool, String> {
+    victim.begin()?;
+    if begins == Begins::AtOnce {
+        other.begin()?;
+    }
     let lost = stop_within_a_turn(victim)?;
+    if begins == Begins::Later {
+        other.begin()?;
+    }
     let lasts = key.lasts()?.saturating_sub(SLACK);
     let ends_at = now_ns() + u64::try_from(lasts.as_nanos()).unwrap_or(u64::MAX);
     if fault == Fault::Killed {

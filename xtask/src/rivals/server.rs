@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// How long it may take to start.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
@@ -43,6 +45,17 @@ impl Server {
 
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Makes it silent: its connections stay, and nothing is answered.
+    pub(crate) fn stop(&self) -> Result<(), String> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or("no pid")?;
+        let stopped = kill_process(pid, Signal::STOP);
+        stopped.map_err(|error| format!("redis-server cannot be stopped: {error}"))
     }
 
     /// Removes all keys.

@@ -22,6 +22,8 @@ pub(crate) struct Subject {
     /// A file, and a text in it that comes before its version.
     pin: (&'static str, &'static str),
     pub(crate) contends: Contends,
+    /// Whether it locks over several independent servers.
+    pub(crate) has_quorum: bool,
 }
 
 /// Who built the program of a subject.
@@ -86,6 +88,7 @@ const BASE: Subject = Subject {
     key_prefix: "",
     pin: ("Cargo.toml", "[workspace.package]\nversion = "),
     contends: Contends::Always,
+    has_quorum: false,
 };
 
 const fn go(library: &'static str, pin: &'static str) -> Subject {
@@ -110,8 +113,10 @@ const fn quick(subject: Subject, name: &'static str, poll_ms: u64, waits: &'stat
 
 const GO_ZERO: Subject =
     polls(go("go-zero", "zeromicro/go-zero v"), "cannot wait; asked every 10 ms", 10);
-const REDSYNC: Subject =
-    polls(go("redsync", "go-redsync/redsync/v4 v"), "polls every 50 to 250 ms", 250);
+const REDSYNC: Subject = Subject {
+    has_quorum: true,
+    ..polls(go("redsync", "go-redsync/redsync/v4 v"), "polls every 50 to 250 ms", 250)
+};
 const BSM: Subject = Subject {
     title: "bsm/redislock",
     ..polls(go("bsm", "bsm/redislock v"), "polls every 100 ms", 100)
@@ -139,8 +144,10 @@ const fn rust(library: &'static str, pin: &'static str) -> Subject {
     Subject { name: library, title: library, library, by, pin: (RUST, pin), ..BASE }
 }
 
-const RSLOCK: Subject =
-    polls(rust("rslock", "name = \"rslock\""), "polls, up to 200 ms apart", 200);
+const RSLOCK: Subject = Subject {
+    has_quorum: true,
+    ..polls(rust("rslock", "name = \"rslock\""), "polls, up to 200 ms apart", 200)
+};
 const RLOCK: Subject = polls(rust("rlock", "name = \"rlock\""), "polls every 100 ms", 100);
 
 const fn node(library: &'static str, pin: &'static str) -> Subject {
@@ -148,9 +155,12 @@ const fn node(library: &'static str, pin: &'static str) -> Subject {
     Subject { name: library, title: library, library, by, pin: (NODE, pin), ..BASE }
 }
 
-const REDLOCK: Subject =
-    polls(node("node-redlock", "\"redlock\":"), "polls every 100 to 300 ms", 300);
+const REDLOCK: Subject = Subject {
+    has_quorum: true,
+    ..polls(node("node-redlock", "\"redlock\":"), "polls every 100 to 300 ms", 300)
+};
 const SEMAPHORE: Subject = Subject {
+    has_quorum: true,
     key_prefix: "mutex:",
     ..polls(node("redis-semaphore", "\"redis-semaphore\":"), "polls every 10 ms", 10)
 };
@@ -170,7 +180,7 @@ pub(crate) static CURATOR: Subject =
 
 /// All subjects of the bench, in the order of the tables.
 pub(crate) static SUBJECTS: [Subject; 24] = [
-    BASE,
+    Subject { has_quorum: true, ..BASE },
     Subject {
         name: "leasehold-unfenced",
         title: "**Leasehold**, unfenced, no line",

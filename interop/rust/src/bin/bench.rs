@@ -56,17 +56,19 @@ async fn main() -> Result<(), String> {
     let [library, address, ttl_ms, poll_ms] = args.as_slice() else { return Err(usage()) };
     let ms = |text: &String| text.parse().map(Duration::from_millis).map_err(|_| usage());
     // A poll of zero is the library's own pause.
-    let (ttl, poll, url) = (ms(ttl_ms)?, ms(poll_ms)?, format!("redis://{address}"));
+    let (ttl, poll) = (ms(ttl_ms)?, ms(poll_ms)?);
+    let urls: Vec<_> = address.split(',').map(|address| format!("redis://{address}")).collect();
     match library.as_str() {
         "rslock" => {
-            let mut locks = LockManager::new(vec![url]);
+            let mut locks = LockManager::new(urls);
             if !poll.is_zero() {
                 locks.set_retry(3, poll);
             }
             obey(Rslock { locks, ttl }).await
         }
         "rlock" => {
-            let locks = RLock::new(url).await.map_err(|error| error.to_string())?;
+            let [url] = urls.as_slice() else { return Err("rlock has one server".to_owned()) };
+            let locks = RLock::new(&**url).await.map_err(|error| error.to_string())?;
             let mut options = AcquireOptions::builder().ttl(ttl).renewal_mode(RenewalMode::Auto);
             if !poll.is_zero() {
                 options = options.retry_interval(poll);

@@ -1,10 +1,14 @@
-//! Scenarios in which nobody else wants a lock: `roundtrip`, `throughput` and `held`.
+//! Scenarios in which nobody else wants a lock: `roundtrip`, `distant`, `throughput` and `held`.
 
 use super::bench::{Bench, TTL_MS, Usage, WARM_UP, float, pause, quantile};
-use crate::rivals::Subject;
+use crate::rivals::{Process, Subject};
 
 /// How many pairs of lock and release a turn measures.
 const PAIRS: u64 = 1_500;
+
+/// As many with a distant server, whose trip is longer by this.
+const DISTANT_PAIRS: u64 = 300;
+const DISTANCE_US: u64 = 1_000;
 
 /// How many tasks lock their own keys, and for how long.
 const TASKS: [u64; 4] = [1, 10, 100, 1_000];
@@ -20,12 +24,32 @@ const HELD_MS: u64 = 3_400;
 /// The times of one lock and its release, in µs: p50 and p99.
 pub(super) fn roundtrip(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, String> {
     let [mut process] = bench.processes(subject)?;
-    process.tell(&format!("roundtrip alone:{} {PAIRS}", subject.name))?;
+    let times = times(&mut process, subject, PAIRS, 0.99)?;
+    bench.keep(subject, [process]);
+    Ok(times)
+}
+
+/// As [`roundtrip`], with a server that is farther away.
+pub(super) fn distant(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, String> {
+    let (_distance, address) = bench.distance(DISTANCE_US)?;
+    let mut process = bench.start_at(subject, &address, TTL_MS)?;
+    process.tell(&format!("roundtrip warm:{} {WARM_UP}", subject.name))?;
+    process.hear("times")?;
+    times(&mut process, subject, DISTANT_PAIRS, 0.99)
+}
+
+/// The times of so many pairs, in µs: p50, and another quantile.
+pub(super) fn times(
+    process: &mut Process,
+    subject: &Subject,
+    pairs: u64,
+    other: f64,
+) -> Result<Vec<f64>, String> {
+    process.tell(&format!("roundtrip alone:{} {pairs}", subject.name))?;
     let times = process.hear("times")?;
     let times: Option<Vec<u64>> = times.iter().map(|time| time.parse().ok()).collect();
     let mut times = times.ok_or("it said no times")?;
-    bench.keep(subject, [process]);
-    Ok(vec![quantile(&mut times, 0.5)? / 1e3, quantile(&mut times, 0.99)? / 1e3])
+    Ok(vec![quantile(&mut times, 0.5)? / 1e3, quantile(&mut times, other)? / 1e3])
 }
 
 /// The cycles per second of more and more tasks, and the processor time of one cycle, in µs.

@@ -24,16 +24,15 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Builds what the subjects need. One that cannot be built fails in every scenario.
+    /// Builds our program and those that the subjects need. One that cannot be built fails in every
+    /// scenario.
     pub(super) fn new(subjects: &[&'static Subject]) -> Result<Self, String> {
-        let mut programs = HashMap::new();
+        let mut programs = HashMap::from([(By::Us, ours())]);
         for subject in subjects {
-            programs.entry(subject.by).or_insert_with(|| match subject.by {
-                By::Us => ours(),
-                By::Others(language) => {
-                    eprintln!("== building the programs in {}", language.name());
-                    language.build().map_err(|error| ends_of(&error))
-                }
+            let By::Others(language) = subject.by else { continue };
+            programs.entry(subject.by).or_insert_with(|| {
+                eprintln!("== building the programs in {}", language.name());
+                language.build().map_err(|error| ends_of(&error))
             });
         }
         Ok(Self { server: Server::start()?, programs, kept: HashMap::new() })
@@ -41,9 +40,32 @@ impl Bench {
 
     /// Starts a process of a subject.
     pub(super) fn start(&self, subject: &Subject, ttl_ms: u64) -> Result<Process, String> {
-        let program = self.programs.get(&subject.by).ok_or("it was not built")?;
-        let program = program.as_ref().map_err(String::clone)?;
-        Process::start(program, &subject.arguments(&self.server.address(), ttl_ms))
+        self.start_at(subject, &self.server.address(), ttl_ms)
+    }
+
+    /// Starts a process of a subject that finds the server at this address.
+    pub(super) fn start_at(
+        &self,
+        subject: &Subject,
+        address: &str,
+        ttl_ms: u64,
+    ) -> Result<Process, String> {
+        Process::start(self.program(subject.by)?, &subject.arguments(address, ttl_ms))
+    }
+
+    fn program(&self, by: By) -> Result<&[OsString], String> {
+        let program = self.programs.get(&by).ok_or("it was not built")?;
+        program.as_deref().map_err(String::clone)
+    }
+
+    /// Makes a trip to the server and back longer. The address is that of the near end, as long as
+    /// the process lives.
+    pub(super) fn distance(&self, trip_us: u64) -> Result<(Process, String), String> {
+        let program = &self.program(By::Us)?[..1];
+        let (port, trip) = (self.server.port().to_string(), trip_us.to_string());
+        let mut process = Process::start(program, &["distance".to_owned(), port, trip])?;
+        let address = process.hear("at")?.join(" ");
+        Ok((process, address))
     }
 
     /// So many processes of a subject, of which some may have run before. [`Bench::keep`] takes

@@ -7,6 +7,7 @@ mod measure;
 mod page;
 mod plot;
 mod scenarios;
+mod several;
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! The scenarios, in the order of the page.
 
 use super::bench::Bench;
-use super::{alone, contended};
+use super::{alone, contended, several};
 use crate::rivals::{Contends, Subject};
 
 /// One scenario.
@@ -18,6 +18,8 @@ pub(super) struct Scenario {
     pub(super) warms_up: bool,
     /// Whether subjects wait for each other. Then a table says how.
     pub(super) contended: bool,
+    /// Whether it has several servers, and so only the subjects that lock over several.
+    pub(super) over_several: bool,
     /// Whether it starts processes of its own. Then those of earlier scenarios end before it.
     pub(super) starts_its_own: bool,
     /// Measures a subject once: a value for each figure.
@@ -47,17 +49,25 @@ const BASE: Scenario = Scenario {
     rounds_max: usize::MAX,
     warms_up: false,
     contended: false,
+    over_several: false,
     starts_its_own: false,
     turn: alone::roundtrip,
 };
 
 /// All scenarios.
-pub(super) static SCENARIOS: [Scenario; 7] = [
+pub(super) static SCENARIOS: [Scenario; 9] = [
     Scenario {
         name: "roundtrip",
         figures: &[less("p50", "µs"), less("p99", "µs")],
         warms_up: true,
         turn: alone::roundtrip,
+        ..BASE
+    },
+    Scenario {
+        name: "distant",
+        figures: &[less("p50", "µs"), less("p99", "µs")],
+        starts_its_own: true,
+        turn: alone::distant,
         ..BASE
     },
     Scenario {
@@ -111,6 +121,21 @@ pub(super) static SCENARIOS: [Scenario; 7] = [
         ..BASE
     },
     Scenario {
+        name: "quorum",
+        figures: &[
+            less("5 servers, p50", "µs"),
+            less("one silent, p50", "µs"),
+            less("one silent, longest", "µs"),
+            less("two silent, p50", "µs"),
+            less("two silent, longest", "µs"),
+        ],
+        main: 1,
+        over_several: true,
+        starts_its_own: true,
+        turn: several::quorum,
+        ..BASE
+    },
+    Scenario {
         name: "held",
         figures: &[
             less("client memory per lock", "bytes"),
@@ -127,11 +152,12 @@ pub(super) static SCENARIOS: [Scenario; 7] = [
 impl Scenario {
     /// Whether a subject takes part.
     pub(super) fn takes(&self, subject: &Subject) -> bool {
-        match subject.contends {
+        let is_asked = match subject.contends {
             Contends::Always => true,
             Contends::Never => !self.contended,
             Contends::Only => self.contended,
-        }
+        };
+        is_asked && (subject.has_quorum || !self.over_several)
     }
 }
 
