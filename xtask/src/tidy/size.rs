@@ -5,12 +5,18 @@ use super::repository::Repository;
 
 const COLUMNS_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 500;
+const README_LINES_MAX: usize = 150;
 
 /// Lines fit on a screen, and files are easy to grasp. There are no exceptions. rustfmt leaves long
 /// texts and comments alone.
 pub(super) fn lines_and_files_are_short(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repository.files() {
+        let lines = file.text.lines().count();
+        if file.path == "README.md" && lines > README_LINES_MAX {
+            let message = format!("{lines} lines, at most {README_LINES_MAX}: it is a door");
+            findings.push(Finding::new(&file.path, lines, message));
+        }
         let is_code = ["rs", "lua", "sql"].iter().any(|extension| file.is(extension));
         if !is_code && !file.is("toml") {
             continue;
@@ -22,7 +28,6 @@ pub(super) fn lines_and_files_are_short(repository: &Repository) -> Vec<Finding>
                 findings.push(Finding::new(&file.path, index + 1, message));
             }
         }
-        let lines = file.text.lines().count();
         if is_code && lines > FILE_LINES_MAX {
             let message = format!("{lines} lines, at most {FILE_LINES_MAX}: it has two concepts");
             findings.push(Finding::new(&file.path, lines, message));
@@ -55,8 +60,10 @@ mod tests {
                 ("prose.md", &"x".repeat(101)),
                 ("short.rs", &file(500)),
                 ("tall.lua", &file(501)),
+                ("README.md", &file(151)),
+                ("crates/leasehold/README.md", &file(151)),
             ],
-            &["broad.rs:1", "tall.lua:501"],
+            &["README.md:151", "broad.rs:1", "tall.lua:501"],
         );
     }
 }
