@@ -176,10 +176,9 @@ impl Contest {
                 let started = start(fault, side);
                 scope.spawn(move || {
                     let (mut victim, mut other, key) = started?;
-                    let begins = match side {
-                        Side::Theirs if !has_turns(pair.theirs) => Begins::Later,
-                        _ => Begins::AtOnce,
-                    };
+                    let has_turns = side == Side::Ours || has_turns(pair.theirs);
+                    let later = !has_turns || pair.both_poll();
+                    let begins = if later { Begins::Later } else { Begins::AtOnce };
                     endure(fault, &mut victim, (&mut other, begins), &key)
                 })
             });

@@ -22,7 +22,7 @@ pub(super) enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begins {
     AtOnce,
-    /// When the victim stands still with the lock: it has no turns beside the other side.
+    /// When the victim stands still with the lock: it may have no turns beside the other side.
     Later,
 }
 

@@ -61,6 +61,12 @@ impl Pair {
         self.ours != Ours::Run
     }
 
+    /// Whether both sides only look at the key now and then. Who gives the lock back then has it
+    /// again before the other side looks.
+    pub(super) fn both_poll(&self) -> bool {
+        !matches!(self.ours, Ours::Mutex | Ours::Run)
+    }
+
     /// Whether a lock of ours outlasts a program that is killed. That of the command does not: it
     /// is released when the standard input of its child ends.
     pub(super) fn lock_outlasts_its_program(&self) -> bool {
