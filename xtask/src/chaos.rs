@@ -1,11 +1,10 @@
 //! `cargo xtask chaos`: real processes on real servers, under faults.
 
-use crate::{step, tools};
+use crate::{step, suite};
 
 /// Builds the programs as users get them, and runs `chaos` with `args`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    tools::need_c_compiler()?;
-    tools::need_redis_server()?;
+    suite::need()?;
     let mut build = step::cargo();
     build.args(["build", "--release", "--package", "leasehold-cli"]);
     step::run(build.args([

@@ -1,5 +1,4 @@
-//! The tasks of this repository: `cargo xtask test`, `check`, `tidy`, `ci`, `sim`, `chaos`,
-//! `interop`, `trust` and `bench`.
+//! The tasks of this repository. `usage.txt` lists them.
 //!
 //! One program instead of scripts, so that a laptop and a build machine do exactly the same.
 #![allow(clippy::disallowed_methods, reason = "this is a tool, not the library")]
@@ -66,6 +65,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A file of the repository, by its path from the root.
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(root().join(path)).ok()
 }
 
 /// The root of the repository.

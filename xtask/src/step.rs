@@ -54,6 +54,11 @@ pub(crate) fn commit() -> String {
     described.map_or_else(|_| "unknown".to_owned(), |commit| commit.trim().to_owned())
 }
 
+/// The date of today for records.
+pub(crate) fn today() -> Result<String, String> {
+    output(Command::new("date").args(["-u", "+%F"])).map(|date| date.trim().to_owned())
+}
+
 /// The path of a release build of a program.
 pub(crate) fn released(program: &str) -> PathBuf {
     built("release", program)

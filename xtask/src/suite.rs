@@ -21,6 +21,17 @@ pub(crate) const ON_ETCD: &str = "on_etcd";
 /// A part of the name of each test that needs a ZooKeeper server.
 pub(crate) const ON_ZOOKEEPER: &str = "on_zookeeper";
 
+type Need = fn() -> Result<(), String>;
+
+/// The servers without which some tests are left out: their names, a part of the names of those
+/// tests, and how to get the server.
+const SERVERS: [(&str, &str, Need); 4] = [
+    ("PostgreSQL", ON_POSTGRES, tools::need_postgres),
+    ("MariaDB", ON_MYSQL, || tools::MARIADB.get()),
+    ("etcd", ON_ETCD, || tools::ETCD.get()),
+    ("ZooKeeper", ON_ZOOKEEPER, || tools::ZOOKEEPER.get()),
+];
+
 /// The variable that tells tests on several stores that there is no PostgreSQL server.
 const WITHOUT_POSTGRES: &str = "LEASEHOLD_TEST_WITHOUT_POSTGRES";
 
@@ -37,10 +48,8 @@ fn cores() -> usize {
 /// Examples are built here and run by tests. Skipped tests must be named.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     need()?;
-    let without = tools::need_postgres().err();
-    let without_mysql = tools::need_mariadb().err();
-    let without_etcd = tools::need_etcd().err();
-    let without_zookeeper = tools::need_zookeeper().err();
+    let missing = SERVERS.map(|(name, part, need)| (name, part, need().err()));
+    let missing: Vec<_> = missing.into_iter().filter(|(.., why)| why.is_some()).collect();
     let mut cargo = step::cargo();
     cargo.args(["test", "--no-fail-fast"]);
     if args.is_empty() {
@@ -48,36 +57,20 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     } else {
         cargo.args(args);
     }
-    let missing = [
-        (&without, ON_POSTGRES),
-        (&without_mysql, ON_MYSQL),
-        (&without_etcd, ON_ETCD),
-        (&without_zookeeper, ON_ZOOKEEPER),
-    ];
-    let skipped: Vec<_> = missing.iter().filter(|it| it.0.is_some()).map(|it| it.1).collect();
-    if !skipped.is_empty() && !args.iter().any(|arg| arg == "--") {
+    if !missing.is_empty() && !args.iter().any(|arg| arg == "--") {
         cargo.arg("--");
     }
-    for part in skipped {
+    for (_, part, _) in &missing {
         cargo.args(["--skip", part]);
-    }
-    if without.is_some() {
-        cargo.env(WITHOUT_POSTGRES, "yes");
+        if *part == ON_POSTGRES {
+            cargo.env(WITHOUT_POSTGRES, "yes");
+        }
     }
     let mut totals = Totals::default();
     let succeeded = totals.run(cargo)?;
     totals.report(!args.is_empty());
-    if let Some(why) = without {
-        println!("not run: the tests on PostgreSQL: {why}");
-    }
-    if let Some(why) = without_mysql {
-        println!("not run: the tests on MariaDB: {why}");
-    }
-    if let Some(why) = without_etcd {
-        println!("not run: the tests on etcd: {why}");
-    }
-    if let Some(why) = without_zookeeper {
-        println!("not run: the tests on ZooKeeper: {why}");
+    for (name, _, why) in missing {
+        println!("not run: the tests on {name}: {}", why.unwrap_or_default());
     }
     totals.verdict(succeeded)
 }
@@ -102,7 +95,7 @@ pub(crate) fn run_each(commands: Vec<Command>) -> Result<(), String> {
 /// Checks that what the tests need is there. Installs it if possible.
 pub(crate) fn need() -> Result<(), String> {
     tools::need_c_compiler()?;
-    tools::need_redis_server()
+    tools::REDIS_SERVER.get()
 }
 
 /// The totals of all test programs.

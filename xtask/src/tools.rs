@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 
 use crate::step;
 
-/// A program that packages of the system provide.
-struct Need {
+/// A program that packages of the system provide. Of servers, tests start private ones. They do not
+/// touch a running server of the system.
+pub(crate) struct Need {
     /// Its name in messages.
     what: &'static str,
     /// The packages of Debian and Ubuntu.
@@ -23,7 +24,7 @@ const C_COMPILER: Need = Need {
     before: None,
 };
 
-const REDIS_SERVER: Need = Need {
+pub(crate) const REDIS_SERVER: Need = Need {
     what: "a Redis server (`redis-server`)",
     packages: &["redis-server"],
     is_there: runs_redis_server,
@@ -44,28 +45,28 @@ const PGBOUNCER: Need = Need {
     before: None,
 };
 
-const MARIADB: Need = Need {
+pub(crate) const MARIADB: Need = Need {
     what: "a MariaDB server (`mariadbd` and `mariadb-install-db`)",
     packages: &["mariadb-server"],
     is_there: has_mariadb,
     before: None,
 };
 
-const ETCD: Need = Need {
+pub(crate) const ETCD: Need = Need {
     what: "an etcd server (`etcd`)",
     packages: &["etcd-server"],
     is_there: has_etcd,
     before: None,
 };
 
-const ZOOKEEPER: Need = Need {
+pub(crate) const ZOOKEEPER: Need = Need {
     what: "a ZooKeeper server (`/usr/share/java/zookeeper.jar`) and Java",
     packages: &["zookeeper"],
     is_there: has_zookeeper,
     before: None,
 };
 
-const PIP: Need = Need {
+pub(crate) const PIP: Need = Need {
     what: "the package installer of Python (`python3 -m pip`)",
     packages: &["python3-pip"],
     is_there: runs_pip,
@@ -77,43 +78,13 @@ pub(crate) fn need_c_compiler() -> Result<(), String> {
     if let (Ok(compiler), false) = (std::env::var("CC"), compiles_c()) {
         return Err(format!("the variable CC names `{compiler}`, which does not compile C"));
     }
-    need(&C_COMPILER)
+    C_COMPILER.get()
 }
 
-/// Makes sure that there is a Redis server, of which tests start private ones. They do not touch a
-/// running server of the system.
-pub(crate) fn need_redis_server() -> Result<(), String> {
-    need(&REDIS_SERVER)
-}
-
-/// Makes sure that there are a PostgreSQL server and a pooler, of which tests start private ones.
-/// They do not touch a running server of the system.
+/// Makes sure that there are a PostgreSQL server and a pooler.
 pub(crate) fn need_postgres() -> Result<(), String> {
-    need(&POSTGRES)?;
-    need(&PGBOUNCER)
-}
-
-/// Makes sure that there is a MariaDB server, of which tests start private ones. They do not touch
-/// a running server of the system.
-pub(crate) fn need_mariadb() -> Result<(), String> {
-    need(&MARIADB)
-}
-
-/// Makes sure that there is an etcd server, of which tests start private ones. They do not touch a
-/// running server of the system.
-pub(crate) fn need_etcd() -> Result<(), String> {
-    need(&ETCD)
-}
-
-/// Makes sure that there is a ZooKeeper server, of which tests start private ones. The package of
-/// the system starts none.
-pub(crate) fn need_zookeeper() -> Result<(), String> {
-    need(&ZOOKEEPER)
-}
-
-/// Makes sure that there is pip, which downloads the packages of other servers.
-pub(crate) fn need_pip() -> Result<(), String> {
-    need(&PIP)
+    POSTGRES.get()?;
+    PGBOUNCER.get()
 }
 
 /// Whether to install a program. An error tells the user to do it.
@@ -142,27 +113,34 @@ fn by_hand(need: &Need) -> String {
     )
 }
 
-fn need(need: &Need) -> Result<(), String> {
-    let is_debian = Path::new("/etc/debian_version").exists();
-    if is_ours_to_install(need, (need.is_there)(), is_debian, is_root())? {
-        return install(need);
+impl Need {
+    /// Makes sure that it is there.
+    pub(crate) fn get(&self) -> Result<(), String> {
+        let is_debian = Path::new("/etc/debian_version").exists();
+        if is_ours_to_install(self, (self.is_there)(), is_debian, is_root())? {
+            return install(self);
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn install(need: &Need) -> Result<(), String> {
     eprintln!("xtask: {} is missing, installing {}", need.what, need.packages.join(" and "));
-    let apt = || {
-        let mut command = Command::new("apt-get");
-        command.env("DEBIAN_FRONTEND", "noninteractive");
-        command
-    };
-    step::run(apt().arg("update"))?;
+    step::run(&mut apt_get("update"))?;
     if let Some(before) = need.before {
         before()?;
     }
-    step::run(apt().args(["install", "-y", "--no-install-recommends"]).args(need.packages))?;
+    step::run(apt_get("install").args(AS_GIVEN).args(need.packages))?;
     if (need.is_there)() { Ok(()) } else { Err(by_hand(need)) }
+}
+
+/// Without questions, and only what is named.
+const AS_GIVEN: [&str; 2] = ["-y", "--no-install-recommends"];
+
+fn apt_get(order: &str) -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").arg(order);
+    command
 }
 
 fn is_root() -> bool {
@@ -191,9 +169,7 @@ fn has_pgbouncer() -> bool {
 
 /// The package makes and starts a database of the system, unless it is told not to.
 fn forbid_a_cluster() -> Result<(), String> {
-    let mut apt = Command::new("apt-get");
-    apt.env("DEBIAN_FRONTEND", "noninteractive");
-    step::run(apt.args(["install", "-y", "--no-install-recommends", "postgresql-common"]))?;
+    step::run(apt_get("install").args(AS_GIVEN).arg("postgresql-common"))?;
     let settings = Path::new("/etc/postgresql-common/createcluster.conf");
     let fail = |error| format!("cannot change {}: {error}", settings.display());
     let before = std::fs::read_to_string(settings).unwrap_or_default();

@@ -17,7 +17,7 @@ pub(crate) use page::render;
 pub(crate) use rivals::{PAGE as COMPARED, files as compared};
 use scenarios::{Run, SCENARIOS, Scenario};
 
-use crate::{step, tools};
+use crate::{read, step, suite};
 
 /// The page.
 pub(crate) const PAGE: &str = "BENCHMARKS.md";
@@ -50,8 +50,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     let named = named(args)?;
     if !named.is_empty() {
-        tools::need_c_compiler()?;
-        tools::need_redis_server()?;
+        suite::need()?;
         // Before the first record changes the work tree.
         let commit = step::commit();
         let programs = Programs::build()?;
@@ -61,7 +60,6 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             write(&record_path(scenario.name), &(text + "\n"))?;
         }
     }
-    let read = |path: &str| std::fs::read_to_string(crate::root().join(path)).ok();
     write(PAGE, &render(read)?)?;
     write(CHOOSING, &render_choosing(read)?)?;
     rivals::render()
@@ -114,7 +112,6 @@ impl Programs {
 /// Measures one scenario and returns its record.
 fn measure(scenario: &Scenario, programs: &Programs, commit: &str) -> Result<Value, String> {
     let machine = machine::describe()?;
-    let date = step::output(Command::new("date").args(["-u", "+%F"]))?;
     let mut runs = Vec::new();
     for Run { arguments, counts_memory } in scenario.runs {
         eprintln!("== {}", command(scenario.name, arguments));
@@ -126,7 +123,7 @@ fn measure(scenario: &Scenario, programs: &Programs, commit: &str) -> Result<Val
     Ok(json!({
         "schema": page::SCHEMA,
         "commit": commit,
-        "date": date.trim(),
+        "date": step::today()?,
         "machine": machine,
         "runs": runs,
     }))

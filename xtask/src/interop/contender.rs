@@ -1,6 +1,6 @@
 //! One process that wants a key all the time, and the turns that it says it had.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::rivals::Process;
 
@@ -89,8 +89,7 @@ impl Contender {
 
     /// Sends it a signal.
     pub(super) fn signal(&self, signal: Signal) -> Result<(), String> {
-        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.ok_or("it has no pid")?, signal).map_err(|error| error.to_string())
+        self.process.signal(signal)
     }
 
     /// Kills all of them at once, and reads the rest of what they said. So nobody gets the lock of

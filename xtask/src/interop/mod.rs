@@ -10,7 +10,7 @@ use self::contest::Contest;
 use self::judge::{Judged, Verdict};
 use self::pairs::{OF_ANOTHER_TYPE, On, Pair, has_turns};
 use crate::rivals::{SUBJECTS, Subject};
-use crate::tools;
+use crate::{suite, tools};
 
 /// How often each side must have the lock.
 const ACQUISITIONS: usize = 200;
@@ -30,8 +30,7 @@ struct Wanted {
 /// Runs all pairs, or those that `args` name.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let wanted = parse(args)?;
-    tools::need_c_compiler()?;
-    tools::need_redis_server()?;
+    suite::need()?;
     let mut contest = Contest::new()?;
     let (mut lines, mut failures) = (vec![Verdict::HEAD.to_owned()], Vec::new());
     let mut not_run = Vec::new();
@@ -42,7 +41,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         }
         eprintln!("== {name}");
         if pair.on == On::Zookeeper
-            && let Err(why) = tools::need_zookeeper()
+            && let Err(why) = tools::ZOOKEEPER.get()
         {
             not_run.push(format!("{name}: {why}"));
             continue;

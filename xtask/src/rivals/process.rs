@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// How long an answer may take.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 
@@ -139,6 +141,11 @@ impl Process {
         // All of its last words are there once they were read to their end.
         let _read = self.complaints.take().map(JoinHandle::join);
         self.failed(&format!("it ended too early: {how}"))
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), String> {
+        kill_process(Pid::from_child(&self.child), signal).map_err(|error| error.to_string())
     }
 
     /// Ends it without a warning.

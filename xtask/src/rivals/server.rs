@@ -53,8 +53,7 @@ impl Server {
 
     /// Makes it silent: its connections stay, and nothing is answered.
     pub(crate) fn stop(&self) -> Result<(), String> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or("no pid")?;
-        let stopped = kill_process(pid, Signal::STOP);
+        let stopped = kill_process(Pid::from_child(&self.child), Signal::STOP);
         stopped.map_err(|error| format!("redis-server cannot be stopped: {error}"))
     }
 

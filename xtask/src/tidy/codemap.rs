@@ -1,17 +1,17 @@
 //! The codemap in ARCHITECTURE.md is complete, and everything in it exists.
 
 use super::Finding;
-use super::repository::{LIBRARY, Repository};
+use super::repository::{LIBRARY, Repository, first_cells};
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
-const SECTION: &str = "## Codemap";
+const HEADING: &str = "## Codemap";
 
 /// Every file of the library has exactly one row in the codemap, and every row has a file.
 pub(super) fn every_source_file_is_in_the_codemap(repository: &Repository) -> Vec<Finding> {
     let Some(document) = repository.file(DOCUMENT) else {
         return vec![Finding::new(DOCUMENT, 0, "is missing")];
     };
-    let listed = listed(&document.text);
+    let listed = first_cells(&document.text, HEADING);
     let mut findings = Vec::new();
     for (at, (line, name)) in listed.iter().enumerate() {
         if listed[..at].iter().any(|(_, earlier)| earlier == name) {
@@ -35,20 +35,6 @@ pub(super) fn every_source_file_is_in_the_codemap(repository: &Repository) -> Ve
         }
     }
     findings
-}
-
-/// The first cells of the section's tables: line and path.
-fn listed(text: &str) -> Vec<(usize, &str)> {
-    text.lines()
-        .enumerate()
-        .skip_while(|(_, line)| *line != SECTION)
-        .skip(1)
-        .take_while(|(_, line)| !line.starts_with("## "))
-        .filter_map(|(index, line)| {
-            let (name, _) = line.strip_prefix("| `")?.split_once('`')?;
-            Some((index + 1, name))
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Finding;
-use super::repository::Repository;
+use super::repository::{Repository, first_cells};
 use crate::step;
 
 const REASONS: &str = "CONTRIBUTING.md";
+const HEADING: &str = "## Dependencies";
 
 /// Every crate has `[lints]`: without it, no lint checks the crate.
 pub(super) fn every_crate_takes_the_workspace_lints(repository: &Repository) -> Vec<Finding> {
@@ -23,7 +24,7 @@ pub(super) fn every_crate_takes_the_workspace_lints(repository: &Repository) -> 
 pub(super) fn every_dependency_has_a_reason(repository: &Repository) -> Vec<Finding> {
     let text = repository.file(REASONS).map(|file| file.text.as_str()).unwrap_or_default();
     match dependencies() {
-        Ok(used) => compare(&used, &reasons(text)),
+        Ok(used) => compare(&used, &first_cells(text, HEADING)),
         Err(complaint) => vec![Finding::new("Cargo.toml", 0, complaint)],
     }
 }
@@ -54,17 +55,6 @@ fn compare(used: &BTreeSet<String>, reasons: &[(usize, &str)]) -> Vec<Finding> {
     without_reason.chain(superfluous).collect()
 }
 
-/// The first cells of the table below the heading `## Dependencies`: line and name.
-fn reasons(text: &str) -> Vec<(usize, &str)> {
-    text.lines()
-        .enumerate()
-        .skip_while(|(_, line)| *line != "## Dependencies")
-        .skip(1)
-        .take_while(|(_, line)| !line.starts_with("## "))
-        .filter_map(|(index, line)| Some((index + 1, line.strip_prefix("| `")?.split('`').next()?)))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::assert_finds;
@@ -87,7 +77,7 @@ mod tests {
     fn dependencies_and_reasons_that_miss_each_other_are_found() {
         let used = ["bare", "good"].map(str::to_owned).into();
         let text = "## Dependencies\n| `good` | why |\n| `gone` | why |\n## Next\n| `no` |";
-        let found = compare(&used, &reasons(text));
+        let found = compare(&used, &first_cells(text, HEADING));
         let places: Vec<_> = found.iter().map(|it| (it.path.as_str(), it.line)).collect();
         assert_eq!(places, [("Cargo.toml", 0), ("CONTRIBUTING.md", 3)]);
         assert!(dependencies().expect("cargo knows them").contains("serde_json"));

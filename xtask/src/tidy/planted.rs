@@ -1,7 +1,7 @@
 //! The bugs that are planted for the simulation and the tests.
 
 use super::Finding;
-use super::repository::Repository;
+use super::repository::{Repository, words};
 use crate::invariants;
 use crate::planted::{Bug, Catcher, PLANTED};
 
@@ -42,9 +42,8 @@ fn complaint(repository: &Repository, catcher: &Catcher) -> Option<String> {
         Catcher::Invariant(name) if invariants::is_known(name) => None,
         Catcher::Invariant(name) => Some(format!("`{name}` is no invariant")),
         Catcher::Test { package, path } => {
-            let test = path.rsplit("::").next().unwrap_or(path);
-            let is_there = has_word(repository, package, test);
-            (!is_there).then(|| format!("`{package}` has no test `{test}`"))
+            let is_there = has_test(repository, package, path);
+            (!is_there).then(|| format!("`{package}` has no test `{path}`"))
         }
     }
 }
@@ -52,16 +51,16 @@ fn complaint(repository: &Repository, catcher: &Catcher) -> Option<String> {
 /// The suite for stores, whose cases become tests of other packages.
 const SUITE: &str = "crates/leasehold-conformance/src/";
 
-/// Whether a package, or the suite for stores, has that word in its sources.
+/// Whether a package, or the suite for stores, has the name of the test in its sources.
 ///
 /// It cannot check more: the shared suites turn the names of their cases into functions.
-pub(super) fn has_word(repository: &Repository, package: &str, word: &str) -> bool {
+pub(super) fn has_test(repository: &Repository, package: &str, path: &str) -> bool {
+    let name = path.rsplit("::").next().unwrap_or(path);
     let directories = [format!("crates/{package}/"), format!("{package}/"), SUITE.to_owned()];
-    let is_part_of_a_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     repository.files().iter().any(|file| {
         directories.iter().any(|directory| file.path.starts_with(directory))
             && file.is("rs")
-            && file.text.split(|letter| !is_part_of_a_word(letter)).any(|found| found == word)
+            && words(&file.text, name).next().is_some()
     })
 }
 

@@ -115,6 +115,20 @@ impl Repository {
     }
 }
 
+/// The first cells of the tables below a heading, with the numbers of their lines.
+pub(crate) fn first_cells<'a>(text: &'a str, heading: &str) -> Vec<(usize, &'a str)> {
+    text.lines()
+        .enumerate()
+        .skip_while(|(_, line)| *line != heading)
+        .skip(1)
+        .take_while(|(_, line)| !line.starts_with("## "))
+        .filter_map(|(index, line)| {
+            let (cell, _) = line.strip_prefix("| `")?.split_once('`')?;
+            Some((index + 1, cell))
+        })
+        .collect()
+}
+
 /// The places of a word that is not part of a longer word. If it ends in punctuation, any character
 /// may follow.
 pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {

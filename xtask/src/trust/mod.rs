@@ -33,8 +33,7 @@ const CHAOS: &str = "leasehold.trust.chaos.v1";
 /// Renders the page and writes it.
 pub(crate) fn run() -> Result<(), String> {
     let root = crate::root();
-    let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
-    let page = render(read, &Bug::read_all(&root)?)?;
+    let page = render(crate::read, &Bug::read_all(&root)?)?;
     std::fs::write(root.join(PAGE), page).map_err(|error| format!("cannot write {PAGE}: {error}"))
 }
 

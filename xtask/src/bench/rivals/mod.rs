@@ -9,8 +9,6 @@ mod plot;
 mod scenarios;
 mod several;
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 
 pub(crate) use page::{PAGE, files};
@@ -20,7 +18,7 @@ use self::scenarios::{SCENARIOS, Scenario};
 use super::{machine, write};
 use crate::record::Record;
 use crate::rivals::{SUBJECTS, Subject, subjects};
-use crate::{step, tools};
+use crate::{read, step, suite};
 
 /// The record.
 const RECORD: &str = "bench/records/rivals.json";
@@ -41,16 +39,14 @@ struct Wanted {
 /// some of them is a trial: it prints its rows and leaves the record alone.
 pub(super) fn run(args: &[String]) -> Result<(), String> {
     let wanted = parse(args)?;
-    tools::need_c_compiler()?;
-    tools::need_redis_server()?;
+    suite::need()?;
     let is_whole = wanted.subjects.len() == SUBJECTS.len();
     // Before the record changes the work tree.
     let commit = step::commit();
     let mut bench = Bench::new(&wanted.subjects)?;
     let mut failures = Vec::new();
     for scenario in &wanted.scenarios {
-        let (machine, date) =
-            (machine::describe()?, step::output(Command::new("date").args(["-u", "+%F"]))?);
+        let (machine, date) = (machine::describe()?, step::today()?);
         if scenario.starts_its_own {
             bench.end_all();
         }
@@ -61,7 +57,7 @@ pub(super) fn run(args: &[String]) -> Result<(), String> {
         }
         let measured = json!({
             "commit": commit,
-            "date": date.trim(),
+            "date": date,
             "machine": machine,
             "rounds": wanted.rounds.min(scenario.rounds_max),
             "rows": with_versions(rows)?,
@@ -83,15 +79,10 @@ pub(super) fn run(args: &[String]) -> Result<(), String> {
 
 /// Writes the page and its pictures anew.
 pub(super) fn render() -> Result<(), String> {
-    let read = |path: &str| std::fs::read_to_string(crate::root().join(path)).ok();
     for (path, text) in files(read)? {
         write(&path, &text)?;
     }
     Ok(())
-}
-
-fn read(path: &str) -> Option<String> {
-    std::fs::read_to_string(crate::root().join(path)).ok()
 }
 
 /// Adds to each row which version was measured.
