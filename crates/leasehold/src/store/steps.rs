@@ -54,3 +54,93 @@ impl<C> Clone for Steps<C> {
         Self { process: self.process.clone(), core: Arc::clone(&self.core) }
     }
 }
+
+/// Implements the contract for the steps of an engine: its core has them as methods. Its file
+/// imports what the contract names.
+macro_rules! contract {
+    ($core:ty) => {
+        impl Store for Steps<$core> {
+            fn acquire(
+                &self,
+                ask: Ask,
+            ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+                let key = ask.key.clone();
+                self.on(Some(&key), |core| async move { core.acquire(ask).await })
+            }
+
+            fn renew(
+                &self,
+                renewal: Renewal,
+            ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+                let key = renewal.lease.key.clone();
+                self.on(Some(&key), |core| async move { core.renew(renewal).await })
+            }
+
+            fn release(
+                &self,
+                lease: LeaseId,
+                on_release: OnRelease,
+            ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+                let key = lease.key.clone();
+                self.on(Some(&key), |core| async move { core.release(lease, on_release).await })
+            }
+
+            fn inspect(
+                &self,
+                key: Key,
+            ) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+                let name = key.clone();
+                self.on(Some(&name), |core| async move { core.inspect(key).await })
+            }
+
+            fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
+                self.core().sinks.watch(inbox.clone(), sink);
+            }
+
+            fn listen(&self, _inbox: &ClientId) {
+                // Waiters are watched for with their ask. A holder hears of waiters elsewhere when
+                // it renews its lease.
+            }
+
+            fn capabilities(&self) -> Capabilities {
+                <$core>::CAPABILITIES
+            }
+
+            fn browse(&self) -> Option<&dyn Browse> {
+                Some(self)
+            }
+
+            fn label(&self) -> String {
+                self.core().label()
+            }
+        }
+
+        impl Browse for Steps<$core> {
+            fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
+                let pattern = pattern.to_owned();
+                self.on(None, |core| async move { core.list(&pattern, cursor).await })
+            }
+
+            fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
+                let name = key.clone();
+                self.on(Some(&name), |core| async move { core.evict(key, seen, reason).await })
+            }
+
+            fn revoke(
+                &self,
+                key: Key,
+                seen: Vec<u8>,
+                by: String,
+                reason: String,
+            ) -> BoxAnswer<Revoked> {
+                let name = key.clone();
+                self.on(
+                    Some(&name),
+                    |core| async move { core.revoke(key, seen, (by, reason)).await },
+                )
+            }
+        }
+    };
+}
+
+pub(super) use contract;

@@ -242,6 +242,21 @@ impl EtcdServer {
         let _removed = self.ask("/v3/kv/deleterange", &json!({ "key": base64(key.as_bytes()) }));
     }
 
+    /// Writes a key with the value of another one and a lease of so many seconds, as a late request
+    /// does.
+    ///
+    /// # Panics
+    ///
+    /// If no member answers, or the other key does not exist.
+    pub fn copy(&self, from: &str, to: &str, seconds: u64) {
+        let read = self.ask("/v3/kv/range", &json!({ "key": base64(from.as_bytes()) }));
+        let value = read["kvs"][0]["value"].as_str().expect("the key exists");
+        let lease = &self.ask("/v3/lease/grant", &json!({ "TTL": seconds }))["ID"];
+        let key = base64(to.as_bytes());
+        let put = json!({ "key": key, "value": value, "lease": lease });
+        let _put = self.ask("/v3/kv/put", &put);
+    }
+
     /// Removes every key.
     ///
     /// # Panics

@@ -1,6 +1,7 @@
 //! The store on real etcd servers, in real time.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
+mod crossing;
 mod failing_over;
 mod logins;
 mod losing;

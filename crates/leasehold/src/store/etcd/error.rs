@@ -45,20 +45,25 @@ impl Failure {
     /// Whether another connection may do better.
     pub(super) fn ends_connection(&self) -> bool {
         match self {
-            Self::Refused { code, text } => self.is_old_token() || !is_definite(*code, text),
+            Self::Refused { code, text } => self.is_undone() || !is_definite(*code, text),
             _ => true,
         }
     }
 
     /// Whether surely nothing was done, and another connection may do better.
     pub(super) fn is_undone(&self) -> bool {
-        matches!(self, Self::Unsent(_)) || self.is_old_token()
+        matches!(self, Self::Unsent(_)) || self.is_old_token() || self.is_cut_off()
     }
 
     /// Whether the login has run out, or the server was told to use another one.
     pub(super) fn is_old_token(&self) -> bool {
         matches!(self, Self::Refused { code, text }
             if *code == code::UNAUTHENTICATED || text.contains("revision of auth store is old"))
+    }
+
+    /// Whether the member knows no leader. The others may have one.
+    fn is_cut_off(&self) -> bool {
+        matches!(self, Self::Refused { text, .. } if has_no_leader(text))
     }
 
     /// Whether the cluster asks for no login.
@@ -82,8 +87,12 @@ fn is_definite(code: u32, text: &str) -> bool {
         | code::FAILED_PRECONDITION
         | code::UNIMPLEMENTED
         | code::UNAUTHENTICATED => true,
-        _ => text.contains("no leader"),
+        _ => has_no_leader(text),
     }
+}
+
+fn has_no_leader(text: &str) -> bool {
+    text.contains("no leader")
 }
 
 /// The error for a failed call.
@@ -145,7 +154,7 @@ fn refused(code: u32, text: &str, unsure: ErrorKind, state: &str) -> Error {
         code::UNIMPLEMENTED => {
             (ErrorKind::Config, "nothing was changed; locks need etcd 3.4 or newer")
         }
-        _ if has("no leader") => (
+        _ if has_no_leader(text) => (
             ErrorKind::Unavailable,
             "nothing was changed; the members do not agree on a leader, try again or start the \
              missing ones",
@@ -205,7 +214,7 @@ mod tests {
         for (failure, is_undone, ends) in [
             (refused(16, "etcdserver: invalid auth token"), true, true),
             (refused(14, "etcdserver: request timed out"), false, true),
-            (refused(14, "etcdserver: no leader"), false, false),
+            (refused(14, "etcdserver: no leader"), true, true),
             (refused(5, "etcdserver: requested lease not found"), false, false),
             (Failure::Silent(Duration::from_secs(1)), false, true),
             (Failure::Malformed, false, true),

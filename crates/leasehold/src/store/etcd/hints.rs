@@ -16,17 +16,23 @@ use super::keys::Keys;
 use super::message::Message;
 use super::rpc::{Event, News, Range, unwatch, watch};
 use super::wire::Wire;
+use crate::core::backoff::Backoff;
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
+use crate::host::random_u32;
 use crate::store::net::Home;
 use crate::store::{Hint, Sinks};
 
 /// How often waits are looked through for those that ended, and the connection is checked.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The pause before a stream is made again after a failure.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The pauses before a stream is made again after a failure.
+const PAUSES: Backoff =
+    Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(2) };
+
+/// After a stream that lasted for longer than this, the pauses begin anew.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// How long a stream stays open while nobody waits: the next waiter needs no new one.
 const LINGER: Duration = Duration::from_secs(10);
@@ -93,7 +99,8 @@ impl Hints {
     /// An owner waits.
     pub(super) fn wait(self: &Arc<Self>, key: &Key, owner: &OwnerToken, wait: Wait) {
         let mut state = self.state();
-        let new = || Watched { number: 0, from: wait.seen + 1, waits: HashMap::new() };
+        let new =
+            || Watched { number: 0, from: wait.seen.saturating_add(1), waits: HashMap::new() };
         let watched = state.watched.entry(key.clone()).or_insert_with(new);
         watched.waits.insert(owner.clone(), wait);
         let starts = !std::mem::replace(&mut state.is_running, true);
@@ -123,7 +130,10 @@ impl Hints {
     }
 
     async fn run(self: Arc<Self>) {
+        let host = &self.wire.host;
+        let mut pauses = PAUSES.delays();
         while self.has_work() {
+            let began = host.now();
             let served = match self.begin().await {
                 Ok((channel, sending, answers)) => self.serve(&channel, sending, answers).await,
                 Err(cause) => Err(cause),
@@ -131,10 +141,14 @@ impl Hints {
             let waits = self.state().begin_anew();
             let Err(cause) = served else { continue };
             tracing::debug!(cause, "the watch of etcd ended, and is made again");
-            for inbox in waits {
-                self.sinks.send(&inbox, Hint::Missed);
+            // The next stream tells what happens until then. If there is none for a while, waiters
+            // ask by themselves.
+            if host.now().since(began) > STABLE_AFTER {
+                pauses.reset();
+                waits.iter().for_each(|inbox| self.sinks.send(inbox, Hint::Missed));
             }
-            self.wire.host.sleep_until(self.wire.host.now() + PAUSE).await;
+            let pause = pauses.next(random_u32(&**host));
+            host.sleep_until(host.now() + pause).await;
         }
     }
 
@@ -272,7 +286,7 @@ impl State {
     fn take(&mut self, news: News) -> Mail {
         let Some(key) = self.numbers.get(&news.watch).cloned() else { return Mail::new() };
         let Some(watched) = self.watched.get_mut(&key) else { return Mail::new() };
-        watched.from = watched.from.max(news.header.revision + 1);
+        watched.from = watched.from.max(news.header.revision.saturating_add(1));
         if news.is_cancelled {
             // The server forgot old changes, or does not serve the watch any more.
             watched.from = watched.from.max(news.compacted);

@@ -44,7 +44,7 @@ pub(super) struct Leases {
 #[derive(Debug)]
 struct Spare {
     lease: Lease,
-    /// When it has surely ended.
+    /// Until when it is used again.
     until: Moment,
 }
 
@@ -63,18 +63,19 @@ impl Leases {
 
     /// Takes a lease of so many seconds, or makes one.
     pub(super) async fn take(&self, wire: &Wire, asked: i64) -> Result<Taken, Error> {
-        let now = wire.host.now();
-        let spare = {
-            let mut spares = self.spares();
-            spares.retain(|spare| spare.until > now);
-            let seconds = asked.max(self.shortest.load(Ordering::Relaxed));
-            let at = spares.iter().position(|spare| spare.lease.seconds == seconds);
-            at.map(|at| spares.swap_remove(at))
-        };
-        match spare {
-            Some(spare) => Ok(Taken { lease: spare.lease, is_new: false }),
+        match self.spare(wire.host.now(), asked) {
+            Some(lease) => Ok(Taken { lease, is_new: false }),
             None => self.make(wire, asked).await,
         }
+    }
+
+    /// A kept lease of so many seconds: the youngest, which ends last.
+    fn spare(&self, now: Moment, asked: i64) -> Option<Lease> {
+        let mut spares = self.spares();
+        spares.retain(|spare| spare.until > now);
+        let seconds = asked.max(self.shortest.load(Ordering::Relaxed));
+        let at = spares.iter().rposition(|spare| spare.lease.seconds == seconds)?;
+        Some(spares.remove(at).lease)
     }
 
     /// Makes a lease of so many seconds.
@@ -95,7 +96,8 @@ impl Leases {
         // No two locks may get one lease: each would keep the other one alive.
         let is_there = spares.iter().any(|spare| spare.lease.id == lease.id);
         if spares.len() < SPARES_MAX && !is_there {
-            let span = Duration::from_secs(lease.seconds.unsigned_abs());
+            // Its last renewal was up to a third of its time ago. So it has not ended by then.
+            let span = Duration::from_secs(lease.seconds.unsigned_abs()) / 2;
             spares.push(Spare { lease, until: now + span });
         }
     }
@@ -112,6 +114,21 @@ fn fresh_id(host: &dyn Host) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kept_lease_is_used_while_it_surely_lasts_and_the_youngest_first() {
+        let at = |ms: u64| Moment::from_nanos(1) + Duration::from_millis(ms);
+        let lease = |id| Lease { id, seconds: 4 };
+        let leases = Leases::default();
+        for (id, ms) in [(1, 0), (2, 100), (3, 200), (3, 300)] {
+            leases.give_back(at(ms), lease(id));
+        }
+        assert_eq!(leases.spare(at(400), 3), None, "it lasts longer");
+        assert_eq!(leases.spare(at(400), 4), Some(lease(3)));
+        assert_eq!(leases.spare(at(2_050), 4), Some(lease(2)));
+        leases.give_back(at(2_050), lease(2));
+        assert_eq!(leases.spare(at(4_050), 4), None, "half of its time is over");
+    }
 
     #[test]
     fn a_lease_of_etcd_covers_the_ttl() {

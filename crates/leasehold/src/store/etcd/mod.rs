@@ -40,7 +40,7 @@ use std::sync::{Arc, Weak};
 pub use self::connect::EtcdConnector;
 use self::steps::Core;
 use super::delegate::delegate;
-use super::steps::Steps;
+use super::steps::{Steps, contract};
 use super::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Evicted, HintSink, InOrder, LeaseId, OnRelease,
     Page, Reach, Released, Renewal, Renewed, Revoked, Snapshot, Store,
@@ -102,81 +102,24 @@ impl EtcdStore {
 
 delegate!(EtcdStore);
 
-impl Store for Steps<Core> {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        let key = ask.key.clone();
-        self.on(Some(&key), |core| async move { core.acquire(ask).await })
-    }
+contract!(Core);
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        let key = renewal.lease.key.clone();
-        self.on(Some(&key), |core| async move { core.renew(renewal).await })
-    }
-
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        let key = lease.key.clone();
-        self.on(Some(&key), |core| async move { core.release(lease, on_release).await })
-    }
-
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        let name = key.clone();
-        self.on(Some(&name), |core| async move { core.inspect(key).await })
-    }
-
-    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.core().sinks.watch(inbox.clone(), sink);
-    }
-
-    fn listen(&self, _inbox: &ClientId) {
-        // Waiters are watched for with their ask. A holder hears of waiters elsewhere when it
-        // renews its lease.
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            fencing: true,
-            line: true,
-            reask: true,
-            detached: true,
-            frees: true,
-            hints: Reach::Network,
-            reach: Reach::Network,
-            browse: true,
-            revoke: true,
-            durable: true,
-            ..Capabilities::NONE
-        }
-    }
-
-    fn browse(&self) -> Option<&dyn Browse> {
-        Some(self)
-    }
+impl Core {
+    const CAPABILITIES: Capabilities = Capabilities {
+        fencing: true,
+        line: true,
+        reask: true,
+        detached: true,
+        frees: true,
+        hints: Reach::Network,
+        reach: Reach::Network,
+        browse: true,
+        revoke: true,
+        durable: true,
+        ..Capabilities::NONE
+    };
 
     fn label(&self) -> String {
-        self.core().wire.connector.label()
-    }
-}
-
-impl Browse for Steps<Core> {
-    fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
-        let pattern = pattern.to_owned();
-        self.on(None, |core| async move { core.list(&pattern, cursor).await })
-    }
-
-    fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
-        let name = key.clone();
-        self.on(Some(&name), |core| async move { core.evict(key, seen, reason).await })
-    }
-
-    fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
-        let name = key.clone();
-        self.on(Some(&name), |core| async move { core.revoke(key, seen, (by, reason)).await })
+        self.wire.connector.label()
     }
 }

@@ -1,11 +1,11 @@
 //! Calls of a store: over one connection at a time, to whichever member answers.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 
 use super::channel::{Channel, Failure};
 use super::connect::EtcdConnector;
@@ -13,9 +13,10 @@ use super::error::{Effect, Fault, explain};
 use super::message::{Malformed, Message};
 use super::rpc::{LeaseAnswer, Ranged, Txn, TxnDone, lease, lease_grant};
 use crate::core::backoff::{Backoff, Delays};
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::{Host, random_u32};
+use crate::store::net::Home;
 
 /// How long a call may take before its member counts as cut off. Longer than the limit of any
 /// request.
@@ -25,12 +26,16 @@ const CALL_LIMIT: Duration = Duration::from_millis(1_200);
 pub(super) struct Wire {
     pub(super) host: Arc<dyn Host>,
     pub(super) connector: EtcdConnector,
-    slot: Mutex<Slot>,
+    slot: Arc<Slot>,
 }
 
-/// The connection, or why there is none.
+/// The connection, and what is needed to make the next one.
 struct Slot {
-    channel: Option<Channel>,
+    channel: Cell<Option<Channel>>,
+    making: Mutex<Making>,
+}
+
+struct Making {
     /// The number of the member to try first.
     first: usize,
     /// Until when nothing is tried, and why.
@@ -40,40 +45,26 @@ struct Slot {
 
 impl Wire {
     pub(super) fn new(connector: EtcdConnector, host: Arc<dyn Host>) -> Self {
-        let slot =
-            Slot { channel: None, first: 0, paused: None, delays: Backoff::DEFAULT.delays() };
-        Self { host, connector, slot: Mutex::new(slot) }
+        let making = Making { first: 0, paused: None, delays: Backoff::DEFAULT.delays() };
+        let slot = Slot { channel: Cell::default(), making: Mutex::new(making) };
+        Self { host, connector, slot: Arc::new(slot) }
     }
 
     /// The connection. Makes a new one if there is none that works.
     pub(super) async fn channel(&self) -> Result<Channel, Error> {
-        let mut slot = self.slot.lock().await;
-        if let Some(channel) = slot.channel.as_ref().filter(|channel| channel.is_open()) {
-            return Ok(channel.clone());
+        if let Some(channel) = self.slot.open() {
+            return Ok(channel);
         }
-        if let Some((until, why)) = &slot.paused
-            && self.host.now() < *until
-        {
-            return Err(why.clone());
-        }
-        if slot.channel.take().is_some() {
-            // The member is tried last now: it may be cut off, and still accept connections.
-            slot.first += 1;
-        }
-        match self.connector.connect(&self.host, slot.first).await {
-            Ok((channel, number)) => {
-                slot.first = number;
-                slot.paused = None;
-                slot.delays.reset();
-                slot.channel = Some(channel.clone());
-                Ok(channel)
-            }
-            Err(error) => {
-                let pause = slot.delays.next(random_u32(&*self.host));
-                slot.paused = Some((self.host.now() + pause, error.clone()));
-                Err(error)
-            }
-        }
+        // The host connects: nobody else might poll the task of this caller for a while, and all
+        // renewals would wait for it.
+        let (tell, told) = oneshot::channel();
+        let slot = Arc::clone(&self.slot);
+        let (host, connector) = (Arc::clone(&self.host), self.connector.clone());
+        let connecting = async move {
+            let _gone = tell.send(slot.connect(&host, &connector).await);
+        };
+        Home::Host.spawn(&self.host, Box::pin(connecting));
+        told.await.unwrap_or_else(|_| Err(not_connected().at(&self.connector.label())))
     }
 
     /// Makes one call, and reads its answer.
@@ -168,7 +159,7 @@ impl Wire {
         match self.call(path, &lease(id), Effect::Nothing, LeaseAnswer::read).await {
             Ok(answer) if answer.ttl < 0 => Ok(None),
             // The server rounds down.
-            Ok(answer) => Ok(Some(answer.ttl + 1)),
+            Ok(answer) => Ok(Some(answer.ttl.saturating_add(1))),
             Err(Fault::NoLease) => Ok(None),
             Err(Fault::Error(error)) => Err(error),
         }
@@ -182,6 +173,58 @@ impl Wire {
             Err(Fault::Error(error)) => Err(error),
         }
     }
+}
+
+impl Slot {
+    fn channel(&self) -> MutexGuard<'_, Option<Channel>> {
+        // Whole at every moment: single steps change it.
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection, if it works.
+    fn open(&self) -> Option<Channel> {
+        self.channel().as_ref().filter(|channel| channel.is_open()).cloned()
+    }
+
+    /// Makes a connection, if nobody has made one meanwhile.
+    async fn connect(
+        &self,
+        host: &Arc<dyn Host>,
+        connector: &EtcdConnector,
+    ) -> Result<Channel, Error> {
+        let mut making = self.making.lock().await;
+        if let Some(channel) = self.open() {
+            return Ok(channel);
+        }
+        if let Some((until, why)) = &making.paused
+            && host.now() < *until
+        {
+            return Err(why.clone());
+        }
+        if self.channel().take().is_some() {
+            // The member is tried last now: it may be cut off, and still accept connections.
+            making.first += 1;
+        }
+        match connector.connect(host, making.first).await {
+            Ok((channel, number)) => {
+                making.first = number;
+                making.paused = None;
+                making.delays.reset();
+                *self.channel() = Some(channel.clone());
+                Ok(channel)
+            }
+            Err(error) => {
+                let pause = making.delays.next(random_u32(&**host));
+                making.paused = Some((host.now() + pause, error.clone()));
+                Err(error)
+            }
+        }
+    }
+}
+
+fn not_connected() -> Error {
+    let message = "the task that connects has ended; no request was sent; try again";
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// For calls that write no key with a lease.

@@ -1,6 +1,6 @@
 //! The session of a store. Makes a new one when the old one has ended.
 
-use std::sync::{Arc, Mutex as Cell, PoisonError};
+use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex, Notify, oneshot};
 
@@ -17,11 +17,22 @@ pub(super) struct Wire {
     pub(super) connector: ZookeeperConnector,
     /// Told of the news of sessions.
     pub(super) notify: Arc<Notify>,
-    making: Mutex<Making>,
-    session: Cell<Option<Arc<Session>>>,
+    slot: Arc<Slot>,
 }
 
-/// What is needed to make a session.
+/// The session, and what is needed to make the next one.
+struct Slot {
+    session: Cell<Current>,
+    making: Mutex<Making>,
+}
+
+#[derive(Default)]
+struct Current {
+    session: Option<Arc<Session>>,
+    /// Whether the store is gone.
+    is_closed: bool,
+}
+
 struct Making {
     /// Until when nothing is tried, and why.
     paused: Option<(Moment, Error)>,
@@ -31,20 +42,13 @@ struct Making {
 impl Wire {
     pub(super) fn new(connector: ZookeeperConnector, host: Arc<dyn Host>) -> Self {
         let making = Making { paused: None, delays: Backoff::DEFAULT.delays() };
-        Self {
-            host,
-            connector,
-            notify: Arc::default(),
-            making: Mutex::new(making),
-            session: Cell::default(),
-        }
+        let slot = Arc::new(Slot { session: Cell::default(), making: Mutex::new(making) });
+        Self { host, connector, notify: Arc::default(), slot }
     }
 
     /// The session that lives, if there is one. Its connection may be interrupted.
     pub(super) fn living(&self) -> Option<Arc<Session>> {
-        // Whole at every moment: single steps change it.
-        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.as_ref().filter(|session| !session.is_over()).cloned()
+        self.slot.living()
     }
 
     /// The session. Makes a new one if there is none that lives.
@@ -52,48 +56,13 @@ impl Wire {
         if let Some(session) = self.living() {
             return Ok(session);
         }
-        let mut making = self.making.lock().await;
-        if let Some(session) = self.living() {
-            return Ok(session);
-        }
-        if let Some((until, why)) = &making.paused
-            && self.host.now() < *until
-        {
-            return Err(why.clone());
-        }
-        match self.make().await {
-            Ok(session) => {
-                making.paused = None;
-                making.delays.reset();
-                *self.session.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Some(Arc::clone(&session));
-                Ok(session)
-            }
-            Err(error) => {
-                let pause = making.delays.next(random_u32(&*self.host));
-                making.paused = Some((self.host.now() + pause, error.clone()));
-                Err(error)
-            }
-        }
-    }
-
-    /// Begins a session. The connection belongs to the host, and not to the caller.
-    async fn make(&self) -> Result<Arc<Session>, Error> {
+        // The host connects: nobody else might poll the task of this caller for a while, and all
+        // renewals would wait for it.
         let (tell, told) = oneshot::channel();
+        let (slot, notify) = (Arc::clone(&self.slot), Arc::clone(&self.notify));
         let (host, connector) = (Arc::clone(&self.host), self.connector.clone());
-        let notify = Arc::clone(&self.notify);
-        // So that clients spread over the servers.
-        let first = random_u32(&*host) as usize;
         let making = async move {
-            let opened = connector.connect(&host, first, (None, 0)).await;
-            let session = opened.and_then(|opened| {
-                let opened = opened.ok_or_else(no_session)?;
-                Ok(Session::begin(&host, connector, opened, notify))
-            });
-            // A caller that is gone leaves a session without nodes.
-            if let Err(Ok(session)) = tell.send(session) {
-                session.close();
-            }
+            let _gone = tell.send(slot.make(&host, connector, notify).await);
         };
         Home::Host.spawn(&self.host, Box::pin(making));
         told.await.unwrap_or_else(|_| Err(no_session()))
@@ -102,8 +71,65 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        if let Some(session) = self.living() {
+        let mut current = self.slot.current();
+        current.is_closed = true;
+        let session = current.session.take();
+        drop(current);
+        if let Some(session) = session.filter(|session| !session.is_over()) {
             session.close();
+        }
+    }
+}
+
+impl Slot {
+    fn current(&self) -> MutexGuard<'_, Current> {
+        // Whole at every moment: single steps change it.
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn living(&self) -> Option<Arc<Session>> {
+        let current = self.current();
+        current.session.as_ref().filter(|session| !session.is_over()).cloned()
+    }
+
+    /// Begins a session, if nobody has begun one meanwhile.
+    async fn make(
+        &self,
+        host: &Arc<dyn Host>,
+        connector: ZookeeperConnector,
+        notify: Arc<Notify>,
+    ) -> Result<Arc<Session>, Error> {
+        let mut making = self.making.lock().await;
+        if let Some(session) = self.living() {
+            return Ok(session);
+        }
+        if let Some((until, why)) = &making.paused
+            && host.now() < *until
+        {
+            return Err(why.clone());
+        }
+        // So that clients spread over the servers.
+        let first = random_u32(&**host) as usize;
+        let opened = connector.connect(host, first, (None, 0)).await;
+        match opened.and_then(|opened| opened.ok_or_else(no_session)) {
+            Ok(opened) => {
+                making.paused = None;
+                making.delays.reset();
+                let session = Session::begin(host, connector, opened, notify);
+                let mut current = self.current();
+                if current.is_closed {
+                    drop(current);
+                    session.close();
+                    return Err(no_session());
+                }
+                current.session = Some(Arc::clone(&session));
+                Ok(session)
+            }
+            Err(error) => {
+                let pause = making.delays.next(random_u32(&**host));
+                making.paused = Some((host.now() + pause, error.clone()));
+                Err(error)
+            }
         }
     }
 }

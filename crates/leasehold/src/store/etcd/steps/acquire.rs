@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::{Core, ROUNDS_MAX};
+use super::{Core, ROUNDS_MAX, written};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::line::PLACES_MAX;
 use crate::core::token::{ClientId, FencingBlock};
@@ -117,16 +117,14 @@ impl Asking<'_> {
         let taken = core.leases.make(&core.wire, lasts).await?;
         let value = Entry { lasts: taken.lease.seconds, ..entry.clone() }.write();
         let (name, reads) = (place.kv.key.clone(), look(&core.keys, key));
-        let when = vec![If::Created(name.clone(), place.kv.created)];
+        let when = vec![If::Modified(name.clone(), place.kv.modified)];
         let put = Do::Put { key: name, value, lease: taken.lease.id };
         let then = [vec![put], reads.clone()].concat();
         match core.wire.txn(&Txn { when, then, or_else: reads }).await {
             Ok(done) if done.succeeded => {
                 core.give_back(Lease { id: place.kv.lease, seconds: entry.lasts });
                 self.is_fresh = true;
-                self.waits_by = Some(taken.lease);
-                let (now, of) = (core.wire.host.now(), (key, &self.ask.owner));
-                core.mine.note(now, of, |known| known.place = self.waits_by);
+                self.wait_by(taken.lease);
                 Ok(State::of(done))
             }
             Ok(done) => {
@@ -153,15 +151,17 @@ impl Asking<'_> {
                     return self.take(vec![free, empty], None).await;
                 }
                 (Some(place), _, Some(0)) => {
-                    let (key, created) = (place.kv.key.clone(), place.kv.created);
-                    let when = vec![free, If::Created(key.clone(), created)];
-                    return self.take(when, Some(key)).await;
+                    let still = If::Modified(place.kv.key.clone(), place.kv.modified);
+                    return self.take(vec![free, still], Some(place)).await;
                 }
                 _ => {}
             }
         }
         if self.place.is_some() && !self.has_place(&state) {
             return self.join().await.map(Next::again);
+        }
+        if let (Some(place), None, true) = (&mine, self.waits_by, self.place.is_some()) {
+            return self.refresh_found(place).await.map(Next::again);
         }
         if state.held.is_some() {
             return self.refuse(&state).await.map(Next::Answer);
@@ -178,7 +178,7 @@ impl Asking<'_> {
     }
 
     /// Takes the lock if all of this holds, and removes the place.
-    async fn take(&mut self, when: Vec<If>, place: Option<Vec<u8>>) -> Result<Next, Error> {
+    async fn take(&mut self, when: Vec<If>, place: Option<&Seen>) -> Result<Next, Error> {
         let (core, key) = (self.core, &self.ask.key);
         let mut taken = match self.taken {
             Some(taken) => taken,
@@ -189,17 +189,18 @@ impl Asking<'_> {
             let entry = Entry::of(self.ask, taken.lease.seconds, core.wire.host.wall());
             let (held, lease) = (core.keys.held(key), taken.lease.id);
             let mut then = vec![Do::Put { key: held, value: entry.write(), lease }];
-            then.extend(place.clone().map(Do::Delete));
+            then.extend(place.map(|place| Do::Delete(place.kv.key.clone())));
             let txn = Txn { when: when.clone(), then, or_else: look(&core.keys, key) };
             match core.write(taken, &txn).await {
                 Ok((done, lasts)) if done.succeeded => {
                     let block = entry.block(tokens(done.header.revision));
                     let granted = self.granted(taken.lease, done.header.revision, block);
+                    place.into_iter().for_each(|place| core.give_back_of(place));
                     if lasts {
                         return Ok(Next::Answer(granted));
                     }
-                    let still = core.prolong(key, &self.ask.owner, taken.lease.id).await?;
-                    return match still {
+                    let still = core.prolong(key, &self.ask.owner, taken.lease.id).await;
+                    return match still.map_err(|error| self.doubted(taken, written(error)))? {
                         Some(_) => Ok(Next::Answer(granted)),
                         None => core.look(key).await.map(Next::again),
                     };
@@ -230,7 +231,7 @@ impl Asking<'_> {
 
     fn granted(&mut self, lease: Lease, modified: i64, fencing: Option<FencingBlock>) -> Acquired {
         let (core, of) = (self.core, (&self.ask.key, &self.ask.owner));
-        let place = self.waits_by.take().filter(|place| place.id != lease.id);
+        self.waits_by = None;
         core.mine.note(core.wire.host.now(), of, |known| {
             known.held = Some((lease, modified));
             known.place = None;
@@ -238,9 +239,6 @@ impl Asking<'_> {
             known.doubts.retain(|doubt| *doubt != lease.id);
         });
         core.hints.done(of.0, of.1);
-        if let Some(place) = place {
-            core.give_back(place);
-        }
         Acquired::Granted { fencing }
     }
 
@@ -266,27 +264,18 @@ impl Asking<'_> {
     async fn lift(&mut self, held: &Seen, entry: &Entry) -> Result<Next, Error> {
         let (core, key) = (self.core, &self.ask.key);
         let asked = seconds(self.ask.ttl);
-        let taken = match self.taken.take() {
+        let taken = match self.taken.take_if(|taken| taken.is_new) {
             Some(taken) => taken,
-            None => core.leases.take(&core.wire, asked).await?,
+            None => core.lasting(key, asked).await?,
         };
         let entry =
             Entry { lasts: taken.lease.seconds, ..entry.clone().kept(tokens(held.kv.modified)) };
         match core.rewrite(key, (held, &entry), taken).await {
-            Ok(Some((done, lasts))) => {
-                let before = taken.lease_of(held);
-                // After a hand-over, it is the lease of the place.
-                self.waits_by = self.waits_by.filter(|place| place.id != before.id);
-                core.give_back(before);
+            Ok(Some((done, _lasts))) => {
+                core.give_back(taken.lease_of(held));
                 let modified = done.header.revision;
-                let granted = self.granted(taken.lease, modified, entry.block(tokens(modified)));
-                if lasts {
-                    return Ok(Next::Answer(granted));
-                }
-                match core.prolong(key, &self.ask.owner, taken.lease.id).await? {
-                    Some(_) => Ok(Next::Answer(granted)),
-                    None => core.look(key).await.map(Next::again),
-                }
+                let fencing = entry.block(tokens(modified));
+                Ok(Next::Answer(self.granted(taken.lease, modified, fencing)))
             }
             Ok(None) => {
                 self.taken = Some(taken);
@@ -319,29 +308,40 @@ impl Asking<'_> {
     }
 
     async fn joined(&mut self, lease: Lease, done: TxnDone, lasts: bool) -> Result<State, Error> {
-        let (core, of) = (self.core, (&self.ask.key, &self.ask.owner));
+        let (core, key, owner) = (self.core, &self.ask.key, &self.ask.owner);
         let succeeded = done.succeeded;
         let state = State::of(done);
-        let lease = if succeeded {
-            self.is_fresh = lasts;
-            lease
-        } else {
-            // It was there already: the answer to an earlier request was lost.
+        if !succeeded {
             core.give_back(lease);
-            let Some(at) = state.place_of(of.1) else { return Ok(state) };
-            let place = &state.line[at];
-            let seconds = place.entry.as_ref().map_or(0, |entry| entry.lasts);
-            let lease = Lease { id: place.kv.lease, seconds };
-            self.waits_by = Some(lease);
-            return self.refresh(lease).await;
-        };
-        self.waits_by = Some(lease);
-        core.mine.note(core.wire.host.now(), of, |known| known.place = Some(lease));
-        if state.count as usize > PLACES_MAX {
-            core.leave(of.0, of.1).await?;
-            return Err(line_is_full(of.0));
+            return match state.place_of(owner) {
+                Some(at) => self.refresh_found(&state.line[at]).await,
+                None => Ok(state),
+            };
         }
-        Ok(state)
+        if state.count as usize > PLACES_MAX {
+            let state = core.leave_in(key, owner, state).await?;
+            // The lock may have been handed to the place meanwhile.
+            return if state.held_by(owner).is_some() { Ok(state) } else { Err(line_is_full(key)) };
+        }
+        self.wait_by(lease);
+        self.is_fresh = lasts;
+        // If the lease was about to end, this shows that the place is gone.
+        if lasts { Ok(state) } else { self.refresh(lease).await }
+    }
+
+    /// The owner has a place that this store does not know: the answer to the request for it was
+    /// lost.
+    async fn refresh_found(&mut self, place: &Seen) -> Result<State, Error> {
+        let seconds = place.entry.as_ref().map_or(0, |entry| entry.lasts);
+        let lease = Lease { id: place.kv.lease, seconds };
+        self.wait_by(lease);
+        self.refresh(lease).await
+    }
+
+    fn wait_by(&mut self, lease: Lease) {
+        let of = (&self.ask.key, &self.ask.owner);
+        self.waits_by = Some(lease);
+        self.core.mine.note(self.core.wire.host.now(), of, |known| known.place = Some(lease));
     }
 
     /// Answers *taken*.
@@ -361,8 +361,9 @@ impl Asking<'_> {
                 core.sinks.send(&holder, Hint::Wanted { key: ask.key.clone() });
             }
         }
-        // Only people and timers use it, so a failure is no matter.
-        let lease = held.map_or(0, |held| held.kv.lease);
+        // A waiter asks again within a second, and its watch tells it of the end of the lease. Only
+        // people and timers use this, so a failure is no matter.
+        let lease = held.filter(|_| self.place.is_none()).map_or(0, |held| held.kv.lease);
         let left = if lease == 0 { None } else { core.wire.seconds_left(lease).await.ok() };
         let retry_in = left.map(|left| Duration::from_secs(left.unwrap_or(0).unsigned_abs()));
         Ok(Refusal::taken(retry_in, ahead).into())

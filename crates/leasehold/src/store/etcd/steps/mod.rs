@@ -70,6 +70,23 @@ impl Core {
         Ok((done, lasts))
     }
 
+    /// A lease of so many seconds for a lock that somebody has. It surely lasts from now on: a kept
+    /// one that is about to end would take the lock along.
+    async fn lasting(&self, key: &Key, asked: i64) -> Result<Taken, Error> {
+        let taken = self.leases.take(&self.wire, asked).await?;
+        if taken.is_new {
+            return Ok(taken);
+        }
+        let reads = Txn { then: glance(&self.keys, key), ..Txn::default() };
+        let renewal = self.wire.keep_alive(taken.lease.id);
+        let (renewed, seen) = tokio::join!(renewal, self.wire.txn(&reads));
+        let term = sure(seen)?.header.term;
+        if renewed.is_ok_and(|it| it.is_confirmed_in(term)) {
+            return Ok(Taken { is_new: true, ..taken });
+        }
+        self.leases.make(&self.wire, asked).await
+    }
+
     /// Renews the lease of etcd behind a lock, and makes sure that the lock is still the owner's.
     /// Returns the state without the line, or `None` if the lock is not the owner's.
     async fn prolong(
@@ -149,6 +166,16 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.hints.close();
     }
+}
+
+/// For a failure after the lock was written: it is ours, or was.
+fn written(error: Error) -> Error {
+    if error.kind() != ErrorKind::Unavailable {
+        return error;
+    }
+    let message = "the lock was written, and then the cluster did not tell whether it lasts; the \
+                   request may have taken effect";
+    Error::new(ErrorKind::Unknown, message).with_source(error)
 }
 
 /// For transactions that write no key with a lease of their own.

@@ -1,6 +1,6 @@
 //! Release: end a lease and a place, and hand the lock on.
 
-use super::{Core, ROUNDS_MAX, sure};
+use super::{Core, ROUNDS_MAX, sure, written};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::OwnerToken;
@@ -78,10 +78,10 @@ impl Core {
     ) -> Result<Released, Error> {
         for _ in 0..ROUNDS_MAX {
             let Some(held) = state.held_by(owner).cloned() else {
-                let place = state.place_of(owner).map(|at| state.line[at].clone());
                 state = self.leave_in(key, owner, state).await?;
-                if let Some(place) = place {
-                    self.give_back_of(&place);
+                if state.held_by(owner).is_some() {
+                    // The lock was handed to the place before the place was removed.
+                    continue;
                 }
                 if !matches!(end, End::Free) {
                     self.pass_on(key, state).await?;
@@ -111,6 +111,12 @@ impl Core {
         end: End<'_>,
         state: State,
     ) -> Result<Result<Released, State>, Error> {
+        if let Some(entry) = &held.entry
+            && state.place_of(&entry.owner).is_some()
+        {
+            // A request that came late. The lock must not be handed to who gives it up.
+            return Ok(Err(self.leave_in(key, &entry.owner, state).await?));
+        }
         let name = self.keys.held(key);
         let still = If::Modified(name.clone(), held.kv.modified);
         let mut when = vec![still.clone()];
@@ -138,7 +144,7 @@ impl Core {
         let Some(before) = &held.entry else { return Ok(Err(self.look(key).await?)) };
         let wanted = seconds(keep.ttl);
         let taken = if wanted > before.lasts {
-            self.leases.take(&self.wire, wanted).await?
+            self.lasting(key, wanted).await?
         } else {
             let lease = Lease { id: held.kv.lease, seconds: before.lasts };
             Taken { lease, is_new: false }
@@ -165,7 +171,7 @@ impl Core {
         if !done.succeeded {
             return Ok(Err(State::of(done)));
         }
-        if !lasts && self.prolong(key, keep.owner, lease).await?.is_none() {
+        if !lasts && self.prolong(key, keep.owner, lease).await.map_err(written)?.is_none() {
             // It was ended by somebody in this very moment.
             return Ok(Ok(Released::Freed));
         }
@@ -179,24 +185,29 @@ impl Core {
         Ok(Ok(Released::Kept { fencing: entry.block(tokens(modified)) }))
     }
 
-    /// Removes the place of an owner, if it has one.
-    pub(super) async fn leave(&self, key: &Key, owner: &OwnerToken) -> Result<(), Error> {
-        let state = self.look(key).await?;
-        self.leave_in(key, owner, state).await?;
-        self.mine.note(self.wire.host.now(), (key, owner), |known| known.place = None);
-        Ok(())
-    }
-
-    /// The same, after the state was read. Returns the state without the place.
-    async fn leave_in(&self, key: &Key, owner: &OwnerToken, state: State) -> Result<State, Error> {
+    /// Removes the place of an owner, if it has one. Returns the state without the place. The owner
+    /// may have been given the lock since `state` was read.
+    pub(super) async fn leave_in(
+        &self,
+        key: &Key,
+        owner: &OwnerToken,
+        state: State,
+    ) -> Result<State, Error> {
         let is_read_whole = state.line.len() >= usize::try_from(state.count).unwrap_or(usize::MAX);
-        let at = state.place_of(owner);
-        if at.is_none() && is_read_whole {
+        let place = state.place_of(owner).map(|at| &state.line[at]);
+        if place.is_none() && is_read_whole {
             return Ok(state);
         }
-        let delete = Do::Delete(self.keys.place(key, owner.as_str()));
-        let then = [vec![delete], look(&self.keys, key)].concat();
-        let done = sure(self.wire.txn(&Txn { then, ..Txn::default() }).await)?;
+        let name = self.keys.place(key, owner.as_str());
+        let is_as_seen = place.map(|place| If::Modified(name.clone(), place.kv.modified));
+        let removal = [vec![Do::Delete(name)], look(&self.keys, key)].concat();
+        let when = is_as_seen.into_iter().collect();
+        let txn = Txn { when, then: removal.clone(), or_else: removal };
+        let done = sure(self.wire.txn(&txn).await)?;
+        // Otherwise the lock may have the lease of the place by now.
+        if let Some(place) = place.filter(|_| done.succeeded) {
+            self.give_back_of(place);
+        }
         Ok(State::of(done))
     }
 
@@ -211,8 +222,8 @@ impl Core {
         Ok(())
     }
 
-    /// Keeps the lease of etcd of a key that was removed.
-    fn give_back_of(&self, seen: &Seen) {
+    /// Keeps the lease of etcd of a key that a transaction of this step has removed.
+    pub(super) fn give_back_of(&self, seen: &Seen) {
         let Some(entry) = &seen.entry else { return };
         if seen.kv.lease != 0 {
             self.give_back(Lease { id: seen.kv.lease, seconds: entry.lasts });

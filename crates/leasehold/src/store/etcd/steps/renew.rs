@@ -30,7 +30,7 @@ impl Core {
                 self.remember(&renewal, held);
                 return Ok(renewed(entry, held.kv.modified, &now));
             };
-            let taken = self.lease_for(&wanted, held).await?;
+            let taken = self.lease_for(key, &wanted, held).await?;
             let wanted = Entry { lasts: taken.lease.seconds, ..wanted };
             match self.rewrite(key, (held, &wanted), taken).await {
                 Ok(Some((done, _))) => {
@@ -72,10 +72,10 @@ impl Core {
     }
 
     /// The lease of etcd for an entry: the one that it has, or another one that lasts longer.
-    async fn lease_for(&self, wanted: &Entry, held: &Seen) -> Result<Taken, Error> {
+    async fn lease_for(&self, key: &Key, wanted: &Entry, held: &Seen) -> Result<Taken, Error> {
         let has = held.entry.as_ref().map_or(0, |entry| entry.lasts);
         if wanted.lasts > has {
-            return self.leases.take(&self.wire, wanted.lasts).await;
+            return self.lasting(key, wanted.lasts).await;
         }
         let lease = Lease { id: held.kv.lease, seconds: has };
         Ok(Taken { lease, is_new: false })

@@ -1,0 +1,87 @@
+//! Requests that cross on their way, come late, or lose their answers.
+
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use leasehold::core::Ttl;
+use leasehold::core::token::{ClientId, OwnerToken};
+use leasehold::host::SystemHost;
+use leasehold::store::etcd::EtcdConnector;
+use leasehold::store::{Acquired, Ask, Claim, EtcdStore, Line, Store as _};
+use leasehold::{Key, Release};
+use leasehold_testkit::servers::{EtcdPrefix, EtcdServer, PATIENCE};
+
+use super::{client, until};
+
+#[tokio::test]
+async fn a_waiter_that_leaves_while_it_is_handed_the_lock_leaves_it_free() {
+    const ROUNDS: u32 = 40;
+    let prefix = EtcdPrefix::lend();
+    let (one, other) = (client(&prefix.url()).await, client(&prefix.url()).await);
+    for round in 0..ROUNDS {
+        let guard = one.mutex("a").lock().await.expect("free");
+        let mutex = other.mutex("a");
+        let waiting = tokio::spawn(async move { mutex.lock().await.map(drop) });
+        until("it waits", async || prefix.waiters("a") == 1).await;
+        waiting.abort();
+        drop(guard);
+        // A place of this client keeps the lease of etcd alive that the place before it had.
+        let next = other.mutex("a").lock_timeout(PATIENCE).await;
+        assert!(next.is_ok(), "round {round}: {next:?}");
+    }
+}
+
+/// Another store of the same process knows nothing of the first request, as after a lost answer.
+#[tokio::test]
+async fn a_place_whose_answer_was_lost_is_refreshed_by_the_next_ask() {
+    const LASTS: u64 = 60;
+    let server = EtcdServer::start();
+    let url = server.url("x");
+    let _guard = client(&url).await.mutex("a").lock().await.expect("free");
+    let ttl = Ttl::new(Duration::from_secs(LASTS)).expect("within bounds");
+    let owner = OwnerToken::new("waiter").expect("printable");
+    let inbox = ClientId::from_random([7; ClientId::CHARS]);
+    let mut ask = Ask::new(Key::new("a").expect("a name"), owner, Claim::Exclusive, ttl);
+    ask.line = Line::Join { waiter_ttl: ttl, handed_ttl: ttl, ask_no: 1, inbox };
+    let asked = async || {
+        let connector = EtcdConnector::new(&url).expect("a URL");
+        let store = EtcdStore::connect_with(connector, SystemHost::shared()).await;
+        let answer = store.expect("it is there").acquire(ask.clone()).await.expect("an answer");
+        assert!(matches!(answer, Acquired::Refused(_)), "{answer:?}");
+    };
+    let left = || {
+        let keys = server.keys();
+        let place = keys.iter().find(|(name, _)| name.starts_with("x/line/a\t"));
+        place.expect("it has a place").1.expect("places end")
+    };
+    asked().await;
+    until("some of its time passes", async || left() <= LASTS - 3).await;
+    asked().await;
+    assert!(left() > LASTS - 3, "{} s are left", left());
+}
+
+#[tokio::test]
+async fn a_late_request_for_a_place_does_not_hand_the_lock_to_who_gives_it_up() {
+    let server = EtcdServer::start();
+    let client = client(&server.url("x")).await;
+    let guard = client.mutex("a").lock().await.expect("free");
+    let place = format!("x/line/a\t{}", guard.token().as_str());
+    server.copy("x/held/a", &place, 60);
+    assert_eq!(guard.release().await.expect("asked"), Release::Released);
+    let seen = client.inspect("a").await.expect("asked");
+    assert!(seen.holders.is_empty() && seen.waiting == 0, "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_caller_that_is_not_polled_while_it_connects_holds_no_renewal_up() {
+    let server = EtcdServer::start();
+    let client = client(&server.url("x")).await;
+    let guard = client.mutex("a").ttl(2 * PATIENCE).lock().await.expect("free");
+    server.kill(0);
+    server.restart(0);
+    let mut looking = pin!(client.inspect("a"));
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(looking.as_mut().poll(context).is_pending(), "it connects first");
+    until("the lease is renewed", async || guard.renew().await.is_ok()).await;
+}
