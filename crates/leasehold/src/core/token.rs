@@ -101,9 +101,10 @@ impl OwnerToken {
 pub fn client_of(token: &[u8]) -> Option<ClientId> {
     let (secret, client) = token.split_at_checked(OwnerToken::RANDOM_BYTES)?;
     let client = client.strip_prefix(b".")?;
-    (secret.iter().all(|byte| BASE64URL.contains(byte)))
-        .then(|| ClientId::new(std::str::from_utf8(client).ok()?))
-        .flatten()
+    if !secret.iter().all(|byte| BASE64URL.contains(byte)) {
+        return None;
+    }
+    ClientId::new(std::str::from_utf8(client).ok()?)
 }
 
 impl fmt::Debug for OwnerToken {

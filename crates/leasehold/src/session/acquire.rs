@@ -207,19 +207,14 @@ impl Session {
     /// Waits with its own place in the store's line.
     async fn ask_alone(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Hold, Error> {
         let mut attempt = Attempt::begin(self, spec, true)?;
-        let ended = tokio::select! {
+        let asked = tokio::select! {
             biased;
-            asked = attempt.run() => Some(asked),
-            () = self.sleep(wait) => None,
-            () = self.until_closed() => Some(Err(closed())),
+            asked = attempt.run() => asked?,
+            () = self.sleep(wait) => return Err(attempt.elapsed()),
+            () = self.until_closed() => return Err(closed()),
         };
-        match ended {
-            Some(asked) => {
-                let (held, turn) = asked?.expect("who waits is never told that it is taken");
-                Ok(Hold::new(Arc::clone(self), held, turn))
-            }
-            None => Err(attempt.elapsed()),
-        }
+        let (held, turn) = asked.expect("who waits is never told that it is taken");
+        Ok(Hold::new(Arc::clone(self), held, turn))
     }
 
     /// Whether a task of this client has the key, asks for it, or waits for it.

@@ -73,13 +73,6 @@ impl Drop for Right {
     }
 }
 
-/// How an asker's task ended.
-enum Ended {
-    Asked(Result<Option<(Arc<Held>, Turn)>, Error>),
-    Elapsed,
-    Closed,
-}
-
 impl Asker {
     /// For a task that found no asker.
     pub(super) fn first(session: &Arc<Session>, spec: &Arc<Spec>) -> Self {
@@ -117,33 +110,26 @@ impl Asker {
     ) -> Result<T, Error> {
         let Right { session, spec, .. } = &self.right;
         let work = self.work.as_mut().expect("there until it is dropped");
-        let ended = {
-            let elapsed = session.sleep(wait);
-            let closed_meanwhile = session.until_closed();
-            tokio::select! {
-                biased;
-                asked = work.ask(session, spec) => Ended::Asked(asked),
-                () = elapsed => Ended::Elapsed,
-                () = closed_meanwhile => Ended::Closed,
+        let asked = tokio::select! {
+            biased;
+            asked = work.ask(session, spec) => asked,
+            () = session.sleep(wait) => {
+                return Err(work.attempt.as_ref().map_or_else(wait_elapsed, Attempt::elapsed));
             }
+            () = session.until_closed() => return Err(closed()),
         };
-        match ended {
-            Ended::Asked(Ok(Some((held, turn)))) => {
+        match asked {
+            Ok(Some((held, turn))) => {
                 let hold = hold(held, turn);
                 self.finish(None);
                 Ok(hold)
             }
-            Ended::Asked(Ok(None)) => unreachable!("who waits is never told that it is taken"),
-            Ended::Asked(Err(error)) => {
+            Ok(None) => unreachable!("who waits is never told that it is taken"),
+            Err(error) => {
                 // Asks like this one would get the same error, one after another and each as late.
                 self.finish(Some(&error));
                 Err(error)
             }
-            Ended::Elapsed => Err(match &work.attempt {
-                Some(attempt) => attempt.elapsed(),
-                None => wait_elapsed(),
-            }),
-            Ended::Closed => Err(closed()),
         }
     }
 

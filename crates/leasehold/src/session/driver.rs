@@ -32,7 +32,7 @@ const RENEWALS_MAX: usize = 1_024;
 
 /// How many releases run in the background at a time. After an outage that cost many leases, the
 /// remaining leases have priority.
-pub(super) const RELEASES_MAX: usize = 1_024;
+const RELEASES_MAX: usize = 1_024;
 
 /// The answer to a renewal.
 struct Answer {

@@ -2,7 +2,6 @@
 
 use std::future::pending;
 use std::ops::DerefMut;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -141,9 +140,8 @@ impl Held {
             return Lost::NotOurs;
         }
         loop {
-            let mut over = pin!(self.over.notified());
-            // Registered before the state is read, so that no change in between is missed.
-            over.as_mut().enable();
+            // Made before the state is read, so that no change in between is missed.
+            let over = self.over.notified();
             let (state, is_on) = {
                 let life = self.life();
                 (life.state(), life.is_turn(turn))
@@ -156,9 +154,7 @@ impl Held {
             }
         }
     }
-}
 
-impl Held {
     /// Ends when the holder is asked to let go during that turn. Never ends if the turn ends first
     /// or the lease is lost.
     pub(super) async fn revoked(self: Arc<Self>, turn: u64, process: Process) -> Arc<Revocation> {
@@ -166,9 +162,8 @@ impl Held {
             return pending().await;
         }
         loop {
-            let mut over = pin!(self.over.notified());
-            // Registered before the state is read, so that no change in between is missed.
-            over.as_mut().enable();
+            // Made before the state is read, so that no change in between is missed.
+            let over = self.over.notified();
             let is_on = {
                 let life = self.life();
                 life.is_turn(turn) && life.state() == LeaseState::Held

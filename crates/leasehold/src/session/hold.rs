@@ -176,9 +176,7 @@ impl Hold {
     /// Dropping the future releases both leases.
     pub(crate) async fn downgrade(mut self) -> Result<Self, Error> {
         self.session.check_here()?;
-        if let Err(lost) = self.end_for_another() {
-            return Err(lost_error(lost));
-        }
+        self.end_for_another().map_err(lost_error)?;
         let session = Arc::clone(&self.session);
         let story = self.held.take_story();
         let mut leaving = Leaving::downgrade(&session, &self.held);

@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 
 use super::held::Held;
 use super::registry::Counted;
-use super::release::may_be_repeated;
 use super::story::{Ending, TARGET};
 use super::{Session, lost_error};
 use crate::core::backoff::Backoff;
@@ -90,7 +89,7 @@ impl Keeping {
             match answer.await {
                 Ok(Renewed::Lost) => break Err(lost_error(Lost::NotOurs)),
                 Ok(_) => break Ok(()),
-                Err(error) if !may_be_repeated(&error) || session.now() >= self.ended_by => {
+                Err(error) if !error.is_retryable() || session.now() >= self.ended_by => {
                     break Err(not_confirmed(Some(error)));
                 }
                 Err(_) => {}

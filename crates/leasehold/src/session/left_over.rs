@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Session;
-use super::release::may_be_repeated;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::store::{LeaseId, OnRelease, Store};
@@ -57,7 +56,7 @@ impl Session {
         let leases = self.left_over.with(|all| all.get(key).cloned()).unwrap_or_default();
         for lease in leases {
             match self.store.release(lease, OnRelease::Free).await {
-                Err(error) if may_be_repeated(&error) => {
+                Err(error) if error.is_retryable() => {
                     let message = "an earlier request for this lock may have left a grant, which \
                                    could not be released yet; nothing was acquired; try again";
                     return Err(Error::new(ErrorKind::Unknown, message).with_source(error));

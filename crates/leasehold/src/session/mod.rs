@@ -39,13 +39,11 @@ mod wake;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
 pub(crate) use self::hold::{Hold, Parted, lost_error};
-pub(crate) use self::release::ReleaseInFlight;
 pub(crate) use self::spec::{Spec, Wait};
 
 use self::asker::Told;
@@ -53,6 +51,7 @@ use self::held::Held;
 use self::left_over::LeftOver;
 use self::lines::Lines;
 use self::registry::Registry;
+use self::release::ReleaseInFlight;
 use self::rests::Rests;
 use self::wake::HandOver;
 use crate::core::backoff::Delays;
@@ -268,9 +267,8 @@ impl Session {
         let until = self.now() + grace;
         let mut timer = self.host.sleep_until(until);
         loop {
+            // Made before the look, so that no end in between is missed.
             let drained = self.registry.drained();
-            let mut drained = std::pin::pin!(drained);
-            drained.as_mut().enable();
             self.registry.look_now();
             if self.registry.outstanding() == 0 {
                 break;
@@ -341,16 +339,10 @@ impl Session {
     }
 
     pub(crate) async fn until_closed(&self) {
-        loop {
-            let mut closing = std::pin::pin!(self.closing.notified());
-            let is_closed = std::future::poll_fn(|cx| {
-                // Checked after the waiter is registered, so that no closing in between is missed.
-                let told = closing.as_mut().poll(cx);
-                if self.check_open().is_err() { Poll::Ready(true) } else { told.map(|()| false) }
-            });
-            if is_closed.await {
-                return;
-            }
+        // Made before the look, so that no closing in between is missed.
+        let closing = self.closing.notified();
+        if self.check_open().is_ok() {
+            closing.await;
         }
     }
 

@@ -18,7 +18,7 @@ use crate::core::token::OwnerToken;
 
 /// How often the driver reads the clock while a lease is held. Runtime timers stop during suspend;
 /// the clock does not.
-pub(super) const TICK: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(100);
 
 /// How long the driver stays after its last work. A loop of lock and release then does not start it
 /// each time.

@@ -10,9 +10,8 @@ use super::Session;
 use super::left_over::Noted;
 use super::story::TARGET;
 use crate::core::backoff::Backoff;
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::core::moment::Moment;
-use crate::host::random_u32;
 use crate::store::{BoxAnswer, LeaseId, OnRelease, Released, Store};
 
 /// A release that was submitted. Ends with the first answer. If it is dropped earlier, or the
@@ -29,14 +28,9 @@ impl ReleaseInFlight {
         on_release: OnRelease,
         keeps_at_most: Duration,
     ) -> Self {
-        let counted = Counted::new(session);
-        let session = &counted.session;
-        let keeps_until = session.now() + keeps_at_most;
-        let answer = session.store.release(lease.clone(), on_release.clone());
-        let answer = Some(Box::pin(answer) as BoxAnswer<Released>);
-        let by_holder = false;
-        let noted = None;
-        Self(Some(FollowUp { lease, on_release, keeps_until, answer, by_holder, noted, counted }))
+        let mut release = FollowUp::unsent(session, lease, on_release, keeps_at_most);
+        release.answer = Some(release.send());
+        Self(Some(release))
     }
 
     /// Until its release, a guard counted on the lease.
@@ -52,7 +46,7 @@ impl ReleaseInFlight {
         let answer = std::task::ready!(answer.as_mut().poll(context));
         follow_up.answer = None;
         match &answer {
-            Err(error) if may_be_repeated(error) => {
+            Err(error) if error.is_retryable() => {
                 follow_up.by_holder = false;
                 follow_up.note();
                 self.leave_to_the_driver();
@@ -126,6 +120,11 @@ impl FollowUp {
         Self { lease, on_release, keeps_until, answer, by_holder, noted, counted }
     }
 
+    fn send(&self) -> BoxAnswer<Released> {
+        let store = &self.counted.session.store;
+        Box::pin(store.release(self.lease.clone(), self.on_release.clone()))
+    }
+
     /// Notes that the lease may be left at the store until a repetition is answered.
     fn note(&mut self) {
         let Self { lease, counted, .. } = &*self;
@@ -166,7 +165,7 @@ impl FollowUp {
         };
         // This request may have ended the lease, so the next answer tells nothing of the holder.
         self.by_holder = false;
-        if may_be_repeated(error) && self.counted.session.now() < self.keeps_until {
+        if error.is_retryable() && self.counted.session.now() < self.keeps_until {
             self.note();
             return false;
         }
@@ -189,17 +188,11 @@ impl FollowUp {
         let longest = longest.clamp(Duration::from_millis(25), Duration::from_secs(1));
         let mut pauses = Backoff { first: Duration::from_millis(10), longest }.delays();
         loop {
-            let answer = match self.answer.take() {
-                Some(answer) => answer,
-                None => {
-                    Box::pin(session.store.release(self.lease.clone(), self.on_release.clone()))
-                }
-            };
+            let answer = self.answer.take().unwrap_or_else(|| self.send());
             if self.conclude(&answer.await) {
                 return;
             }
-            let pause = pauses.next(random_u32(&*session.host));
-            session.host.sleep_until(session.now() + pause).await;
+            session.pause(&mut pauses).await;
         }
     }
 }
@@ -226,8 +219,4 @@ impl Drop for Counted {
 /// Whether the answer ended a lease, and not only a place in line.
 fn ended_a_lease(answer: &Result<Released, Error>) -> bool {
     matches!(answer, Ok(Released::Freed | Released::HandedOver | Released::Kept { .. }))
-}
-
-pub(super) fn may_be_repeated(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown)
 }

@@ -51,7 +51,7 @@ impl Ending {
 }
 
 /// Tells something in the span of a story, if there is one.
-pub(super) fn tell_in(story: Option<&Story>, tell: impl FnOnce()) {
+pub(super) fn tell_in<T>(story: Option<&Story>, tell: impl FnOnce() -> T) -> T {
     match story {
         Some(story) => story.span.in_scope(tell),
         None => tell(),
@@ -92,10 +92,7 @@ impl<'a> Asked<'a> {
 
     /// Does one step of the acquisition in its span.
     pub(super) fn step<T>(&self, step: impl FnOnce() -> T) -> T {
-        match &self.story {
-            Some(story) => story.span.in_scope(step),
-            None => step(),
-        }
+        tell_in(self.story.as_deref(), step)
     }
 
     /// Tells how the ask ended. If the ask got a lease, its guard continues the story.

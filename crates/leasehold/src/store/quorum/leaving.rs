@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use super::side_by_side::{Heard, SideBySide};
 use super::{Shared, error};
 use crate::core::backoff::Backoff;
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::core::tally::{Tally, Verdict};
 use crate::core::ttl::Ttl;
 use crate::host::random_u32;
@@ -182,7 +182,7 @@ async fn release_after<S: Store>(
 
 /// Retries a release at one node until the node answers or [`RETRY_FOR`] is over.
 async fn retry<S: Store>(shared: Arc<Shared<S>>, release: Release, node: usize) {
-    let Some(_counted) = Counted::begin(&shared) else { return };
+    let Some(_retrying) = Retry::begin(&shared) else { return };
     let host = &shared.host;
     let until = host.now() + RETRY_FOR;
     let mut pauses = RETRY.delays();
@@ -198,22 +198,20 @@ async fn retry<S: Store>(shared: Arc<Shared<S>>, release: Release, node: usize) 
 }
 
 fn has_to_be_tried_again(answer: &Result<Released, Error>) -> bool {
-    let may_be_repeated =
-        |error: &Error| matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
-    answer.as_ref().is_err_and(may_be_repeated)
+    answer.as_ref().is_err_and(Error::is_retryable)
 }
 
 /// Counts a release that is being retried at a node.
-struct Counted<S>(Arc<Shared<S>>);
+struct Retry<S>(Arc<Shared<S>>);
 
-impl<S> Counted<S> {
+impl<S> Retry<S> {
     fn begin(shared: &Arc<Shared<S>>) -> Option<Self> {
-        let counted = Self(Arc::clone(shared));
-        (shared.retrying.fetch_add(1, Ordering::Relaxed) < RETRYING_MAX).then_some(counted)
+        let retrying = Self(Arc::clone(shared));
+        (shared.retrying.fetch_add(1, Ordering::Relaxed) < RETRYING_MAX).then_some(retrying)
     }
 }
 
-impl<S> Drop for Counted<S> {
+impl<S> Drop for Retry<S> {
     fn drop(&mut self) {
         self.0.retrying.fetch_sub(1, Ordering::Relaxed);
     }
