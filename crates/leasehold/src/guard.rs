@@ -283,6 +283,8 @@ impl Guard {
     ///
     /// - [`Lost`](crate::ErrorKind::Lost) if this guard no longer holds the lock: nothing is kept,
     ///   and another client may have it.
+    /// - [`Unsupported`](crate::ErrorKind::Unsupported) on ZooKeeper, where a lock ends with its
+    ///   process: the lock is released.
     /// - [`Config`](crate::ErrorKind::Config) for a span of more than 24 h: the lock is released.
     ///   The same in the child of a fork: the parent still holds the lock. The same in
     ///   [strict mode](crate::store::Capabilities::strict) if more than 60 s are left: the lock is
@@ -323,7 +325,8 @@ impl Guard {
     }
 
     /// Stops renewing without releasing. The lease ends by its ttl, unless another process
-    /// continues it with [`Client::lease`](crate::Client::lease).
+    /// continues it with [`Client::lease`](crate::Client::lease). On ZooKeeper no other process
+    /// can, and the lease also ends with this process or this client.
     #[must_use = "without the token nobody can renew or release the lease"]
     pub fn detach(self) -> OwnerToken {
         self.hold.let_go()

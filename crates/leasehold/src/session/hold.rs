@@ -145,10 +145,18 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// `Lost` if the lease is not held: nothing is kept then. `Config` in a copy of a fork.
-    /// Otherwise, the answer is the error of the store if it gives none.
+    /// `Lost` if the lease is not held: nothing is kept then. `Unsupported` if a lock of the store
+    /// ends with its process. `Config` in a copy of a fork. Otherwise, the answer is the error of
+    /// the store if it gives none.
     pub(crate) fn keep(mut self, span: Duration) -> Result<BoxAnswer<()>, Error> {
         self.session.check_here()?;
+        if !self.session.store.capabilities().detached {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "a lock in this store ends with the process that took it, so it cannot stay taken \
+                 after its holder; the lock is released; use another store",
+            ));
+        }
         let until = self.began + span.max(self.held.spec.min_hold);
         if until <= self.session.now() {
             return match self.part()? {

@@ -86,7 +86,7 @@ pub fn unsupported_revoke() -> Error {
 /// whose record has no room for it.
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) fn holder_cannot_be_asked() -> Error {
-    let message = "the holder uses another library, and would not learn of a request to let go; \
+    let message = "the holder uses another library, and may not learn of a request to let go; \
                    nothing was changed; ask its owner by other means";
     Error::new(ErrorKind::Unsupported, message)
 }

@@ -90,6 +90,18 @@ impl ZookeeperClient {
         Some(String::from_utf8_lossy(&made[4..]).into_owned())
     }
 
+    /// Writes the data of a node, whatever it is.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer, or the node is not there.
+    pub fn write(&mut self, path: &str, data: &[u8]) {
+        let mut body = text(path.as_bytes());
+        body.extend(text(data));
+        body.extend_from_slice(&(-1_i32).to_be_bytes());
+        let _stat = self.ask(5, &body).expect("the node is there");
+    }
+
     /// Deletes a node. Returns whether it was there.
     ///
     /// # Panics

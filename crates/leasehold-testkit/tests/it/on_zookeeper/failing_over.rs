@@ -1,9 +1,9 @@
 //! Servers that are killed, silent, or restarted.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use leasehold::ErrorKind;
-use leasehold_testkit::servers::ZookeeperServer;
+use leasehold::{Client, ErrorKind};
+use leasehold_testkit::servers::{FakeServer, ZookeeperServer};
 
 use super::{client, until};
 
@@ -103,4 +103,64 @@ async fn a_silent_server_is_given_up_for_another_one() {
         server.resume(follower);
         let _released = guard.release().await.expect("released");
     }
+}
+
+/// Waits until a task of this client has a place, and an answer that says so: later requests of its
+/// client are answered later, and the task has few of them.
+async fn until_it_waits(client: &Client) {
+    const LATER: usize = 20;
+    let mut seen = 0;
+    until("it waits", async || {
+        seen += client.inspect("a").await.expect("asked").waiting;
+        seen as usize > LATER
+    })
+    .await;
+}
+
+/// The server knows the session yet that the client gave up.
+#[tokio::test]
+async fn a_waiter_goes_on_after_an_outage_that_is_longer_than_its_session() {
+    const SESSION: Duration = Duration::from_secs(4);
+    let server = ZookeeperServer::start();
+    let url = format!("{}?session_timeout={}s", server.url("a"), SESSION.as_secs());
+    let (holder, ours) = (client(&url).await, client(&url).await);
+    let mutex = |client: &Client| client.mutex("a").ttl(SESSION / 2);
+    let guard = mutex(&holder).lock().await.expect("free");
+    let waiting = {
+        let mutex = mutex(&ours);
+        tokio::spawn(async move { mutex.lock().await })
+    };
+    until_it_waits(&ours).await;
+    server.kill(0);
+    let began = Instant::now();
+    until("the client gives its session up", async || {
+        ours.inspect("a").await.expect_err("no server");
+        began.elapsed() > 3 * SESSION
+    })
+    .await;
+    server.restart(0);
+    let next = waiting.await.expect("no panic").expect("its turn");
+    assert!(next.is_held() && !guard.is_held());
+}
+
+#[tokio::test]
+async fn a_waiter_goes_on_whatever_another_server_of_the_url_says() {
+    let (server, other) = (ZookeeperServer::start(), FakeServer::speaking_http());
+    let right = format!("127.0.0.1:{}", server.port(0));
+    let url = url(&server).replace(&right, &format!("127.0.0.1:{},{right}", other.port()));
+    let holder = client(&self::url(&server)).await;
+    let ours = client(&url).await;
+    let guard = holder.mutex("a").ttl(TTL).lock().await.expect("free");
+    let waiting = {
+        let mutex = ours.mutex("a");
+        tokio::spawn(async move { mutex.lock().await })
+    };
+    until_it_waits(&ours).await;
+    server.kill(0);
+    let error = ours.inspect("a").await.expect_err("no server");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.restart(0);
+    until("the holder reaches it again", async || guard.renew().await.is_ok()).await;
+    drop(guard);
+    let _next = waiting.await.expect("no panic").expect("its turn");
 }

@@ -1,6 +1,8 @@
 //! Other libraries on the same lock: those that name their nodes as Apache Curator does, and those
 //! that keep other things there.
 
+use futures_util::FutureExt as _;
+use leasehold::store::Revoked;
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::servers::{ZookeeperPath, ZookeeperServer};
 
@@ -29,6 +31,33 @@ async fn a_foreign_holder_is_waited_for() {
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(foreign.delete(&node));
     let guard = waiting.await.expect("no panic").expect("its turn");
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn a_name_in_full_width_letters_is_the_same_lock() {
+    let path = ZookeeperPath::lend();
+    let ours = client(&path.url("15s")).await;
+    drop(ours.mutex("first").lock().await.expect("free"));
+    let mut foreign = path.client();
+    let _node = foreign.line_up(&path.lock("ＡＢＣ"), CURATOR);
+    assert!(ours.mutex("ＡＢＣ").try_lock().await.expect("asked").is_none(), "it is held");
+}
+
+/// As Curator's `Revoker` does.
+#[tokio::test]
+async fn a_holder_is_told_what_a_foreign_client_asks_it_for() {
+    let path = ZookeeperPath::lend();
+    let ours = client(&path.url("15s")).await;
+    let guard = ours.mutex("a").lock().await.expect("free");
+    let node = format!("{}/{}", path.lock("a"), path.nodes("a")[0]);
+    path.client().write(&node, b"__REVOKE__");
+    let seen = guard.token().as_str().as_bytes();
+    let again = ours.revoke("a", seen, "noon").await.expect("an answer");
+    assert_eq!(again, Revoked::Asked, "as before");
+    guard.renew().await.expect("renewed");
+    let revoked = guard.revoked().now_or_never().expect("it was told");
+    assert!(revoked.by.contains("Curator"), "{revoked:?}");
     assert!(guard.is_held());
 }
 

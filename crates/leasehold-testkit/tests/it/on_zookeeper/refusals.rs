@@ -51,6 +51,11 @@ async fn what_the_store_does_not_promise_is_refused() {
     let kept = client.mutex("a").min_hold(Duration::from_secs(20)).try_lock().await;
     let kept = kept.expect_err("not promised");
     assert_eq!(kept.kind(), ErrorKind::Unsupported, "{kept}");
+    let guard = client.mutex("a").lock().await.expect("free");
+    let kept = guard.keep_for(Duration::from_secs(20)).await.expect_err("not promised");
+    assert_eq!(kept.kind(), ErrorKind::Unsupported, "{kept}");
+    let next = client.mutex("a").lock().await.expect("it was released");
+    let _released = next.release().await.expect("released");
     assert!(client.mutex("a").try_lock().await.expect("asked").is_some(), "nothing was left");
 }
 

@@ -11,8 +11,8 @@ use super::connect::{Opened, ZookeeperConnector};
 use super::error::Failure;
 use super::frames::Frames;
 use super::rpc::{Head, Ticket, close, ping, read_event, xid};
-use super::session::{Item, Packet, Shared, gap_max, margin, stage};
-use crate::core::backoff::Backoff;
+use super::session::{Item, Packet, Shared, gap_max, silence_max, stage};
+use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::{Host, Sleep, random_u32};
@@ -50,6 +50,9 @@ pub(super) struct Driver {
     last_xid: i32,
     /// The last change that an answer has shown.
     seen: i64,
+    /// Whether this connection has brought an answer.
+    is_answered: bool,
+    delays: Delays,
 }
 
 /// Why a connection is of no use any more.
@@ -64,6 +67,23 @@ struct Usage {
     sent: Moment,
     /// Since when an answer is due.
     due: Option<Moment>,
+}
+
+impl Drop for Driver {
+    /// Also after a panic. The next request begins another session.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The error of a server that does not go on with the session. The URL has led to the ensemble
+/// before, so waiters go on waiting, whatever one server says.
+fn for_now(error: Error) -> Error {
+    if error.is_retryable() {
+        return error;
+    }
+    let message = format!("no server goes on with the session: {}", error.message());
+    Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
 impl Driver {
@@ -85,6 +105,8 @@ impl Driver {
             pending: VecDeque::new(),
             last_xid: 0,
             seen: 0,
+            is_answered: false,
+            delays: Backoff::DEFAULT.delays(),
         }
     }
 
@@ -112,7 +134,6 @@ impl Driver {
                 self.shared.notify.notify_one();
             }
         }
-        self.end();
     }
 
     /// The session is over.
@@ -142,8 +163,13 @@ impl Driver {
 
     /// Goes on with the session at any server. `None` if it has ended.
     async fn reconnect(&mut self) -> Option<Opened> {
-        let mut delays = Backoff::DEFAULT.delays();
         let began = self.host.now();
+        if std::mem::take(&mut self.is_answered) {
+            self.delays.reset();
+        } else {
+            // A server that is too slow to connect to must not be kept busy with it.
+            self.pause().await;
+        }
         // The server is tried last now: it may be cut off, and still accept connections.
         self.number += 1;
         loop {
@@ -163,18 +189,22 @@ impl Driver {
                 }
                 Err(error) => {
                     self.number += 1;
-                    if self.refuse_all(&Failure::Unsent(error)) {
+                    if self.refuse_all(&Failure::Unsent(for_now(error))) {
                         return None;
                     }
                     // Servers whose data was lost never say that it has ended.
                     if self.host.now().since(began) > 2 * self.timeout {
                         return None;
                     }
-                    let pause = delays.next(random_u32(&*self.host));
-                    self.host.sleep_until(self.host.now() + pause).await;
+                    self.pause().await;
                 }
             }
         }
+    }
+
+    fn pause(&mut self) -> Sleep {
+        let pause = self.delays.next(random_u32(&*self.host));
+        self.host.sleep_until(self.host.now() + pause)
     }
 
     /// Refuses a server that makes the session shorter: leases were granted for the longer time.
@@ -235,7 +265,7 @@ impl Driver {
         tick: &mut Sleep,
     ) -> Result<(), End> {
         let (now, step) = (self.host.now(), step(self.timeout));
-        let limit = margin(self.timeout);
+        let limit = silence_max(self.timeout);
         if now.since(usage.sent) > gap_max(self.timeout) {
             return Err(stood_still());
         }
@@ -301,7 +331,7 @@ impl Driver {
     }
 
     async fn write(&self, frames: &mut Frames, framed: &[u8]) -> Result<(), End> {
-        let limit = margin(self.timeout);
+        let limit = silence_max(self.timeout);
         tokio::select! {
             biased;
             sent = frames.send(framed) => sent.map_err(End::Lost),
@@ -314,6 +344,7 @@ impl Driver {
     /// Takes a message of the server.
     fn take(&mut self, mut message: Vec<u8>) -> Result<(), Failure> {
         let head = Head::read(&message)?;
+        self.is_answered = true;
         self.seen = self.seen.max(head.zxid);
         let body = message.split_off(Head::LENGTH);
         match head.xid {
@@ -361,6 +392,22 @@ impl Driver {
         };
         if let Err(failure) = said {
             tracing::debug!(cause = ?failure, "a session of ZooKeeper was left to its timeout");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::zookeeper::session::margin;
+
+    #[test]
+    fn a_silent_connection_is_given_up_while_its_session_surely_lasts() {
+        for seconds in [4, 8, 15, 60, 600] {
+            let timeout = Duration::from_secs(seconds);
+            // The silence may begin right after an answer, and end right before the look at it.
+            let silence = silence_max(timeout) + 2 * step(timeout);
+            assert!(silence < margin(timeout), "{timeout:?}: {silence:?}");
         }
     }
 }

@@ -79,14 +79,19 @@ pub(super) fn number(node: &str) -> Option<&str> {
     is_number.then_some(number)
 }
 
+/// Whether ZooKeeper allows a printable character in a path. It counts in units of UTF-16, has no
+/// pairs of them, and refuses those for private use.
+pub(super) fn is_allowed(character: char) -> bool {
+    !matches!(u32::from(character), 0xd800..=0xf8ff | 0xfff0..)
+}
+
 /// The text as one part of a path. What ZooKeeper allows in a name is kept.
 fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for character in text.chars() {
         let is_plain = match character {
             '/' | '%' | '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' => false,
-            // It counts in units of UTF-16, and has no pairs of them.
-            _ => u32::from(character) < 0xd800,
+            _ => is_allowed(character),
         };
         if is_plain {
             encoded.push(character);
@@ -115,7 +120,8 @@ mod tests {
             ("100%", "/app/100%25"),
             ("ü 漢字", "/app/ü 漢字"),
             ("\u{1f512}", "/app/%F0%9F%94%92"),
-            ("\u{feff}a", "/app/%EF%BB%BFa"),
+            ("\u{ff21}\u{feff}", "/app/\u{ff21}\u{feff}"),
+            ("\u{f8ff}\u{fff0}", "/app/%EF%A3%BF%EF%BF%B0"),
         ] {
             let key = Key::new(name).expect("a name");
             assert_eq!(names.lock(&key), path);

@@ -11,6 +11,7 @@
 //! | what is certain | why |
 //! |---|---|
 //! | the client is silent for [`gap_max`] at most | it sends pings; after a longer pause, it connects anew before it sends anything |
+//! | the server is silent for less than the margin | a connection on which [`silence_max`] passes without an answer is given up, and that is looked at once per ping |
 //! | a new connection restarts the time | the server asks the leader whether the session lives |
 //! | the leader hears of all this within the rest of the [`margin`] | the assumption of this store, see GUARANTEES.md |
 //!
@@ -48,6 +49,12 @@ pub(super) fn margin(timeout: Duration) -> Duration {
 /// How long the client is silent at most, so that the session surely lasts.
 pub(super) fn gap_max(timeout: Duration) -> Duration {
     margin(timeout) / 3
+}
+
+/// How long the server may be silent. Until that is noticed, the client sends pings that may not
+/// arrive.
+pub(super) fn silence_max(timeout: Duration) -> Duration {
+    margin(timeout) * 2 / 3
 }
 
 /// What the server said without being asked.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::names::is_allowed;
 use crate::core::error::Error;
 use crate::store::net::{ClusterUrl, ClusterWords, TlsOptions};
 
@@ -93,8 +94,8 @@ fn read_root(root: &str) -> Result<String, String> {
         return Ok(String::new());
     }
     let is_bad = |part: &str| matches!(part, "" | "." | "..");
-    let is_allowed = |c: char| !c.is_control() && u32::from(c) < 0xd800;
-    if root.len() > ROOT_BYTES_MAX || root.split('/').any(is_bad) || !root.chars().all(is_allowed) {
+    let is_good = |c: char| !c.is_control() && is_allowed(c);
+    if root.len() > ROOT_BYTES_MAX || root.split('/').any(is_bad) || !root.chars().all(is_good) {
         return Err(format!(
             "its path is no path of ZooKeeper: it has more than {ROOT_BYTES_MAX} bytes, an empty \
              part, `.`, `..`, or a character that is not allowed"

@@ -1,5 +1,6 @@
 //! The session of a store. Makes a new one when the old one has ended.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex, Notify, oneshot};
@@ -11,6 +12,9 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::{Host, random_u32};
 use crate::store::net::Home;
+
+/// How many earlier sessions are remembered. No server keeps more of them: each lasts for a while.
+const EARLIER_MAX: usize = 64;
 
 pub(super) struct Wire {
     pub(super) host: Arc<dyn Host>,
@@ -29,6 +33,9 @@ struct Slot {
 #[derive(Default)]
 struct Current {
     session: Option<Arc<Session>>,
+    /// The numbers of earlier sessions. The servers may still know one that this client gave up
+    /// during an outage.
+    earlier: VecDeque<i64>,
     /// Whether the store is gone.
     is_closed: bool,
 }
@@ -49,6 +56,11 @@ impl Wire {
     /// The session that lives, if there is one. Its connection may be interrupted.
     pub(super) fn living(&self) -> Option<Arc<Session>> {
         self.slot.living()
+    }
+
+    /// Whether a session was of this store, and is used no more.
+    pub(super) fn has_given_up(&self, session: i64) -> bool {
+        self.slot.current().earlier.contains(&session)
     }
 
     /// The session. Makes a new one if there is none that lives.
@@ -122,7 +134,12 @@ impl Slot {
                     session.close();
                     return Err(no_session());
                 }
-                current.session = Some(Arc::clone(&session));
+                if let Some(earlier) = current.session.replace(Arc::clone(&session)) {
+                    if current.earlier.len() == EARLIER_MAX {
+                        current.earlier.pop_front();
+                    }
+                    current.earlier.push_back(earlier.id);
+                }
                 Ok(session)
             }
             Err(error) => {

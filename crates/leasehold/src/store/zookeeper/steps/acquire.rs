@@ -331,8 +331,9 @@ impl Core {
         }
     }
 
-    /// Checks that the owner has no other node. One of this session is about to be deleted; any
-    /// other one is of another handle. Returns whether one was deleted.
+    /// Checks that the owner has no other node. One of this session is about to be deleted, and one
+    /// of an earlier session was given up. Any other one is of another handle. Returns whether one
+    /// was deleted.
     async fn check_alone(
         &self,
         session: &Session,
@@ -345,9 +346,14 @@ impl Core {
         match session.ask(exists(&path), Stat::read).await {
             Err(Fault::NoNode) => Ok(true),
             Err(fault) => Err(fault),
-            Ok(stat) if stat.session != session.id => Err(bound(of).into()),
+            Ok(stat) if !self.is_of(stat, session) => Err(bound(of).into()),
             Ok(_) => gone(session.ask(delete(&path), |_| Ok(())).await).map(|()| true),
         }
+    }
+
+    /// Whether a node is of this session, or of an earlier one of this store.
+    pub(super) fn is_of(&self, node: Stat, session: &Session) -> bool {
+        node.session == session.id || self.wire.has_given_up(node.session)
     }
 
     /// Finds out whether a node was made for an owner, if the answer to that was lost. With an ask,

@@ -26,8 +26,11 @@ use crate::core::key::Key;
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
-use crate::store::Sinks;
 use crate::store::entry::Entry;
+use crate::store::{Revocation, Sinks};
+
+/// What Apache Curator writes into the node of a holder to ask it to let go.
+const ASKED_BY_CURATOR: &[u8] = b"__REVOKE__";
 
 /// How often a step begins anew before it gives up. Each time, another client was faster.
 const ROUNDS_MAX: usize = 16;
@@ -145,8 +148,10 @@ impl Core {
                 // By somebody else, or by this store: the answer was lost.
                 Err(Fault::OtherVersion) => {
                     let (data, stat) = node.session.ask(get_data(&node.path), read_data).await?;
-                    let seen = Entry::read(&data);
-                    entry.revoked = entry.revoked.or_else(|| seen?.revoked);
+                    entry.revoked = entry.revoked.or_else(|| match &data[..] {
+                        ASKED_BY_CURATOR => Some(Arc::new(self.asked_by_curator())),
+                        _ => Entry::read(&data)?.revoked,
+                    });
                     // Both, or a later write would replace a request that it does not know.
                     let mut state = node.state();
                     state.version = stat.version;
@@ -158,6 +163,11 @@ impl Core {
         let message = "somebody else writes to the node of this lock again and again; it was not \
                        written; try again";
         Err(Error::new(ErrorKind::Unavailable, message).into())
+    }
+
+    /// A request to let go of a client of Curator, which names neither itself nor a reason.
+    fn asked_by_curator(&self) -> Revocation {
+        Revocation::new("a client of Curator", "it asks to let go", self.wire.host.wall())
     }
 
     /// Deletes a node of this store. If that cannot be done now, it is done later.

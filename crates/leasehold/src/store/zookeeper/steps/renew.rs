@@ -28,6 +28,8 @@ impl Core {
             Err(Fault::NoNode | Fault::SessionOver) => {
                 if let Some(node) = self.mine.of(&of) {
                     self.mine.forget(&node);
+                    // It is there yet if its time ended before it was written.
+                    self.doom(node);
                 }
                 Ok(Renewed::Lost)
             }
@@ -93,7 +95,7 @@ impl Core {
         let Some(node) = line.node_of(&of.1, "") else { return Ok(Renewed::Lost) };
         let path = format!("{}/{node}", self.names.lock(&of.0));
         let stat = session.ask(exists(&path), Stat::read).await?;
-        // One of this session is about to be deleted.
-        if stat.session == session.id { Ok(Renewed::Lost) } else { Err(bound(of).into()) }
+        // One of this store is about to be deleted.
+        if self.is_of(stat, &session) { Ok(Renewed::Lost) } else { Err(bound(of).into()) }
     }
 }

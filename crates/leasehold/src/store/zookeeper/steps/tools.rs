@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Core, ROUNDS_MAX, tokens};
+use super::{ASKED_BY_CURATOR, Core, ROUNDS_MAX, tokens};
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::store::entry::Entry;
@@ -163,6 +163,9 @@ impl Core {
                 Err(Fault::NoNode) => return Ok(Revoked::Changed),
                 read => read?,
             };
+            if data == ASKED_BY_CURATOR {
+                return Ok(Revoked::Asked);
+            }
             let Some(entry) = Entry::read(&data) else {
                 return Err(holder_cannot_be_asked().into());
             };
