@@ -3,31 +3,28 @@
 //! Warnings are denied by a flag of each command, not through `RUSTFLAGS`: that would compile every
 //! dependency once more.
 
-use std::process::Command;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::{step, tidy, tools};
 
-type Check = Box<dyn FnOnce() -> Result<(), String>>;
+type Check = fn() -> Result<(), String>;
+
+const CHECKS: [(&str, Check); 6] = [
+    ("formatting", formatting),
+    ("clippy", clippy),
+    ("documentation", documentation),
+    ("features", features),
+    ("tidy", tidy::run),
+    ("dependencies", dependencies),
+];
 
 /// Runs all checks even if one fails, and names the failed ones at the end.
 pub(crate) fn run() -> Result<(), String> {
     tools::need_c_compiler()?;
     tools::need_component("fmt", "rustfmt")?;
     tools::need_component("clippy", "clippy")?;
-    // Compiled on the core that other checks leave idle.
-    let cargo_deny = std::thread::spawn(tools::cargo_deny);
-    let checks: [(&str, Check); 6] = [
-        ("formatting", Box::new(formatting)),
-        ("clippy", Box::new(clippy)),
-        ("documentation", Box::new(documentation)),
-        ("features", Box::new(features)),
-        ("tidy", Box::new(tidy::run)),
-        ("dependencies", Box::new(|| dependencies(cargo_deny))),
-    ];
-    let (count, mut failed) = (checks.len(), Vec::new());
-    for (name, check) in checks {
+    let mut failed = Vec::new();
+    for (name, check) in CHECKS {
         eprintln!("== {name}");
         let began = Instant::now();
         if let Err(complaint) = check() {
@@ -38,10 +35,10 @@ pub(crate) fn run() -> Result<(), String> {
         }
     }
     if failed.is_empty() {
-        eprintln!("== all {count} checks ok");
+        eprintln!("== all {} checks ok", CHECKS.len());
         return Ok(());
     }
-    Err(format!("{} of {count} checks failed: {}", failed.len(), failed.join(", ")))
+    Err(format!("{} of {} checks failed: {}", failed.len(), CHECKS.len(), failed.join(", ")))
 }
 
 fn formatting() -> Result<(), String> {
@@ -70,8 +67,7 @@ fn features() -> Result<(), String> {
 }
 
 /// Checks that deny.toml allows the licences, versions and sources of all dependencies.
-fn dependencies(cargo_deny: JoinHandle<Result<Command, String>>) -> Result<(), String> {
-    let mut cargo_deny = cargo_deny.join().map_err(|_| "cargo-deny was not installed")??;
-    let check = ["check", "--deny", "warnings", "bans", "licenses", "sources"];
-    step::run(cargo_deny.args(check))
+fn dependencies() -> Result<(), String> {
+    let deny = ["check", "--deny", "warnings", "bans", "licenses", "sources"];
+    step::run(tools::cargo_deny()?.args(deny))
 }

@@ -61,8 +61,8 @@ impl Pair {
         self.ours != Ours::Run
     }
 
-    /// Whether both sides only look at the key now and then. Who gives the lock back then has it
-    /// again before the other side looks.
+    /// Whether both sides only look at the key now and then. The side that gives the lock back
+    /// takes it again before the other one looks.
     pub(super) fn both_poll(&self) -> bool {
         !matches!(self.ours, Ours::Mutex | Ours::Run)
     }

@@ -29,7 +29,7 @@ pub(super) struct Lease {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) lease: Lease,
-    /// Whether it was made just now. Otherwise it is to be renewed.
+    /// Whether it was made just now, or surely renewed. Otherwise it is to be renewed.
     pub(super) is_new: bool,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Node {
 /// What is known of a node.
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    /// What its data says. Somebody may have written a request to let go meanwhile.
+    /// Its data, as this store wrote it. A request to let go may have been added since then.
     pub(super) entry: Entry,
     /// The version of its data that the next write replaces.
     pub(super) version: i32,

@@ -271,7 +271,7 @@ impl Asking<'_> {
         let entry =
             Entry { lasts: taken.lease.seconds, ..entry.clone().kept(tokens(held.kv.modified)) };
         match core.rewrite(key, (held, &entry), taken).await {
-            Ok(Some((done, _lasts))) => {
+            Ok(Some(done)) => {
                 core.give_back(taken.lease_of(held));
                 let modified = done.header.revision;
                 let fencing = entry.block(tokens(modified));

@@ -33,7 +33,7 @@ impl Core {
             let taken = self.lease_for(key, &wanted, held).await?;
             let wanted = Entry { lasts: taken.lease.seconds, ..wanted };
             match self.rewrite(key, (held, &wanted), taken).await {
-                Ok(Some((done, _))) => {
+                Ok(Some(done)) => {
                     if taken.lease.id != held.kv.lease {
                         self.give_back(taken.lease_of(held));
                     }
@@ -81,20 +81,19 @@ impl Core {
         Ok(Taken { lease, is_new: false })
     }
 
-    /// Writes the key of a lock again that has not changed. Returns the answer, and whether the
-    /// lease of etcd surely lasts. `None` if the key has changed.
+    /// Writes the key of a lock again that has not changed. `None` if the key has changed.
     pub(super) async fn rewrite(
         &self,
         key: &Key,
         (held, entry): (&Seen, &Entry),
         taken: Taken,
-    ) -> Result<Option<(TxnDone, bool)>, Fault> {
+    ) -> Result<Option<TxnDone>, Fault> {
         let name = self.keys.held(key);
         let when = vec![If::Modified(name.clone(), held.kv.modified)];
         let put = Do::Put { key: name, value: entry.write(), lease: taken.lease.id };
         let txn = Txn { when, then: vec![put], or_else: Vec::new() };
-        let (done, lasts) = self.write(taken, &txn).await?;
-        Ok(done.succeeded.then_some((done, lasts)))
+        let (done, _lasts) = self.write(taken, &txn).await?;
+        Ok(done.succeeded.then_some(done))
     }
 }
 
