@@ -5,14 +5,33 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::{PATIENCE, RedisServer, Reply};
+use tempfile::NamedTempFile;
 
-/// The largest number of servers that a process starts.
+use super::{Authority, Cluster, PATIENCE, RedisServer, Reply};
+
+/// The largest number of servers that are lent at a time.
 const SERVERS_MAX: usize = 8;
 
 struct Pool {
-    idle: Vec<RedisServer>,
+    idle: Vec<Kept>,
     lent: usize,
+}
+
+/// A server of the pool.
+#[derive(Debug)]
+struct Kept {
+    server: RedisServer,
+    kind: Kind,
+    /// The certificate of the authority that signed the server's own, if it has a TLS port.
+    ca: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    WithTls,
+    /// A cluster of one node.
+    Cluster,
 }
 
 static POOL: Mutex<Pool> = Mutex::new(Pool { idle: Vec::new(), lent: 0 });
@@ -25,7 +44,7 @@ static RETURNED: Condvar = Condvar::new();
 /// of the next test.
 pub struct PooledServer {
     /// `Some` until it is dropped.
-    server: Option<RedisServer>,
+    kept: Option<Kept>,
 }
 
 /// Lends a server without keys, scripts and connections. Its clock shows the machine's time until
@@ -50,19 +69,50 @@ pub fn lend() -> PooledServer {
 #[must_use]
 #[track_caller]
 pub fn lend_all(count: usize) -> Vec<PooledServer> {
+    lend_kind(Kind::Plain, count)
+}
+
+/// Lends a [cluster of one node](Cluster::of_one_node).
+///
+/// # Panics
+///
+/// As [`lend`].
+#[must_use]
+#[track_caller]
+pub fn lend_cluster() -> PooledServer {
+    lend_kind(Kind::Cluster, 1).remove(0)
+}
+
+/// Lends a server with a TLS port, and a file with the certificate of its authority.
+///
+/// # Panics
+///
+/// As [`lend`].
+#[must_use]
+#[track_caller]
+pub fn lend_with_tls() -> (PooledServer, NamedTempFile) {
+    let server = lend_kind(Kind::WithTls, 1).remove(0);
+    let ca = server.kept().ca.as_ref().expect("it was started with one");
+    let file = NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), ca).expect("it takes the certificate");
+    (server, file)
+}
+
+#[track_caller]
+fn lend_kind(kind: Kind, count: usize) -> Vec<PooledServer> {
     let are_lent = |pool: &mut Pool| pool.lent + count > SERVERS_MAX;
     let limit = RETURNED.wait_timeout_while(pool(), PATIENCE, are_lent);
     let (mut pool, waited) = limit.unwrap_or_else(PoisonError::into_inner);
     assert!(!waited.timed_out(), "too many servers of the pool are lent, and stay so");
     pool.lent += count;
     // From here on, even a panic returns the places to the pool.
-    let mut all: Vec<_> = (0..count).map(|_| PooledServer { server: pool.idle.pop() }).collect();
+    let mut all: Vec<_> = (0..count).map(|_| PooledServer { kept: pool.take(kind) }).collect();
     drop(pool);
     for lent in &mut all {
-        if lent.server.as_ref().is_some_and(|server| reset(server).is_err()) {
-            lent.server = None;
+        if lent.kept.as_ref().is_some_and(|kept| reset(&kept.server).is_err()) {
+            lent.kept = None;
         }
-        lent.server.get_or_insert_with(start);
+        lent.kept.get_or_insert_with(|| Kept::start(kind));
     }
     all
 }
@@ -72,11 +122,31 @@ fn pool() -> MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn start() -> RedisServer {
-    let mut server = RedisServer::builder().with_clock().start();
-    // A static is never dropped, so its files would stay. The server opens none of them again.
-    server.leave_home();
-    server
+impl Pool {
+    fn take(&mut self, kind: Kind) -> Option<Kept> {
+        let index = self.idle.iter().position(|kept| kept.kind == kind)?;
+        Some(self.idle.swap_remove(index))
+    }
+}
+
+impl Kept {
+    #[track_caller]
+    fn start(kind: Kind) -> Self {
+        let mut ca = None;
+        let mut server = match kind {
+            Kind::Plain => RedisServer::builder().with_clock().start(),
+            Kind::WithTls => {
+                let authority = Authority::new();
+                ca = Some(std::fs::read(authority.ca()).expect("it is there"));
+                let identity = authority.issue("server", &["127.0.0.1"]);
+                RedisServer::builder().with_tls(&identity, &authority).with_clock().start()
+            }
+            Kind::Cluster => Cluster::of_one_node(),
+        };
+        // A static is never dropped, so its files would stay. The server opens none of them again.
+        server.leave_home();
+        Self { server, kind, ca }
+    }
 }
 
 fn reset(server: &RedisServer) -> Result<(), String> {
@@ -96,11 +166,17 @@ fn reset(server: &RedisServer) -> Result<(), String> {
     Ok(())
 }
 
+impl PooledServer {
+    fn kept(&self) -> &Kept {
+        self.kept.as_ref().expect("it is there until it is dropped")
+    }
+}
+
 impl Deref for PooledServer {
     type Target = RedisServer;
 
     fn deref(&self) -> &RedisServer {
-        self.server.as_ref().expect("it is there until it is dropped")
+        &self.kept().server
     }
 }
 
@@ -112,12 +188,12 @@ impl fmt::Debug for PooledServer {
 
 impl Drop for PooledServer {
     fn drop(&mut self) {
-        let server = self.server.take().filter(RedisServer::is_fit);
+        let kept = self.kept.take().filter(|kept| kept.server.is_fit());
         // A failed test prints the log of its server, and nobody else gets that server.
-        let server = server.filter(|_| !std::thread::panicking());
+        let kept = kept.filter(|_| !std::thread::panicking());
         let mut pool = pool();
         pool.lent -= 1;
-        pool.idle.extend(server);
+        pool.idle.extend(kept);
         drop(pool);
         // One who waits for several may not be served by this one.
         RETURNED.notify_all();

@@ -16,9 +16,7 @@ use leasehold::store::{AnyStore, MemoryStore, PostgresStore, Quorum, RedisStore,
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::Opener;
 use leasehold_testkit::protocol::{Answer, Between, Command, Onlooker, Value};
-use leasehold_testkit::servers::{
-    Authority, Cluster, RedisServer, Schema, SchemaOutside, ServerOutside, pool,
-};
+use leasehold_testkit::servers::{RedisServer, Schema, SchemaOutside, ServerOutside, pool};
 
 pub(crate) fn memory(host: &Arc<VirtualHost>) -> Opener {
     let store = MemoryStore::new(host.clone());
@@ -60,14 +58,12 @@ pub(crate) fn redis(host: &Arc<VirtualHost>) -> Opener {
 
 /// A store on its own server, over TLS.
 pub(crate) fn tls(host: &Arc<VirtualHost>) -> Opener {
-    let authority = Authority::new();
-    let identity = authority.issue("server", &["127.0.0.1"]);
-    let server = RedisServer::builder().with_tls(&identity, &authority).with_clock().start();
-    let outside = ServerOutside::new(Box::new(server));
+    let (server, ca) = pool::lend_with_tls();
+    let outside = ServerOutside::new(server);
     host.attach(outside.clone());
     let host: Arc<dyn Host> = host.clone();
     Box::new(move || {
-        let url = format!("{}?ca={}", outside.server().tls_url(), authority.ca().display());
+        let url = format!("{}?ca={}", outside.server().tls_url(), ca.path().display());
         let connector = RedisConnector::new(&url).expect("a URL of a server");
         let opening = RedisStore::connect_with(outside.watch(connector), Arc::clone(&host));
         Box::pin(async move { AnyStore::new(opening.await.expect("the server is there")) })
@@ -76,7 +72,7 @@ pub(crate) fn tls(host: &Arc<VirtualHost>) -> Opener {
 
 /// A store on a cluster of one node.
 pub(crate) fn cluster(host: &Arc<VirtualHost>) -> Opener {
-    let outside = ServerOutside::new(Box::new(Cluster::of_one_node()));
+    let outside = ServerOutside::new(pool::lend_cluster());
     host.attach(outside.clone());
     let host: Arc<dyn Host> = host.clone();
     Box::new(move || {
