@@ -119,7 +119,8 @@ impl<'a> Tests<'a> {
         let mut cargo = step::cargo();
         cargo.current_dir(&self.copy.root).env("CARGO_TARGET_DIR", &self.copy.target);
         let jobs = self.jobs.to_string();
-        let chosen = ["--quiet", "--package", package, "--jobs", &jobs];
+        // Not all engines are default features.
+        let chosen = ["--quiet", "--package", package, "--all-features", "--jobs", &jobs];
         TestProgram::build(cargo, &[&chosen[..], &UNOPTIMISED].concat(), picked_by)
     }
 }
