@@ -63,8 +63,10 @@ pub(super) struct Cluster {
     under_way: Mutex<HashMap<Lane, UnderWay>>,
     /// The reading of the map that is under way.
     reading: Mutex<Option<Reading>>,
-    /// Wakes the task that reads the map.
+    /// Tells the task that reads the map that it may be wrong, or that this is gone.
     stale: Arc<Notify>,
+    /// Tells that task of the first request since the map was read.
+    in_use: Arc<Notify>,
     watched: OnceLock<()>,
     /// How many nodes were ever met.
     met: AtomicU64,
@@ -115,6 +117,7 @@ impl Cluster {
             under_way: Mutex::default(),
             reading: Mutex::default(),
             stale: Arc::new(Notify::new()),
+            in_use: Arc::new(Notify::new()),
             watched: OnceLock::new(),
             met: AtomicU64::new(0),
         };
@@ -179,9 +182,12 @@ impl Cluster {
         // Nobody has watched the map while it was not used. Meanwhile another node may have granted
         // locks and be a replica again.
         let is_unwatched = state.read.is_none_or(|read| now.since(read) > READ_EVERY);
-        if !mem::replace(&mut state.used, true) && is_unwatched {
-            state.members.iter().for_each(Member::forget_counters);
-            self.stale.notify_one();
+        if !mem::replace(&mut state.used, true) {
+            if is_unwatched {
+                state.members.iter().for_each(Member::forget_counters);
+                self.stale.notify_one();
+            }
+            self.in_use.notify_one();
         }
         let Some(lane) = lane else { return (state.anybody(), false) };
         let owner = state.owner(lane.subject.slot);

@@ -41,8 +41,13 @@ impl Cluster {
     /// Starts the task that reads the map again, once.
     pub(super) fn watch_over(self: &Arc<Self>) {
         self.watched.get_or_init(|| {
-            let (host, stale) = (Arc::clone(&self.host), Arc::clone(&self.stale));
-            self.host.spawn(Box::pin(watch_over(Arc::downgrade(self), host, stale)));
+            let watching = watch_over(
+                Arc::downgrade(self),
+                Arc::clone(&self.host),
+                Arc::clone(&self.stale),
+                Arc::clone(&self.in_use),
+            );
+            self.host.spawn(Box::pin(watching));
         });
     }
 
@@ -179,24 +184,40 @@ impl Cluster {
     }
 }
 
-/// Reads the map when it may be wrong, and from time to time while it is used.
-async fn watch_over(cluster: Weak<Cluster>, host: Arc<dyn Host>, stale: Arc<Notify>) {
+/// Reads the map when it may be wrong, and from time to time while it is used. Sleeps while it is
+/// not used.
+async fn watch_over(
+    cluster: Weak<Cluster>,
+    host: Arc<dyn Host>,
+    stale: Arc<Notify>,
+    in_use: Arc<Notify>,
+) {
+    let mut is_used = false;
     loop {
-        let due = host.sleep_until(host.now() + READ_EVERY);
+        let is_due = async {
+            let mut since = host.now();
+            if !is_used {
+                in_use.notified().await;
+                let read = cluster.upgrade().and_then(|cluster| cluster.state().read);
+                since = read.unwrap_or(since);
+            }
+            host.sleep_until(since + READ_EVERY).await;
+        };
         let is_stale = tokio::select! {
             biased;
             () = stale.notified() => true,
-            () = due => false,
+            () = is_due => false,
         };
-        let Some(cluster) = cluster.upgrade() else { return };
-        let is_used = cluster.state().used;
-        if (is_stale || is_used)
-            && let Err(error) = cluster.read(Way::Renewals).await
+        let Some(alive) = cluster.upgrade() else { return };
+        let is_used_by_now = alive.state().used;
+        if (is_stale || is_used_by_now)
+            && let Err(error) = alive.read(Way::Renewals).await
         {
             tracing::debug!(%error, "no node says which node has which slot");
         }
-        drop(cluster);
+        drop(alive);
         host.sleep_until(host.now() + READ_AGAIN).await;
+        is_used = cluster.upgrade().is_some_and(|cluster| cluster.state().used);
     }
 }
 
