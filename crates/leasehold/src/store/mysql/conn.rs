@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, ReadBuf};
 
 use super::login::{self, CACHING};
 use super::packet::{Bytes, Greeting, Malformed, Results, Said, flag};
@@ -103,7 +103,8 @@ pub(super) const FLAGS: u32 = flag::LONG_PASSWORD
 
 /// A connection that is logged in.
 pub(super) struct Conn {
-    stream: Io,
+    /// Buffered, since an answer has a packet for each column.
+    stream: BufReader<Io>,
     /// Whether it ended, or a request was given up in the middle. Then it is not used again.
     is_broken: bool,
 }
@@ -111,10 +112,11 @@ pub(super) struct Conn {
 impl Conn {
     /// Logs in. `is_private` says that nobody can listen.
     pub(super) async fn log_in(
-        mut stream: Io,
+        stream: Io,
         address: &Address,
         (greeting, number, is_private): (&Greeting, u8, bool),
     ) -> Result<Self, Failure> {
+        let mut stream = BufReader::new(stream);
         let password = address.password.as_deref().unwrap_or_default().as_bytes();
         let known = login::answer(&greeting.plugin, password, &greeting.nonce);
         let plugin = if known.is_some() { &*greeting.plugin } else { login::NATIVE };

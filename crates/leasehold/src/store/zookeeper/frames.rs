@@ -16,13 +16,14 @@ const LENGTH: usize = 4;
 
 pub(super) struct Frames {
     io: Io,
-    /// The bytes that have arrived, and are not taken yet.
+    /// The bytes that have arrived. So many of them are taken already.
     read: Vec<u8>,
+    taken: usize,
 }
 
 impl Frames {
     pub(super) fn new(stream: Box<dyn Stream>) -> Self {
-        Self { io: Io(stream), read: Vec::new() }
+        Self { io: Io(stream), read: Vec::new(), taken: 0 }
     }
 
     /// Sends messages that were written with their lengths.
@@ -44,10 +45,16 @@ impl Frames {
             if let Some(message) = self.framed()? {
                 return Ok(message);
             }
-            let mut chunk = [0; CHUNK];
-            match self.io.read(&mut chunk).await {
+            // Only here, so that many messages that come together are moved once.
+            self.read.drain(..self.taken);
+            self.taken = 0;
+            if self.read.is_empty() {
+                self.read.shrink_to(CHUNK);
+            }
+            self.read.reserve(CHUNK);
+            match self.io.read_buf(&mut self.read).await {
                 Ok(0) => return Err(Failure::Broken("it was closed".to_owned())),
-                Ok(count) => self.read.extend_from_slice(&chunk[..count]),
+                Ok(_) => {}
                 Err(cause) => return Err(Failure::Broken(cause.to_string())),
             }
         }
@@ -55,17 +62,15 @@ impl Frames {
 
     /// Takes a message that was read whole.
     fn framed(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        let Some(length) = self.read.first_chunk::<LENGTH>() else { return Ok(None) };
+        let left = &self.read[self.taken..];
+        let Some((length, left)) = left.split_first_chunk::<LENGTH>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
         if length > ANSWER_BYTES_MAX {
             return Err(Failure::Malformed);
         }
-        if self.read.len() < LENGTH + length {
-            return Ok(None);
-        }
-        let rest = self.read.split_off(LENGTH + length);
-        let mut message = std::mem::replace(&mut self.read, rest);
-        message.drain(..LENGTH);
+        let Some(message) = left.get(..length) else { return Ok(None) };
+        let message = message.to_vec();
+        self.taken += LENGTH + length;
         Ok(Some(message))
     }
 }
