@@ -19,8 +19,8 @@ use crate::store::within;
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// The longest one: nobody waits, or somebody has waited for long. A holder may hear so late that
-/// another client waits.
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// another client waits. A waiter asks for its lock as often.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A pause is the quiet time divided by this, within these bounds.
 const QUIET_PER_PAUSE: u32 = 20;
@@ -123,8 +123,9 @@ mod tests {
             (Some(ms(200)), ms(10)),
             (Some(ms(1_000)), ms(50)),
             (Some(ms(10_000)), ms(500)),
-            (Some(Duration::MAX), ms(500)),
-            (None, ms(500)),
+            (Some(ms(20_000)), ms(1_000)),
+            (Some(Duration::MAX), ms(1_000)),
+            (None, ms(1_000)),
         ] {
             assert_eq!(pause(quiet), expected, "{quiet:?}");
         }

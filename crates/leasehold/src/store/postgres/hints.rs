@@ -22,8 +22,9 @@ use crate::store::within;
 /// The beginning of the name of each channel.
 const CHANNEL: &str = "leasehold:";
 
-/// How often a quiet connection is probed, and how long the answer may take.
-const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// How often a quiet connection is probed, and how long the answer may take. Waiters ask for
+/// themselves once a second, so it may be rare.
+const PROBE_EVERY: Duration = Duration::from_secs(15);
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long a message may take to arrive.

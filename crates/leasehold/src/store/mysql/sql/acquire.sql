@@ -49,7 +49,7 @@ step: BEGIN
     DECLARE l_owner, holder, wanted_of VARBINARY(128);
     DECLARE now_us, my_seq, first, how_many, retry_in, ahead, gone BIGINT;
     DECLARE is_known BOOLEAN DEFAULT TRUE;
-    DECLARE is_room, is_used, is_new BOOLEAN DEFAULT FALSE;
+    DECLARE is_room, is_used, is_new, l_idle BOOLEAN DEFAULT FALSE;
     DECLARE handed INT DEFAULT 0;
     DECLARE verdict VARBINARY(16);
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET is_known = FALSE;
@@ -103,9 +103,9 @@ step: BEGIN
     END IF;
     SET is_known = TRUE;
     SELECT counter, owner, expires, fence_first, fence_count, shared_until, permits, first_seq,
-        last_seq, waiting, touched
+        last_seq, waiting, touched, idle
     INTO l_counter, l_owner, l_expires, l_fence_first, l_fence_count, l_shared, l_permits, l_first,
-        l_last, l_waiting, l_touched
+        l_last, l_waiting, l_touched, l_idle
     FROM leasehold_locks WHERE name = the_key FOR UPDATE;
     IF NOT is_known THEN
         -- This waits for others that make the row, and locks it for us.
@@ -113,9 +113,9 @@ step: BEGIN
         SELECT the_key, m.counter_floor FROM leasehold_meta m
         ON DUPLICATE KEY UPDATE idle = idle;
         SELECT counter, owner, expires, fence_first, fence_count, shared_until, permits, first_seq,
-            last_seq, waiting, touched
+            last_seq, waiting, touched, idle
         INTO l_counter, l_owner, l_expires, l_fence_first, l_fence_count, l_shared, l_permits,
-            l_first, l_last, l_waiting, l_touched
+            l_first, l_last, l_waiting, l_touched, l_idle
         FROM leasehold_locks WHERE name = the_key FOR UPDATE;
     END IF;
     CALL leasehold_clock(now_us);
@@ -243,7 +243,11 @@ step: BEGIN
     IF the_stance IS NOT NULL AND (is_new OR ahead = 0) AND LENGTH(holder) = 35 THEN
         -- An owner token of ours ends in the id of its client.
         SET wanted_of = SUBSTR(holder, 24);
-        CALL leasehold_mail(wanted_of, now_us, CONCAT('wanted ', the_key));
+        -- A hint makes the holder ask for more often. So one that uses its lease is told once. If
+        -- it did not listen then, it asks as soon as it does.
+        IF is_new OR l_idle THEN
+            CALL leasehold_mail(wanted_of, now_us, CONCAT('wanted ', the_key));
+        END IF;
     END IF;
     COMMIT;
     SELECT 'taken', NULL, NULL, retry_in, ahead, NULL, wanted_of;

@@ -197,7 +197,11 @@ BEGIN
     IF the_stance IS NOT NULL AND (is_new OR ahead = 0) AND length(holder) = 35 THEN
         -- An owner token of ours ends in the id of its client.
         wanted_of := substr(holder, 24);
-        PERFORM leasehold.mail(wanted_of, 'wanted ' || the_key);
+        -- Each message wakes all sessions of the database that listen. So a holder that uses its
+        -- lease is told once. If it did not listen then, it asks as soon as it does.
+        IF is_new OR l.idle THEN
+            PERFORM leasehold.mail(wanted_of, 'wanted ' || the_key);
+        END IF;
     END IF;
     IF l IS DISTINCT FROM before THEN
         PERFORM leasehold.save(l);
