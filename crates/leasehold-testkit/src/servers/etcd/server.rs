@@ -330,6 +330,16 @@ impl EtcdServer {
         self.counted("grpc_server_msg_received_total", "")
     }
 
+    /// How many transactions clients have asked the first member for.
+    ///
+    /// # Panics
+    ///
+    /// If it does not answer.
+    #[must_use]
+    pub fn transactions(&self) -> u64 {
+        self.counted("grpc_server_msg_received_total", "grpc_method=\"Txn\"")
+    }
+
     /// How many streams for watches clients have opened at the first member.
     ///
     /// # Panics
