@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::{Authority, Cluster, PATIENCE, RedisServer, Reply};
 
-/// The largest number of servers that are lent at a time.
+/// The largest number of servers that are lent at a time, and that are there afterwards.
 const SERVERS_MAX: usize = 8;
 
 struct Pool {
@@ -194,7 +194,11 @@ impl Drop for PooledServer {
         let mut pool = pool();
         pool.lent -= 1;
         pool.idle.extend(kept);
+        // Servers of another kind make room.
+        let too_many = (pool.lent + pool.idle.len()).saturating_sub(SERVERS_MAX);
+        let ended: Vec<_> = pool.idle.drain(..too_many).collect();
         drop(pool);
+        drop(ended);
         // One who waits for several may not be served by this one.
         RETURNED.notify_all();
     }
