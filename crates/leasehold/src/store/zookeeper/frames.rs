@@ -51,10 +51,10 @@ impl Frames {
             if self.read.is_empty() {
                 self.read.shrink_to(CHUNK);
             }
-            self.read.reserve(CHUNK);
-            match self.io.read_buf(&mut self.read).await {
+            let mut chunk = [0; CHUNK];
+            match self.io.read(&mut chunk).await {
                 Ok(0) => return Err(Failure::Broken("it was closed".to_owned())),
-                Ok(_) => {}
+                Ok(count) => self.read.extend_from_slice(&chunk[..count]),
                 Err(cause) => return Err(Failure::Broken(cause.to_string())),
             }
         }
