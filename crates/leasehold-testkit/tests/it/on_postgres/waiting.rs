@@ -37,6 +37,40 @@ async fn no_update_is_lost_by_clients_that_wait_in_line() {
     tokens_rise_among_clients_that_wait(&schema.url(), 6, 25).await;
 }
 
+/// Each message wakes all sessions that listen.
+#[test]
+fn a_holder_is_told_again_of_the_first_waiter_every_fifth_time_and_each_time_while_it_is_idle() {
+    let schema = Schema::lend();
+    let (holder, waiter) = ("h".repeat(22) + ".holding-clie", "w".repeat(22) + ".waiting-clie");
+    let ask = |owner: &str, number: u32| {
+        schema.sql(&format!(
+            "SELECT * FROM leasehold.acquire('a', '{owner}', 0, NULL, 60000000, 1, 0, 3000000,
+                 3000000, {number}, right('{owner}', 12), '', 750)"
+        ));
+    };
+    schema.sql("CREATE TABLE leasehold.told (inbox text)");
+    let mail = |body: &str| {
+        schema.sql(&format!(
+            "CREATE OR REPLACE FUNCTION leasehold.mail(inbox text, hint text) RETURNS void
+                 LANGUAGE plpgsql AS $$ BEGIN {body}; END $$"
+        ));
+    };
+    mail("INSERT INTO leasehold.told VALUES (inbox)");
+    ask(&holder, 1);
+    let is_told_by = |number| {
+        ask(&waiter, number);
+        let told = schema.sql("DELETE FROM leasehold.told RETURNING inbox");
+        assert!(told.iter().all(|row| row[0] == "holding-clie"), "{told:?}");
+        !told.is_empty()
+    };
+    let told: Vec<_> = (1..=10).filter(|number| is_told_by(*number)).collect();
+    assert_eq!(told, [1, 5, 10]);
+    schema.sql("UPDATE leasehold.locks SET idle = true");
+    assert!((11..=13).all(is_told_by));
+    schema.sql("DROP TABLE leasehold.told");
+    mail("PERFORM pg_notify('leasehold:' || inbox, hint)");
+}
+
 /// As a proxy does that gives each transaction another connection.
 #[tokio::test]
 async fn a_waiter_whose_hints_never_arrive_polls() {

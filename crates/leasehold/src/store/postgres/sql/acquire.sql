@@ -198,8 +198,8 @@ BEGIN
         -- An owner token of ours ends in the id of its client.
         wanted_of := substr(holder, 24);
         -- Each message wakes all sessions of the database that listen. So a holder that uses its
-        -- lease is told once. If it did not listen then, it asks as soon as it does.
-        IF is_new OR l.idle THEN
+        -- lease is told again about every five seconds only.
+        IF is_new OR l.idle OR the_ask_no % 5 = 0 THEN
             PERFORM leasehold.mail(wanted_of, 'wanted ' || the_key);
         END IF;
     END IF;
