@@ -9,17 +9,18 @@ use tempfile::NamedTempFile;
 
 use super::{Authority, Cluster, PATIENCE, RedisServer, Reply};
 
-/// The largest number of servers that are lent at a time, and that are there afterwards.
+/// The largest number of servers that are lent at a time, and of those that stay, of all kinds
+/// together.
 const SERVERS_MAX: usize = 8;
 
 struct Pool {
-    idle: Vec<Kept>,
+    idle: Vec<Member>,
     lent: usize,
 }
 
 /// A server of the pool.
 #[derive(Debug)]
-struct Kept {
+struct Member {
     server: RedisServer,
     kind: Kind,
     /// The certificate of the authority that signed the server's own, if it has a TLS port.
@@ -44,7 +45,7 @@ static RETURNED: Condvar = Condvar::new();
 /// of the next test.
 pub struct PooledServer {
     /// `Some` until it is dropped.
-    kept: Option<Kept>,
+    member: Option<Member>,
 }
 
 /// Lends a server without keys, scripts and connections. Its clock shows the machine's time until
@@ -92,7 +93,7 @@ pub fn lend_cluster() -> PooledServer {
 #[track_caller]
 pub fn lend_with_tls() -> (PooledServer, NamedTempFile) {
     let server = lend_kind(Kind::WithTls, 1).remove(0);
-    let ca = server.kept().ca.as_ref().expect("it was started with one");
+    let ca = server.member().ca.as_ref().expect("it was started with one");
     let file = NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), ca).expect("it takes the certificate");
     (server, file)
@@ -106,13 +107,13 @@ fn lend_kind(kind: Kind, count: usize) -> Vec<PooledServer> {
     assert!(!waited.timed_out(), "too many servers of the pool are lent, and stay so");
     pool.lent += count;
     // From here on, even a panic returns the places to the pool.
-    let mut all: Vec<_> = (0..count).map(|_| PooledServer { kept: pool.take(kind) }).collect();
+    let mut all: Vec<_> = (0..count).map(|_| PooledServer { member: pool.take(kind) }).collect();
     drop(pool);
     for lent in &mut all {
-        if lent.kept.as_ref().is_some_and(|kept| reset(&kept.server).is_err()) {
-            lent.kept = None;
+        if lent.member.as_ref().is_some_and(|member| reset(&member.server).is_err()) {
+            lent.member = None;
         }
-        lent.kept.get_or_insert_with(|| Kept::start(kind));
+        lent.member.get_or_insert_with(|| Member::start(kind));
     }
     all
 }
@@ -123,13 +124,13 @@ fn pool() -> MutexGuard<'static, Pool> {
 }
 
 impl Pool {
-    fn take(&mut self, kind: Kind) -> Option<Kept> {
-        let index = self.idle.iter().position(|kept| kept.kind == kind)?;
+    fn take(&mut self, kind: Kind) -> Option<Member> {
+        let index = self.idle.iter().position(|member| member.kind == kind)?;
         Some(self.idle.swap_remove(index))
     }
 }
 
-impl Kept {
+impl Member {
     #[track_caller]
     fn start(kind: Kind) -> Self {
         let mut ca = None;
@@ -167,8 +168,8 @@ fn reset(server: &RedisServer) -> Result<(), String> {
 }
 
 impl PooledServer {
-    fn kept(&self) -> &Kept {
-        self.kept.as_ref().expect("it is there until it is dropped")
+    fn member(&self) -> &Member {
+        self.member.as_ref().expect("it is there until it is dropped")
     }
 }
 
@@ -176,7 +177,7 @@ impl Deref for PooledServer {
     type Target = RedisServer;
 
     fn deref(&self) -> &RedisServer {
-        &self.kept().server
+        &self.member().server
     }
 }
 
@@ -188,12 +189,12 @@ impl fmt::Debug for PooledServer {
 
 impl Drop for PooledServer {
     fn drop(&mut self) {
-        let kept = self.kept.take().filter(|kept| kept.server.is_fit());
+        let member = self.member.take().filter(|member| member.server.is_fit());
         // A failed test prints the log of its server, and nobody else gets that server.
-        let kept = kept.filter(|_| !std::thread::panicking());
+        let member = member.filter(|_| !std::thread::panicking());
         let mut pool = pool();
         pool.lent -= 1;
-        pool.idle.extend(kept);
+        pool.idle.extend(member);
         // Servers of another kind make room.
         let too_many = (pool.lent + pool.idle.len()).saturating_sub(SERVERS_MAX);
         let ended: Vec<_> = pool.idle.drain(..too_many).collect();

@@ -22,9 +22,8 @@ use crate::store::within;
 /// The beginning of the name of each channel.
 const CHANNEL: &str = "leasehold:";
 
-/// How often a quiet connection is probed, and how long the answer may take. A waiter asks for
-/// itself once a second, and a holder whose hints do not arrive hears at its next renewal. The
-/// system notices a machine that vanished.
+/// How often a quiet connection is probed, and how long the answer may take. It may be rare:
+/// without hints, waiters ask once a second, and holders hear of them by their renewals.
 const PROBE_EVERY: Duration = Duration::from_secs(15);
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 

@@ -16,8 +16,9 @@ const LENGTH: usize = 4;
 
 pub(super) struct Frames {
     io: Io,
-    /// The bytes that have arrived. So many of them are taken already.
+    /// The bytes that have arrived.
     read: Vec<u8>,
+    /// How many of them, from the first on, belong to messages that were taken.
     taken: usize,
 }
 

@@ -192,12 +192,13 @@ async fn watch_over(
     stale: Arc<Notify>,
     in_use: Arc<Notify>,
 ) {
-    let mut is_used = false;
     loop {
+        let is_used = cluster.upgrade().is_some_and(|cluster| cluster.state().used);
         let is_due = async {
             let mut since = host.now();
             if !is_used {
                 in_use.notified().await;
+                // Not from now: the next request may have come long after the reading.
                 let read = cluster.upgrade().and_then(|cluster| cluster.state().read);
                 since = read.unwrap_or(since);
             }
@@ -208,16 +209,15 @@ async fn watch_over(
             () = stale.notified() => true,
             () = is_due => false,
         };
-        let Some(alive) = cluster.upgrade() else { return };
-        let is_used_by_now = alive.state().used;
-        if (is_stale || is_used_by_now)
-            && let Err(error) = alive.read(Way::Renewals).await
+        let Some(cluster) = cluster.upgrade() else { return };
+        let is_used = cluster.state().used;
+        if (is_stale || is_used)
+            && let Err(error) = cluster.read(Way::Renewals).await
         {
             tracing::debug!(%error, "no node says which node has which slot");
         }
-        drop(alive);
+        drop(cluster);
         host.sleep_until(host.now() + READ_AGAIN).await;
-        is_used = cluster.upgrade().is_some_and(|cluster| cluster.state().used);
     }
 }
 
