@@ -205,6 +205,26 @@ fn a_node_that_refused_a_release_is_told_again_although_another_is_silent() {
     });
 }
 
+/// The other answers decide nothing, so the release waits for the silent node.
+#[test]
+fn a_node_that_refused_a_release_is_told_again_although_a_silent_one_decides() {
+    play(&[5], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.host.settle().await;
+        scene.forget(2, "a").await;
+        scene.forget(3, "a").await;
+        let before = scene.faults[0].count(Request::Release);
+        scene.faults[0].from_now_on(Request::Release, Fault::LoseRequest);
+        scene.faults[1].next(Request::Release, Fault::Refuse);
+        drop(guard);
+        scene.pass(ms(300)).await;
+        assert_eq!(scene.held_by("a").await, [true, false, false, false, false]);
+        let told = scene.faults[0].count(Request::Release) - before;
+        assert_eq!(told, 1, "it has not answered yet");
+    });
+}
+
 /// There are more than the quorum repeats at a time. The others expire, and cost nothing.
 #[test]
 fn many_releases_that_a_node_missed_are_not_told_without_end() {

@@ -1,6 +1,7 @@
 //! One release at all nodes.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -33,12 +34,16 @@ pub(super) type Retrying = AtomicUsize;
 
 /// A release that was submitted to all nodes, after all earlier requests. If it is dropped, it goes
 /// on in the background.
-pub(super) struct Leaving<S: Store> {
+pub(super) struct Leaving<S: Store>(Option<Submitted<S>>);
+
+/// What was submitted. If it is dropped, nothing is retried.
+struct Submitted<S: Store> {
     shared: Arc<Shared<S>>,
     release: Release,
     answers: SideBySide<S, Released>,
-    /// The nodes where the release must be retried.
-    unheard: Vec<usize>,
+    /// One for each node that failed. They run while other nodes have not answered, so a silent
+    /// node does not delay the others.
+    retries: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 /// The request that every node gets, and every retry repeats.
@@ -75,22 +80,45 @@ impl<S: Store> Leaving<S> {
                 shared.host.spawn_io(Box::pin(again));
             }
         }
-        Self { shared: Arc::clone(shared), release, answers, unheard: Vec::new() }
+        let (shared, retries) = (Arc::clone(shared), FuturesUnordered::new());
+        Self(Some(Submitted { shared, release, answers, retries }))
     }
 
     /// Waits until a majority has released the lease, or until no majority can have had it.
     pub(super) async fn decided(mut self) -> Result<Released, Error> {
+        let submitted = self.0.as_mut().expect("it is taken when this is dropped");
+        let decided = submitted.decided().await;
+        if decided.is_err() {
+            // The caller gets the error and repeats the release. Further retries would be second
+            // ones.
+            self.0 = None;
+        }
+        decided
+    }
+}
+
+impl<S: Store> Drop for Leaving<S> {
+    fn drop(&mut self) {
+        if let Some(submitted) = self.0.take()
+            && !(submitted.answers.is_empty() && submitted.retries.is_empty())
+        {
+            let host = Arc::clone(&submitted.shared.host);
+            host.spawn_io(Box::pin(submitted.finish()));
+        }
+    }
+}
+
+impl<S: Store> Submitted<S> {
+    async fn decided(&mut self) -> Result<Released, Error> {
         let mut tally = Tally::new(self.shared.nodes.len());
         let mut failures = Vec::new();
         let (mut freed, mut not_held) = (0, 0);
-        while let Some((node, heard)) = self.answers.next().await {
-            let Heard::Answer(answer) = heard else { continue };
+        while let Some((node, answer)) = self.next_answer().await {
             match &answer {
                 Ok(Released::NotHeld) => not_held += 1,
                 Ok(Released::Freed | Released::HandedOver | Released::Kept { .. }) => freed += 1,
                 Err(error) => failures.push((node, error.clone())),
             }
-            self.note(node, &answer);
             tally = tally.vote(answer.is_ok_and(|released| released != Released::NotHeld));
             if tally.verdict() == Verdict::Granted {
                 return Ok(Released::Freed);
@@ -100,64 +128,36 @@ impl<S: Store> Leaving<S> {
                 return Ok(Released::NotHeld);
             }
         }
-        // The caller gets the error and repeats the release. A retry here would be a second one.
-        self.unheard.clear();
         let error = error::not_released(&self.shared, freed, not_held, &failures);
         Err(error.with_name(self.release.lease.key.as_str()))
     }
 
-    fn note(&mut self, node: usize, answer: &Result<Released, Error>) {
-        if has_to_be_tried_again(answer) {
-            self.unheard.push(node);
-        }
-    }
-}
-
-impl<S: Store> Drop for Leaving<S> {
-    fn drop(&mut self) {
-        if self.answers.is_empty() && self.unheard.is_empty() {
-            return;
-        }
-        let rest = Rest {
-            shared: Arc::clone(&self.shared),
-            release: self.release.clone(),
-            answers: std::mem::replace(&mut self.answers, SideBySide::new(&self.shared)),
-            unheard: std::mem::take(&mut self.unheard),
-        };
-        let host = Arc::clone(&self.shared.host);
-        host.spawn_io(Box::pin(rest.finish()));
-    }
-}
-
-/// The remaining part of a release that nobody waits for any more.
-struct Rest<S: Store> {
-    shared: Arc<Shared<S>>,
-    release: Release,
-    answers: SideBySide<S, Released>,
-    unheard: Vec<usize>,
-}
-
-impl<S: Store> Rest<S> {
-    /// Reads the remaining answers and retries where needed. Each node is retried separately, so a
-    /// silent node does not delay the others.
-    async fn finish(self) {
-        let Self { shared, release, mut answers, unheard } = self;
-        let again = |node| retry(Arc::clone(&shared), release.clone(), node);
-        let mut retries: FuturesUnordered<_> = unheard.into_iter().map(again).collect();
+    /// The next answer to the first requests; `None` if all are answered. The retries go on
+    /// meanwhile.
+    async fn next_answer(&mut self) -> Option<(usize, Result<Released, Error>)> {
         loop {
-            tokio::select! {
+            let heard = tokio::select! {
                 biased;
-                Some((node, heard)) = answers.next() => {
-                    if let Heard::Answer(answer) = heard
-                        && has_to_be_tried_again(&answer)
-                    {
-                        retries.push(again(node));
+                heard = self.answers.next() => heard,
+                Some(()) = self.retries.next() => continue,
+            };
+            match heard? {
+                (_, Heard::Late) => {}
+                (node, Heard::Answer(answer)) => {
+                    if has_to_be_tried_again(&answer) {
+                        let again = retry(Arc::clone(&self.shared), self.release.clone(), node);
+                        self.retries.push(Box::pin(again));
                     }
+                    return Some((node, answer));
                 }
-                Some(()) = retries.next() => {}
-                else => return,
             }
         }
+    }
+
+    /// Reads the remaining answers and retries where needed.
+    async fn finish(mut self) {
+        while self.next_answer().await.is_some() {}
+        while self.retries.next().await.is_some() {}
     }
 }
 
