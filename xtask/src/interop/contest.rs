@@ -176,7 +176,9 @@ impl Contest {
                 let started = start(fault, side);
                 scope.spawn(move || {
                     let (mut victim, mut other, key) = started?;
-                    let has_turns = side == Side::Ours || has_turns(pair.theirs);
+                    // A single task of theirs locks again at once. It may win each race for the
+                    // key, and then nobody of ours ever has it.
+                    let has_turns = side == Side::Theirs && has_turns(pair.theirs);
                     let later = !has_turns || pair.both_poll();
                     let begins = if later { Begins::Later } else { Begins::AtOnce };
                     endure(fault, &mut victim, (&mut other, begins), &key)
