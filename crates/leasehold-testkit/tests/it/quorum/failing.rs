@@ -225,6 +225,40 @@ fn a_node_that_refused_a_release_is_told_again_although_a_silent_one_decides() {
     });
 }
 
+/// The silent node is not needed: a node that failed, and released it later, counts.
+#[test]
+fn a_release_is_decided_by_a_node_that_refused_it_first() {
+    play(&[3], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.host.settle().await;
+        scene.faults[0].from_now_on(Request::Release, Fault::LoseRequest);
+        scene.faults[1].next(Request::Release, Fault::Refuse);
+        let released = scene.host.within(ms(50), guard.release()).await.expect("in time");
+        assert_eq!(released.expect("by two of three"), leasehold::Release::Released);
+    });
+}
+
+/// One node is silent and one refuses, so that no majority hears it.
+#[test]
+fn a_release_that_waits_for_a_silent_node_is_repeated_a_few_times_where_it_is_refused() {
+    play(&[3], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").ttl(ms(60_000)).lock().await.expect("free");
+        scene.host.settle().await;
+        scene.faults[0].from_now_on(Request::Release, Fault::LoseRequest);
+        scene.faults[1].from_now_on(Request::Release, Fault::Refuse);
+        let before = scene.faults[1].count(Request::Release);
+        drop(guard);
+        scene.pass(ms(20_000)).await;
+        let told = scene.faults[1].count(Request::Release) - before;
+        assert!(told < 80, "told {told} times");
+        scene.faults.iter().for_each(|faults| faults.heal());
+        scene.pass(ms(2_100)).await;
+        scene.assert_nothing_is_left("a", "although it was released").await;
+    });
+}
+
 /// There are more than the quorum repeats at a time. The others expire, and cost nothing.
 #[test]
 fn many_releases_that_a_node_missed_are_not_told_without_end() {

@@ -13,23 +13,26 @@ use super::side_by_side::{Heard, SideBySide};
 use super::{Shared, error};
 use crate::core::backoff::Backoff;
 use crate::core::error::Error;
-use crate::core::tally::{Tally, Verdict};
 use crate::core::ttl::Ttl;
 use crate::host::random_u32;
 use crate::store::{LeaseId, OnRelease, Released, Store};
 
-/// How long a release is retried at a node that has not answered. A longer lease expires there by
-/// itself.
+/// How long a release is retried at a node that failed. A longer lease expires there by itself.
 const RETRY_FOR: Duration = Duration::from_secs(10);
 
 /// The pauses between the retries.
 const RETRY: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
 
-/// How many releases are retried at a time, over all nodes. Further leases expire by themselves.
+/// How often a release is retried at a node before the other nodes have decided. Without a decision,
+/// the caller repeats it at all nodes.
+const RETRIES_BEFORE: usize = 4;
+
+/// How many retries there are after decisions at a time, over all releases and nodes. Further leases
+/// expire by themselves.
 const RETRYING_MAX: usize = 1_024;
 
-/// How many releases are being tried again.
+/// How many retries there are after decisions.
 pub(super) type Retrying = AtomicUsize;
 
 /// A release that was submitted to all nodes, after all earlier requests. If it is dropped, it goes
@@ -41,10 +44,15 @@ struct Submitted<S: Store> {
     shared: Arc<Shared<S>>,
     release: Release,
     answers: SideBySide<S, Released>,
-    /// One for each node that failed. They run while other nodes have not answered, so a silent
-    /// node does not delay the others.
-    retries: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Retries at nodes that failed. They run while other nodes have not answered, so a silent node
+    /// does not delay them.
+    retries: FuturesUnordered<Retry>,
+    /// The nodes that failed at these retries, too.
+    unheard: Vec<usize>,
 }
+
+/// The last answer of a node to its retries.
+type Retry = Pin<Box<dyn Future<Output = (usize, Result<Released, Error>)> + Send>>;
 
 /// The request that every node gets, and every retry repeats.
 #[derive(Clone)]
@@ -80,8 +88,8 @@ impl<S: Store> Leaving<S> {
                 shared.host.spawn_io(Box::pin(again));
             }
         }
-        let (shared, retries) = (Arc::clone(shared), FuturesUnordered::new());
-        Self(Some(Submitted { shared, release, answers, retries }))
+        let (shared, retries, unheard) = (Arc::clone(shared), FuturesUnordered::new(), Vec::new());
+        Self(Some(Submitted { shared, release, answers, retries, unheard }))
     }
 
     /// Waits until a majority has released the lease, or until no majority can have had it.
@@ -89,8 +97,7 @@ impl<S: Store> Leaving<S> {
         let submitted = self.0.as_mut().expect("it is taken when this is dropped");
         let decided = submitted.decided().await;
         if decided.is_err() {
-            // The caller gets the error and repeats the release. Further retries would be second
-            // ones.
+            // The session repeats a release that failed, so there is nothing left to do here.
             self.0 = None;
         }
         decided
@@ -100,7 +107,7 @@ impl<S: Store> Leaving<S> {
 impl<S: Store> Drop for Leaving<S> {
     fn drop(&mut self) {
         if let Some(submitted) = self.0.take()
-            && !(submitted.answers.is_empty() && submitted.retries.is_empty())
+            && !submitted.is_over()
         {
             let host = Arc::clone(&submitted.shared.host);
             host.spawn_io(Box::pin(submitted.finish()));
@@ -109,22 +116,38 @@ impl<S: Store> Drop for Leaving<S> {
 }
 
 impl<S: Store> Submitted<S> {
+    fn is_over(&self) -> bool {
+        self.answers.is_empty() && self.retries.is_empty() && self.unheard.is_empty()
+    }
+
     async fn decided(&mut self) -> Result<Released, Error> {
-        let mut tally = Tally::new(self.shared.nodes.len());
-        let mut failures = Vec::new();
+        let (nodes, majority) = (self.shared.nodes.len(), self.shared.majority());
+        let mut failures: Vec<(usize, Error)> = Vec::new();
         let (mut freed, mut not_held) = (0, 0);
-        while let Some((node, answer)) = self.next_answer().await {
-            match &answer {
-                Ok(Released::NotHeld) => not_held += 1,
-                Ok(Released::Freed | Released::HandedOver | Released::Kept { .. }) => freed += 1,
-                Err(error) => failures.push((node, error.clone())),
+        while !self.answers.is_empty() {
+            let Some((node, answer)) = self.next().await else { break };
+            let failed = failures.iter().position(|(failed, _)| *failed == node);
+            match (answer, failed) {
+                (Ok(Released::NotHeld), None) => not_held += 1,
+                // The request that failed may have released it.
+                (Ok(Released::NotHeld), Some(_)) => {}
+                (Ok(Released::Freed | Released::HandedOver | Released::Kept { .. }), failed) => {
+                    freed += 1;
+                    failed.map(|failure| failures.swap_remove(failure));
+                }
+                (Err(error), None) => {
+                    if error.is_retryable() {
+                        self.retry_before_the_decision(node);
+                    }
+                    failures.push((node, error));
+                }
+                (Err(_), Some(_)) => self.unheard.push(node),
             }
-            tally = tally.vote(answer.is_ok_and(|released| released != Released::NotHeld));
-            if tally.verdict() == Verdict::Granted {
+            if freed >= majority {
                 return Ok(Released::Freed);
             }
             // No majority had it, and the missing answers cannot change that.
-            if not_held > self.shared.nodes.len() - tally.majority() {
+            if not_held > nodes - majority {
                 return Ok(Released::NotHeld);
             }
         }
@@ -132,32 +155,47 @@ impl<S: Store> Submitted<S> {
         Err(error.with_name(self.release.lease.key.as_str()))
     }
 
-    /// The next answer to the first requests; `None` if all are answered. The retries go on
-    /// meanwhile.
-    async fn next_answer(&mut self) -> Option<(usize, Result<Released, Error>)> {
+    fn retry_before_the_decision(&self, node: usize) {
+        let (shared, release) = (Arc::clone(&self.shared), self.release.clone());
+        self.retries.push(Box::pin(async move {
+            (node, repeat(&shared, &release, node, RETRIES_BEFORE).await)
+        }));
+    }
+
+    /// The next answer of a node, to the first request or to a retry; `None` if none is missing.
+    async fn next(&mut self) -> Option<(usize, Result<Released, Error>)> {
         loop {
-            let heard = tokio::select! {
+            tokio::select! {
                 biased;
-                heard = self.answers.next() => heard,
-                Some(()) = self.retries.next() => continue,
-            };
-            match heard? {
-                (_, Heard::Late) => {}
-                (node, Heard::Answer(answer)) => {
-                    if has_to_be_tried_again(&answer) {
-                        let again = retry(Arc::clone(&self.shared), self.release.clone(), node);
-                        self.retries.push(Box::pin(again));
+                Some((node, heard)) = self.answers.next() => {
+                    if let Heard::Answer(answer) = heard {
+                        return Some((node, answer));
                     }
-                    return Some((node, answer));
                 }
+                Some(retried) = self.retries.next() => return Some(retried),
+                else => return None,
             }
         }
     }
 
-    /// Reads the remaining answers and retries where needed.
+    /// Reads the remaining answers and retries where needed. Each node is retried separately, so a
+    /// silent node does not delay the others.
     async fn finish(mut self) {
-        while self.next_answer().await.is_some() {}
-        while self.retries.next().await.is_some() {}
+        let (shared, release) = (Arc::clone(&self.shared), self.release.clone());
+        let again = |node| retry(Arc::clone(&shared), release.clone(), node);
+        let mut again_at: FuturesUnordered<_> = self.unheard.drain(..).map(again).collect();
+        loop {
+            tokio::select! {
+                biased;
+                Some((node, answer)) = self.next() => {
+                    if has_to_be_tried_again(&answer) {
+                        again_at.push(again(node));
+                    }
+                }
+                Some(()) = again_at.next() => {}
+                else => return,
+            }
+        }
     }
 }
 
@@ -182,17 +220,29 @@ async fn release_after<S: Store>(
 
 /// Retries a release at one node until the node answers or [`RETRY_FOR`] is over.
 async fn retry<S: Store>(shared: Arc<Shared<S>>, release: Release, node: usize) {
-    let Some(_retrying) = Retry::begin(&shared) else { return };
+    let Some(_counted) = Counted::begin(&shared) else { return };
+    let _answer = repeat(&shared, &release, node, usize::MAX).await;
+}
+
+/// Sends a release to one node again, at most so often and for [`RETRY_FOR`]. Returns the last
+/// answer.
+async fn repeat<S: Store>(
+    shared: &Shared<S>,
+    release: &Release,
+    node: usize,
+    mut times: usize,
+) -> Result<Released, Error> {
     let host = &shared.host;
     let until = host.now() + RETRY_FOR;
     let mut pauses = RETRY.delays();
-    while host.now() < until {
+    loop {
         let pause = pauses.next(random_u32(&**host));
         host.sleep_until(host.now() + pause).await;
         let Release { lease, on_release } = release.clone();
-        let answer = shared.nodes[node].store.release(lease, on_release);
-        if !has_to_be_tried_again(&answer.await) {
-            return;
+        let answer = shared.nodes[node].store.release(lease, on_release).await;
+        times -= 1;
+        if !has_to_be_tried_again(&answer) || times == 0 || host.now() >= until {
+            return answer;
         }
     }
 }
@@ -201,17 +251,17 @@ fn has_to_be_tried_again(answer: &Result<Released, Error>) -> bool {
     answer.as_ref().is_err_and(Error::is_retryable)
 }
 
-/// Counts a release that is being retried at a node.
-struct Retry<S>(Arc<Shared<S>>);
+/// Counts a retry.
+struct Counted<S>(Arc<Shared<S>>);
 
-impl<S> Retry<S> {
+impl<S> Counted<S> {
     fn begin(shared: &Arc<Shared<S>>) -> Option<Self> {
         let retrying = Self(Arc::clone(shared));
         (shared.retrying.fetch_add(1, Ordering::Relaxed) < RETRYING_MAX).then_some(retrying)
     }
 }
 
-impl<S> Drop for Retry<S> {
+impl<S> Drop for Counted<S> {
     fn drop(&mut self) {
         self.0.retrying.fetch_sub(1, Ordering::Relaxed);
     }

@@ -99,7 +99,7 @@ struct Shared<S> {
     leases: Leases,
     /// The sinks for the hints of the nodes, by client. The nodes hold weak references to them.
     sinks: Mutex<HashMap<ClientId, Vec<Arc<NodeHints>>>>,
-    /// How many releases are being retried.
+    /// How many retries of releases there are after their decisions.
     retrying: Retrying,
     /// When the nodes without a vote were last tried, in nanoseconds.
     tried_at: AtomicU64,
