@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 
-use super::said::{Due, Said};
+use super::said::Said;
 use crate::history::event::{CallId, ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, OfKey, Story};
@@ -39,11 +39,10 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     given_up
         .filter_map(|(token, asked)| {
             let of_key = story.keys.get(asked.key)?;
-            let due = asked.due(of_key)?;
-            let ended = due.latest;
+            let ended = asked.ended(of_key)?;
             let left = left(of_key, token, asked, ended)?;
             let (key, process) = (asked.key, asked.process.0);
-            sent.said.could_release(&asked.process, due, ended + left).then(|| Violation {
+            sent.said.could_release(&asked.process, ended, ended + left).then(|| Violation {
                 invariant: Invariant::NoOrphan,
                 at: ended + left / 2,
                 text: format!("process {process} never gives `{key}` back that {token} asked for"),
@@ -71,16 +70,15 @@ impl Asked<'_> {
         })
     }
 
-    /// When all calls that may have had the token had ended. `None` if one of these calls never
+    /// When the last call that may have had the token ended. `None` if one of these calls never
     /// ends, or is unknown.
-    fn due(&self, of_key: &OfKey<'_>) -> Option<Due> {
+    fn ended(&self, of_key: &OfKey<'_>) -> Option<Moment> {
         let (mut ended, mut waits) = (None, false);
         for call in self.calls(of_key) {
             ended = ended.max(Some(call.returned?.0));
             waits |= call.kind.waits();
         }
-        let earliest = ended.filter(|_| !self.by.contains(&None))?;
-        let mut ended = earliest;
+        let mut ended = ended.filter(|_| !self.by.contains(&None))?;
         // In the order in which the calls began: a call that takes over a token began before the
         // earlier call ended.
         let others = of_key.calls.iter().filter(|call| call.process == self.process);
@@ -89,7 +87,7 @@ impl Asked<'_> {
                 ended = ended.max(call.returned?.0);
             }
         }
-        Some(Due { earliest, latest: ended })
+        Some(ended)
     }
 }
 

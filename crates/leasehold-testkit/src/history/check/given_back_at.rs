@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold::core::Moment;
 
-use super::said::{Due, Said};
+use super::said::Said;
 use crate::history::event::{CallId, ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, Story};
@@ -37,14 +37,14 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
         if asked.last_to(node).is_none_or(|sent| event.at.since(sent) >= *left) {
             continue;
         }
-        let Some(due) = asked.due(story, key) else { continue };
+        let Some(ended) = asked.ended(story, key) else { continue };
         let until = event.at + *left;
         let half = event.at + *left / 2;
         if sent.granted_to_another(node, key, token, event.at, half) {
             continue;
         }
         let by = (asked.process, node);
-        let says = sent.said.could_release(&by, due.not_before(event.at), until);
+        let says = sent.said.could_release(&by, ended.max(event.at), until);
         if says && judged.insert((node, token)) {
             let process = asked.process.0;
             violations.push(Violation {
@@ -75,9 +75,9 @@ impl Asked {
         self.at.get(&node).copied()
     }
 
-    /// When all calls that may have had the token had ended. `None` if one of these calls never
+    /// When the last call that may have had the token ended. `None` if one of these calls never
     /// ends, or is unknown.
-    fn due(&self, story: &Story<'_>, key: &str) -> Option<Due> {
+    fn ended(&self, story: &Story<'_>, key: &str) -> Option<Moment> {
         if self.by.contains(&None) {
             return None;
         }
@@ -90,7 +90,6 @@ impl Asked {
         for call in calls().filter(|call| self.by.contains(&Some(call.id))) {
             ended = ended.max(returned(call)?);
         }
-        let earliest = ended;
         // In the order in which the calls began: a call that takes over a token began before the
         // earlier call ended.
         for call in calls() {
@@ -98,7 +97,7 @@ impl Asked {
                 ended = ended.max(returned(call)?);
             }
         }
-        Some(Due { earliest, latest: ended })
+        Some(ended)
     }
 }
 
