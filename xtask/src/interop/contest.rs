@@ -176,10 +176,13 @@ impl Contest {
                 let started = start(fault, side);
                 scope.spawn(move || {
                     let (mut victim, mut other, key) = started?;
-                    // A single task of theirs locks again at once. It may win each race for the
-                    // key, and then nobody of ours ever has it.
-                    let has_turns = side == Side::Theirs && has_turns(pair.theirs);
-                    let later = !has_turns || pair.both_poll();
+                    let victim_has_turns = match side {
+                        // The single task of the other side locks again at once. It may win each
+                        // race for the key, so nobody of ours would ever have it.
+                        Side::Ours => false,
+                        Side::Theirs => has_turns(pair.theirs),
+                    };
+                    let later = !victim_has_turns || pair.both_poll();
                     let begins = if later { Begins::Later } else { Begins::AtOnce };
                     endure(fault, &mut victim, (&mut other, begins), &key)
                 })
