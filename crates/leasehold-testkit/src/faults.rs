@@ -11,8 +11,8 @@ use leasehold::core::token::ClientId;
 use leasehold::core::validity::command_limit;
 use leasehold::host::Host;
 use leasehold::store::{
-    Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, OnRelease, Released,
-    Renewal, Renewed, Snapshot, Store,
+    Acquired, Ask, BoxAnswer, Hint, HintSink, LeaseId, OnRelease, Released, Renewal, Renewed,
+    Snapshot, Store,
 };
 use leasehold::{Error, ErrorKind, Key, Ttl};
 
@@ -323,37 +323,7 @@ impl<S: Store> Store for FaultyStore<S> {
         self.faults.orders().sinks.push((inbox.clone(), relay));
     }
 
-    fn listen(&self, inbox: &ClientId) {
-        self.store.listen(inbox);
-    }
-
-    fn tell_when_free(&self, key: &Key, inbox: &ClientId) {
-        self.store.tell_when_free(key, inbox);
-    }
-
-    fn let_go(&self, lease: &LeaseId) {
-        self.store.let_go(lease);
-    }
-
-    fn shard(&self, key: &Key) -> u64 {
-        self.store.shard(key)
-    }
-
-    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
-        self.store.resize(key, of)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    fn browse(&self) -> Option<&dyn Browse> {
-        self.store.browse()
-    }
-
-    fn label(&self) -> String {
-        self.store.label()
-    }
+    crate::forward!(store: rest);
 }
 
 /// Passes hints on, or loses or doubles them.

@@ -16,6 +16,7 @@
 pub mod chaos;
 mod cut;
 pub mod faults;
+mod forward;
 pub mod fuzz;
 pub mod history;
 pub mod protocol;

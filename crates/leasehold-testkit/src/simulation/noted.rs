@@ -6,14 +6,12 @@
 //! It also puts a fixed machine, process and user into the record of the client. The real ones
 //! differ from run to run, and their length would decide where a write is cut.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use leasehold::core::token::ClientId;
+use leasehold::Error;
 use leasehold::store::{
-    Acquired, Ask, Browse, Capabilities, ClientRecord, HintSink, LeaseId, OnRelease, Released,
-    Renewal, Renewed, Snapshot, Store,
+    Acquired, Ask, ClientRecord, LeaseId, OnRelease, Released, Renewal, Renewed, Store,
 };
-use leasehold::{Error, Key};
 
 use super::log::Log;
 
@@ -67,43 +65,5 @@ impl<S: Store> Store for Noted<S> {
         self.store.release(lease, on_release)
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        self.store.inspect(key)
-    }
-
-    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.store.watch(inbox, sink);
-    }
-
-    fn listen(&self, inbox: &ClientId) {
-        self.store.listen(inbox);
-    }
-
-    fn tell_when_free(&self, key: &Key, inbox: &ClientId) {
-        self.store.tell_when_free(key, inbox);
-    }
-
-    fn let_go(&self, lease: &LeaseId) {
-        self.store.let_go(lease);
-    }
-
-    fn shard(&self, key: &Key) -> u64 {
-        self.store.shard(key)
-    }
-
-    fn resize(&self, key: Key, of: u32) -> leasehold::store::BoxAnswer<Option<u32>> {
-        self.store.resize(key, of)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    fn browse(&self) -> Option<&dyn Browse> {
-        self.store.browse()
-    }
-
-    fn label(&self) -> String {
-        self.store.label()
-    }
+    crate::forward!(store: inspect, watch, rest);
 }

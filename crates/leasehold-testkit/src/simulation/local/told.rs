@@ -9,8 +9,8 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::core::token::{ClientId, OwnerToken};
 use leasehold::store::{
-    Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, Line, OnRelease,
-    Released, Renewal, Renewed, Snapshot, Store,
+    Acquired, Ask, BoxAnswer, Hint, HintSink, LeaseId, Line, OnRelease, Released, Renewal, Renewed,
+    Store,
 };
 use leasehold::{Error, ErrorKind, Key};
 
@@ -319,10 +319,6 @@ impl<S: Store> Store for Told<S> {
         self.teller.send(request, (&of.key, &of.owner), submit)
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        self.store.inspect(key)
-    }
-
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
         let teller = Arc::downgrade(&self.teller);
         let relay = Arc::new(Relay { sink, teller });
@@ -331,37 +327,7 @@ impl<S: Store> Store for Told<S> {
         lock(&self.teller.relays).push((inbox.clone(), relay));
     }
 
-    fn listen(&self, inbox: &ClientId) {
-        self.store.listen(inbox);
-    }
-
-    fn tell_when_free(&self, key: &Key, inbox: &ClientId) {
-        self.store.tell_when_free(key, inbox);
-    }
-
-    fn let_go(&self, lease: &LeaseId) {
-        self.store.let_go(lease);
-    }
-
-    fn shard(&self, key: &Key) -> u64 {
-        self.store.shard(key)
-    }
-
-    fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
-        self.store.resize(key, of)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    fn browse(&self) -> Option<&dyn Browse> {
-        self.store.browse()
-    }
-
-    fn label(&self) -> String {
-        self.store.label()
-    }
+    crate::forward!(store: inspect, rest);
 }
 
 /// Passes on the hints for one inbox, and tells the history of each hint that another waits.

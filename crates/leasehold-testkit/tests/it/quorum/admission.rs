@@ -2,15 +2,11 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::core::token::ClientId;
 use leasehold::host::Host;
-use leasehold::store::{
-    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, OnRelease,
-    Quorum, Released, Renewal, Renewed, Snapshot, Store,
-};
+use leasehold::store::{Acquired, AnyStore, Ask, Browse, MemoryStore, Quorum, Snapshot, Store};
 use leasehold::{Error, ErrorKind, Key};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Faults, Request};
@@ -157,21 +153,6 @@ impl Store for SlowToLook {
         self.store.acquire(ask)
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        self.store.renew(renewal)
-    }
-
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.store.release(lease, on_release)
-    }
-
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         let is_own = self.own.lock().expect("no panic").contains(&key);
         let arrives = self.host.now() + if is_own { Duration::ZERO } else { self.way };
@@ -182,25 +163,7 @@ impl Store for SlowToLook {
         }
     }
 
-    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.store.watch(inbox, sink);
-    }
-
-    fn listen(&self, inbox: &ClientId) {
-        self.store.listen(inbox);
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    fn browse(&self) -> Option<&dyn Browse> {
-        self.store.browse()
-    }
-
-    fn label(&self) -> String {
-        self.store.label()
-    }
+    leasehold_testkit::forward!(store: renew, release, watch, rest);
 }
 
 /// The probe itself is answered at once, but the look that would find it comes too late.

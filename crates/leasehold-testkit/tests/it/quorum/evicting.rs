@@ -1,13 +1,8 @@
 //! An operator ends a lease, and some nodes fail to do it.
 
-use std::future::Future;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
-use leasehold::core::token::ClientId;
-use leasehold::store::{
-    Acquired, Ask, BoxAnswer, Browse, Capabilities, Evicted, HintSink, LeaseId, MemoryStore,
-    OnRelease, Page, Released, Renewal, Renewed, Revoked, Snapshot, Store,
-};
+use leasehold::store::{BoxAnswer, Browse, Evicted, MemoryStore, Page, Revoked, Store};
 use leasehold::{Error, ErrorKind, Key};
 
 use super::{Scene, TTL, play};
@@ -43,48 +38,12 @@ impl Browse for Shy {
 }
 
 impl Store for Shy {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        self.store.acquire(ask)
-    }
-
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        self.store.renew(renewal)
-    }
-
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.store.release(lease, on_release)
-    }
-
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        self.store.inspect(key)
-    }
-
-    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.store.watch(inbox, sink);
-    }
-
-    fn listen(&self, inbox: &ClientId) {
-        self.store.listen(inbox);
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
     fn browse(&self) -> Option<&dyn Browse> {
         Some(self)
     }
 
-    fn label(&self) -> String {
-        self.store.label()
-    }
+    leasehold_testkit::forward!(store: acquire, renew, release, inspect, watch);
+    leasehold_testkit::forward!(store: listen, capabilities, label);
 }
 
 /// A quorum whose nodes fail tools as `fails` says.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{
-    Acquired, Ask, BoxAnswer, Browse, Capabilities, Hint, HintSink, LeaseId, MemoryStore,
-    OnRelease, Released, Renewal, Renewed, Snapshot, Store,
+    Acquired, Ask, BoxAnswer, Hint, HintSink, LeaseId, MemoryStore, OnRelease, Released, Renewal,
+    Renewed, Snapshot, Store,
 };
 use leasehold::{Error, Key};
 use leasehold_testkit::VirtualHost;
@@ -91,21 +91,7 @@ impl Store for Far {
         self.relays.lock().expect("no panic").push(relay);
     }
 
-    fn listen(&self, inbox: &ClientId) {
-        self.store.listen(inbox);
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    fn browse(&self) -> Option<&dyn Browse> {
-        self.store.browse()
-    }
-
-    fn label(&self) -> String {
-        self.store.label()
-    }
+    leasehold_testkit::forward!(store: rest);
 }
 
 struct Relay {

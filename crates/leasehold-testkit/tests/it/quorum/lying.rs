@@ -1,14 +1,12 @@
 //! A node that gives false answers.
 
 use std::future::{Future, ready};
-use std::sync::Weak;
 
 use leasehold::core::token::{ClientId, FencingBlock};
 use leasehold::store::{
-    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, OnRelease,
-    Released, Renewal, Renewed, Snapshot, Store,
+    Acquired, AnyStore, Ask, LeaseId, MemoryStore, OnRelease, Released, Renewal, Renewed, Store,
 };
-use leasehold::{Error, FencingToken, Key};
+use leasehold::{Error, FencingToken};
 
 use super::{Scene, TTL, ms, play};
 
@@ -43,27 +41,13 @@ impl Store for Liar {
         ready(Ok(Released::HandedOver))
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        self.store.inspect(key)
-    }
-
-    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.store.watch(inbox, sink);
-    }
-
     fn listen(&self, _: &ClientId) {}
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    fn browse(&self) -> Option<&dyn Browse> {
-        self.store.browse()
-    }
 
     fn label(&self) -> String {
         "a liar".to_owned()
     }
+
+    leasehold_testkit::forward!(store: inspect, watch, capabilities, browse);
 }
 
 fn with_a_liar(scene: &Scene, fencing: Option<FencingBlock>) -> Vec<AnyStore> {

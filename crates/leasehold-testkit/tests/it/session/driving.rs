@@ -2,19 +2,15 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use leasehold::core::token::ClientId;
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, SystemHost, Task};
-use leasehold::store::{
-    Acquired, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, OnRelease, Released,
-    Renewal, Renewed, Snapshot, Store,
-};
-use leasehold::{Client, Error, Guard, Key};
+use leasehold::store::{MemoryStore, Renewal, Renewed, Store};
+use leasehold::{Client, Error, Guard};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Request};
 use tokio::sync::mpsc;
@@ -74,9 +70,6 @@ struct Panicking {
 }
 
 impl Store for Panicking {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        self.store.acquire(ask)
-    }
     fn renew(
         &self,
         renewal: Renewal,
@@ -86,31 +79,8 @@ impl Store for Panicking {
         self.renewed.send(number).expect("the test listens");
         self.store.renew(renewal)
     }
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.store.release(lease, on_release)
-    }
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        self.store.inspect(key)
-    }
-    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.store.watch(inbox, sink);
-    }
-    fn listen(&self, inbox: &ClientId) {
-        self.store.listen(inbox);
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-    fn browse(&self) -> Option<&dyn Browse> {
-        self.store.browse()
-    }
-    fn label(&self) -> String {
-        self.store.label()
-    }
+
+    leasehold_testkit::forward!(store: acquire, release, inspect, watch, rest);
 }
 
 /// On the system's host, where a panicking task is dropped alone.

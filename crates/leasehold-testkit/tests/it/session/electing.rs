@@ -1,15 +1,9 @@
 //! One of many leads, and everybody can see who.
 
-use std::sync::Weak;
-
 use futures_util::FutureExt;
-use leasehold::core::token::ClientId;
 use leasehold::host::Host;
-use leasehold::store::{
-    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, OnRelease, Released, Renewal,
-    Renewed, Snapshot, Store,
-};
-use leasehold::{Client, Election, Error, ErrorKind, Key, Leadership, Lost, Release};
+use leasehold::store::{AnyStore, Browse, Capabilities, Store};
+use leasehold::{Client, Election, ErrorKind, Leadership, Lost, Release};
 use leasehold_testkit::faults::{Fault, Request};
 use leasehold_testkit::virtual_host::Joined;
 
@@ -136,31 +130,6 @@ fn a_candidate_that_gives_up_leaves_the_line() {
 struct Uncounted(AnyStore);
 
 impl Store for Uncounted {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        self.0.acquire(ask)
-    }
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        self.0.renew(renewal)
-    }
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.0.release(lease, on_release)
-    }
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        self.0.inspect(key)
-    }
-    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.0.watch(inbox, sink);
-    }
-    fn listen(&self, inbox: &ClientId) {
-        self.0.listen(inbox);
-    }
     fn capabilities(&self) -> Capabilities {
         let mut promised = self.0.capabilities();
         promised.fencing = false;
@@ -172,6 +141,8 @@ impl Store for Uncounted {
     fn label(&self) -> String {
         "uncounted".to_owned()
     }
+
+    leasehold_testkit::forward!(0: acquire, renew, release, inspect, watch, listen);
 }
 
 #[test]
