@@ -24,12 +24,12 @@ const RETRY_FOR: Duration = Duration::from_secs(10);
 const RETRY: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
 
-/// How often a release is retried at a node before the other nodes have decided. Without a decision,
-/// the caller repeats it at all nodes.
+/// How often a release is retried at a node before the other nodes have decided. Without a
+/// decision, the caller repeats it at all nodes.
 const RETRIES_BEFORE: usize = 4;
 
-/// How many retries there are after decisions at a time, over all releases and nodes. Further leases
-/// expire by themselves.
+/// How many retries there are after decisions at a time, over all releases and nodes. Further
+/// leases expire by themselves.
 const RETRYING_MAX: usize = 1_024;
 
 /// How many retries there are after decisions.
@@ -220,7 +220,7 @@ async fn release_after<S: Store>(
 
 /// Retries a release at one node until the node answers or [`RETRY_FOR`] is over.
 async fn retry<S: Store>(shared: Arc<Shared<S>>, release: Release, node: usize) {
-    let Some(_counted) = Counted::begin(&shared) else { return };
+    let Some(_slot) = RetrySlot::begin(&shared) else { return };
     let _answer = repeat(&shared, &release, node, usize::MAX).await;
 }
 
@@ -251,17 +251,17 @@ fn has_to_be_tried_again(answer: &Result<Released, Error>) -> bool {
     answer.as_ref().is_err_and(Error::is_retryable)
 }
 
-/// Counts a retry.
-struct Counted<S>(Arc<Shared<S>>);
+/// The room that a retry takes.
+struct RetrySlot<S>(Arc<Shared<S>>);
 
-impl<S> Counted<S> {
+impl<S> RetrySlot<S> {
     fn begin(shared: &Arc<Shared<S>>) -> Option<Self> {
         let retrying = Self(Arc::clone(shared));
         (shared.retrying.fetch_add(1, Ordering::Relaxed) < RETRYING_MAX).then_some(retrying)
     }
 }
 
-impl<S> Drop for Counted<S> {
+impl<S> Drop for RetrySlot<S> {
     fn drop(&mut self) {
         self.0.retrying.fetch_sub(1, Ordering::Relaxed);
     }
