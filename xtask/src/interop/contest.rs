@@ -241,6 +241,14 @@ impl Contest {
     }
 }
 
+impl Drop for Contest {
+    fn drop(&mut self) {
+        if let Some((process, _)) = &mut self.zookeeper {
+            process.close();
+        }
+    }
+}
+
 /// A key of a pair.
 struct OnServer<'a> {
     server: &'a Server,

@@ -22,7 +22,8 @@ const WORDS_MAX: usize = 300;
 /// A process. It is killed when it is dropped.
 pub(crate) struct Process {
     child: Child,
-    stdin: ChildStdin,
+    /// `None` once it was closed.
+    stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     last_words: Arc<Mutex<Vec<String>>>,
     complaints: Option<JoinHandle<()>>,
@@ -37,7 +38,7 @@ impl Process {
         let started = command.spawn();
         let mut child = started
             .map_err(|error| format!("cannot start {}: {error}", program[0].to_string_lossy()))?;
-        let stdin = child.stdin.take().ok_or("it has no stdin")?;
+        let stdin = Some(child.stdin.take().ok_or("it has no stdin")?);
         let (send, lines) = channel();
         let stdout = BufReader::new(child.stdout.take().ok_or("it has no stdout")?);
         std::thread::spawn(move || {
@@ -67,7 +68,8 @@ impl Process {
     /// Gives an order.
     pub(crate) fn tell(&mut self, order: &str) -> Result<(), String> {
         let line = format!("{order}\n");
-        self.stdin.write_all(line.as_bytes()).map_err(|_| self.failed("it does not read"))
+        let written = self.stdin.as_mut().is_some_and(|it| it.write_all(line.as_bytes()).is_ok());
+        if written { Ok(()) } else { Err(self.failed("it does not read")) }
     }
 
     /// The words of its next answer, which is of that kind.
@@ -146,6 +148,12 @@ impl Process {
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) -> Result<(), String> {
         kill_process(Pid::from_child(&self.child), signal).map_err(|error| error.to_string())
+    }
+
+    /// Ends its input, and waits until it has ended: one that has a server removes its files.
+    pub(crate) fn close(&mut self) {
+        self.stdin = None;
+        let _waited = self.child.wait();
     }
 
     /// Ends it without a warning.
