@@ -37,10 +37,10 @@ pub(super) type Retrying = AtomicUsize;
 
 /// A release that was submitted to all nodes, after all earlier requests. If it is dropped, it goes
 /// on in the background.
-pub(super) struct Leaving<S: Store>(Option<Submitted<S>>);
+pub(super) struct Leaving<S: Store>(Option<UnderWay<S>>);
 
-/// What was submitted. If it is dropped, nothing is retried.
-struct Submitted<S: Store> {
+/// A release under way. Dropping it ends its retries; what was sent stays sent.
+struct UnderWay<S: Store> {
     shared: Arc<Shared<S>>,
     release: Release,
     answers: SideBySide<S, Released>,
@@ -89,15 +89,16 @@ impl<S: Store> Leaving<S> {
             }
         }
         let (shared, retries, unheard) = (Arc::clone(shared), FuturesUnordered::new(), Vec::new());
-        Self(Some(Submitted { shared, release, answers, retries, unheard }))
+        Self(Some(UnderWay { shared, release, answers, retries, unheard }))
     }
 
     /// Waits until a majority has released the lease, or until no majority can have had it.
     pub(super) async fn decided(mut self) -> Result<Released, Error> {
-        let submitted = self.0.as_mut().expect("it is taken when this is dropped");
-        let decided = submitted.decided().await;
+        let under_way = self.0.as_mut().expect("it is there until this is dropped");
+        let decided = under_way.decided().await;
         if decided.is_err() {
-            // The session repeats a release that failed, so there is nothing left to do here.
+            // The caller gets the error, and can repeat the release: a session does. Retries here
+            // would be second ones.
             self.0 = None;
         }
         decided
@@ -106,16 +107,16 @@ impl<S: Store> Leaving<S> {
 
 impl<S: Store> Drop for Leaving<S> {
     fn drop(&mut self) {
-        if let Some(submitted) = self.0.take()
-            && !submitted.is_over()
+        if let Some(under_way) = self.0.take()
+            && !under_way.is_over()
         {
-            let host = Arc::clone(&submitted.shared.host);
-            host.spawn_io(Box::pin(submitted.finish()));
+            let host = Arc::clone(&under_way.shared.host);
+            host.spawn_io(Box::pin(under_way.finish()));
         }
     }
 }
 
-impl<S: Store> Submitted<S> {
+impl<S: Store> UnderWay<S> {
     fn is_over(&self) -> bool {
         self.answers.is_empty() && self.retries.is_empty() && self.unheard.is_empty()
     }
