@@ -25,7 +25,8 @@ pub(super) struct Tests {
     pub(super) package: &'static str,
     /// The tests that count, by a part of their name; all if there is none.
     pub(super) chosen: &'static [&'static str],
-    /// The tests that use no such server, by a part of their name.
+    /// The tests that use no such server, by a part of their name. Also the longest ones about what
+    /// the client does by itself, for which one make of server is enough.
     pub(super) elsewhere: &'static [&'static str],
 }
 
@@ -44,7 +45,10 @@ const ON_REDIS: [Tests; 3] = [
             "contention::",
             "fuzz::",
             "mixture::",
+            "session::cancelling::a_dropped_guard_is_never",
+            "session::coexisting::a_release_that_is_repeated",
             "session::driving::an_outage",
+            "session::failing::a_release_that_is_not_answered",
             "session::soak",
             "session::waiting::those_far_back",
             "simulation::",
