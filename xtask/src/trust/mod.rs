@@ -17,7 +17,7 @@ pub(crate) const PAGE: &str = "TRUST.md";
 const TEMPLATE: &str = include_str!("page.md");
 
 /// The deployments besides one server: as a record is called, and as the page shows them.
-const DEPLOYMENTS: [(&str, &str); 7] = [
+const DEPLOYMENTS: [(&str, &str); 8] = [
     ("tls", "one server behind TLS (`tls`)"),
     ("sentinels", "a primary, two replicas and three sentinels (`sentinels`)"),
     ("cluster", "three primaries, each with a replica (`cluster`)"),
@@ -25,6 +25,7 @@ const DEPLOYMENTS: [(&str, &str); 7] = [
     ("postgres", "a PostgreSQL server (`postgres`)"),
     ("mysql", "a MariaDB server (`mysql`)"),
     ("etcd", "three members of an etcd cluster (`etcd`)"),
+    ("zookeeper", "three servers of a ZooKeeper ensemble (`zookeeper`)"),
 ];
 
 /// The schema of a run on real servers.

@@ -21,7 +21,7 @@ usage: chaos [FLAGS]
   --json FILE       where the record goes
   --worlds N        servers side by side; default 3
   --deployment D    one (default), tls, sentinels, cluster, quorum, postgres,
-                    mysql or etcd
+                    mysql, etcd or zookeeper
   --kinds A,B       only these faults
   --black-holes N   how many children lose their server for good; default 100
   --ttl-ms N        the ttl of every lock; default 1200

@@ -5,13 +5,17 @@ use std::time::Duration;
 use crate::servers::etcd::EtcdServer;
 use crate::servers::mysql::MysqlServer;
 use crate::servers::postgres::PostgresServer;
+use crate::servers::zookeeper::ZookeeperServer;
 use crate::servers::{RedisServer, Reply};
 
 /// The database of MariaDB with the tables of Leasehold.
 pub(super) const DATABASE: &str = "leasehold";
 
-/// The prefix of the locks in etcd.
+/// The prefix of the locks in etcd, and their path in ZooKeeper.
 pub(super) const PREFIX: &str = "chaos";
+
+/// The timeout of the sessions at a ZooKeeper server. No lease may be longer than half of it.
+pub(super) const SESSION: Duration = Duration::from_secs(4);
 
 /// The clock of a PostgreSQL server, with steps.
 const POSTGRES_CLOCK: &str = "CREATE TABLE clock_steps (us bigint NOT NULL);
@@ -53,6 +57,8 @@ pub(super) enum Server<'a> {
     Mysql(&'a MysqlServer),
     /// A member of a cluster.
     Etcd(&'a EtcdServer, usize),
+    /// A server of an ensemble.
+    Zookeeper(&'a ZookeeperServer, usize),
 }
 
 impl<'a> Server<'a> {
@@ -74,6 +80,7 @@ impl<'a> Server<'a> {
             Self::Postgres(server) => server.pause(),
             Self::Mysql(server) => server.pause(),
             Self::Etcd(server, member) => server.pause(member),
+            Self::Zookeeper(server, member) => server.pause(member),
         }
     }
 
@@ -83,6 +90,7 @@ impl<'a> Server<'a> {
             Self::Postgres(server) => server.resume(),
             Self::Mysql(server) => server.resume(),
             Self::Etcd(server, member) => server.resume(member),
+            Self::Zookeeper(server, member) => server.resume(member),
         }
     }
 
@@ -92,6 +100,7 @@ impl<'a> Server<'a> {
             Self::Postgres(server) => server.kill(),
             Self::Mysql(server) => server.kill(),
             Self::Etcd(server, member) => server.kill(member),
+            Self::Zookeeper(server, member) => server.kill(member),
         }
     }
 
@@ -101,6 +110,7 @@ impl<'a> Server<'a> {
             Self::Postgres(server) => server.restart(),
             Self::Mysql(server) => server.restart(),
             Self::Etcd(server, member) => server.restart(member),
+            Self::Zookeeper(server, member) => server.restart(member),
         }
     }
 
@@ -117,7 +127,7 @@ impl<'a> Server<'a> {
                       WHERE state = 'idle' AND query ILIKE '%listen %'",
                 );
             }
-            Self::Mysql(_) | Self::Etcd(..) => self.has_no_such_fault(),
+            Self::Mysql(_) | Self::Etcd(..) | Self::Zookeeper(..) => self.has_no_such_fault(),
         }
     }
 
@@ -134,6 +144,7 @@ impl<'a> Server<'a> {
                 server.sql_in(DATABASE, &delete.concat());
             }
             Self::Etcd(server, _) => server.remove_all(),
+            Self::Zookeeper(server, _) => server.remove_locks(&format!("/{PREFIX}")),
         }
     }
 
@@ -147,7 +158,7 @@ impl<'a> Server<'a> {
             Self::Mysql(server) => {
                 server.sql_in(DATABASE, &format!("UPDATE clock_steps SET us = us + {us}"));
             }
-            Self::Etcd(..) => self.has_no_such_fault(),
+            Self::Etcd(..) | Self::Zookeeper(..) => self.has_no_such_fault(),
         }
     }
 
@@ -171,6 +182,7 @@ impl<'a> Server<'a> {
                 format!("{make} {number}")
             }
             Self::Etcd(server, _) => format!("etcd {}", server.version()),
+            Self::Zookeeper(server, _) => format!("ZooKeeper {}", server.version()),
         }
     }
 
@@ -207,6 +219,11 @@ impl<'a> Server<'a> {
                     Some((name, left.map(Duration::from_secs)))
                 };
                 server.keys().into_iter().filter_map(lock).collect()
+            }
+            Self::Zookeeper(server, _) => {
+                // The node of a lock has no time of its own. It ends with its session.
+                let locks = server.locks_in_use(&format!("/{PREFIX}"));
+                locks.into_iter().map(|name| (name, Some(SESSION))).collect()
             }
         }
     }

@@ -1,17 +1,19 @@
 //! The servers of a world, in each form in which people run them.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::kind::Kind;
-use super::server::{DATABASE, PREFIX, Server, mysql, postgres};
+use super::server::{DATABASE, PREFIX, SESSION, Server, mysql, postgres};
 use crate::servers::etcd::EtcdServer;
 use crate::servers::mysql::MysqlServer;
 use crate::servers::postgres::PostgresServer;
 use crate::servers::redis_server::RedisServerBuilder;
 use crate::servers::sentinels::PRIMARY;
+use crate::servers::zookeeper::ZookeeperServer;
 use crate::servers::{Authority, Cluster, Proxy, RedisServer, Sentinels};
 
-/// The members of a cluster of etcd.
+/// The members of a cluster of etcd, and of an ensemble of ZooKeeper.
 const MEMBERS: usize = 3;
 
 /// The faults of a network that knows no message.
@@ -46,11 +48,13 @@ pub enum Deployment {
     Mysql,
     /// A cluster of three members of etcd.
     Etcd,
+    /// An ensemble of three servers of ZooKeeper.
+    Zookeeper,
 }
 
 impl Deployment {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::One,
         Self::Tls,
         Self::Sentinels,
@@ -59,6 +63,7 @@ impl Deployment {
         Self::Postgres,
         Self::Mysql,
         Self::Etcd,
+        Self::Zookeeper,
     ];
 
     /// Its name.
@@ -73,6 +78,7 @@ impl Deployment {
             Self::Postgres => "postgres",
             Self::Mysql => "mysql",
             Self::Etcd => "etcd",
+            Self::Zookeeper => "zookeeper",
         }
     }
 
@@ -101,10 +107,18 @@ impl Deployment {
             Self::Quorum => &[&redis, &server, &[Kind::OutOfMemory]],
             Self::Postgres => &[&NETWORK, &server, &steps, &[Kind::SubscriberKill, Kind::Flushall]],
             Self::Mysql => &[&NETWORK, &server, &steps, &[Kind::Flushall]],
-            // Its clocks are not those of the day.
-            Self::Etcd => &[&NETWORK, &server, &[Kind::Flushall]],
+            // Their clocks are not those of the day.
+            Self::Etcd | Self::Zookeeper => &[&NETWORK, &server, &[Kind::Flushall]],
         };
         [own, &[&OF_PROCESSES]].concat().concat()
+    }
+
+    /// How long a lease may stay after a crash of its client, where that is not its ttl.
+    pub(super) const fn outlives(self, ttl: Duration) -> Duration {
+        match self {
+            Self::Zookeeper => SESSION,
+            _ => ttl,
+        }
     }
 
     pub(super) fn start(self) -> Servers {
@@ -126,6 +140,7 @@ impl Deployment {
             Self::Postgres => Servers::Postgres(Box::new(postgres())),
             Self::Mysql => Servers::Mysql(Box::new(mysql())),
             Self::Etcd => Servers::Etcd(Box::new(EtcdServer::quick_cluster())),
+            Self::Zookeeper => Servers::Zookeeper(Box::new(ZookeeperServer::ensemble())),
         }
     }
 }
@@ -156,16 +171,15 @@ pub(super) enum Servers {
     Postgres(Box<PostgresServer>),
     Mysql(Box<MysqlServer>),
     Etcd(Box<EtcdServer>),
+    Zookeeper(Box<ZookeeperServer>),
 }
 
 impl Servers {
     /// A bad network in front of them, for that slot, where there can be one.
     pub(super) fn proxy(&self, slot: usize) -> Option<Proxy> {
         match self {
-            // Every other process knows all members. The rest knows one, over a bad network.
-            Self::Etcd(all) => {
-                slot.is_multiple_of(2).then(|| Proxy::to(all.port(slot / 2 % MEMBERS)))
-            }
+            Self::Etcd(all) => far(slot).map(|member| Proxy::to(all.port(member))),
+            Self::Zookeeper(all) => far(slot).map(|member| Proxy::to(all.port(member))),
             Self::Mysql(server) => Some(Proxy::to(server.port())),
             Self::One(server) => Some(Proxy::to(server.port())),
             Self::Tls(server, _) => Some(Proxy::to(server.tls_port())),
@@ -195,6 +209,12 @@ impl Servers {
                 vec![format!("etcd://127.0.0.1:{}/{PREFIX}", proxy.port())]
             }
             (Self::Etcd(all), None) => vec![all.url(PREFIX)],
+            (Self::Zookeeper(all), proxy) => {
+                let one =
+                    |proxy: &Proxy| format!("zookeeper://127.0.0.1:{}/{PREFIX}", proxy.port());
+                let url = proxy.map_or_else(|| all.url(PREFIX), one);
+                vec![format!("{url}?session_timeout={}ms", SESSION.as_millis())]
+            }
             (Self::Sentinels(all), _) => vec![all.url()],
             (Self::Cluster(all), _) => vec![all.url()],
             (Self::Quorum(nodes), _) => nodes.iter().map(RedisServer::url).collect(),
@@ -207,6 +227,7 @@ impl Servers {
             Self::Postgres(server) => return Server::Postgres(server),
             Self::Mysql(server) => return Server::Mysql(server),
             Self::Etcd(all) => return Server::Etcd(all, number % MEMBERS),
+            Self::Zookeeper(all) => return Server::Zookeeper(all, number % MEMBERS),
             Self::One(server) | Self::Tls(server, _) => server,
             Self::Sentinels(all) => all.primary(),
             Self::Cluster(all) => all.node_of(key),
@@ -229,6 +250,7 @@ impl Servers {
             Self::Postgres(server) => return vec![Server::Postgres(server)],
             Self::Mysql(server) => return vec![Server::Mysql(server)],
             Self::Etcd(all) => return vec![Server::Etcd(all, 0)],
+            Self::Zookeeper(all) => return vec![Server::Zookeeper(all, 0)],
             Self::One(server) | Self::Tls(server, _) => vec![&**server],
             Self::Sentinels(all) => vec![all.primary()],
             Self::Cluster(all) => all.primaries(),
@@ -236,6 +258,12 @@ impl Servers {
         };
         redis.into_iter().map(Server::Redis).collect()
     }
+}
+
+/// The one member that the process of a slot knows, over a bad network. Every other process knows
+/// all members.
+fn far(slot: usize) -> Option<usize> {
+    slot.is_multiple_of(2).then_some(slot / 2 % MEMBERS)
 }
 
 #[cfg(test)]

@@ -24,11 +24,12 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Checks a history in order of time, whose locks have that ttl.
+    /// Checks a history in order of time, whose locks have that ttl. After a crash of its client, a
+    /// lease stays for `outlives` at most.
     #[must_use]
-    pub fn on(events: &[Event], ttl: Duration) -> Self {
+    pub fn on(events: &[Event], ttl: Duration, outlives: Duration) -> Self {
         let mut verdict = Self { wake_ups_ms: wake_ups_ms(events), ..Self::default() };
-        for violation in check(events, &bounds(ttl)) {
+        for violation in check(events, &bounds(ttl, outlives)) {
             verdict.take(&violation);
         }
         for event in events {
@@ -68,12 +69,13 @@ impl Verdict {
 }
 
 /// How long things take in real worlds, on a machine that is busy with all these processes.
-fn bounds(ttl: Duration) -> Bounds {
+fn bounds(ttl: Duration, outlives: Duration) -> Bounds {
     Bounds {
         slack: Duration::from_secs(2),
         opened: Bounds::OPENED,
         wake: Duration::from_millis(250),
         notice: Duration::from_millis(500),
+        lock_delay: outlives.saturating_sub(ttl),
         ..Bounds::of_ttl(ttl)
     }
 }
@@ -162,7 +164,7 @@ mod tests {
     fn judge(parts: &[Vec<Event>]) -> Verdict {
         let mut events = parts.concat();
         events.sort_by_key(|event| event.at);
-        Verdict::on(&events, TTL)
+        Verdict::on(&events, TTL, TTL)
     }
 
     #[test]

@@ -219,6 +219,12 @@ impl World {
         self.make.ttl
     }
 
+    /// How long a lease may stay after a crash of its client.
+    #[must_use]
+    pub const fn outlives(&self) -> Duration {
+        self.make.deployment.outlives(self.make.ttl)
+    }
+
     /// The current moment, on the clock that all processes share.
     #[must_use]
     pub fn now(&self) -> Moment {

@@ -233,6 +233,43 @@ impl ZookeeperServer {
         say().unwrap_or_default()
     }
 
+    /// The version of the first server.
+    #[must_use]
+    pub fn version(&self) -> String {
+        let said = self.say(0, "srvr");
+        let version = said.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
+        version.and_then(|it| it.split('-').next()).unwrap_or_default().to_owned()
+    }
+
+    /// The locks below a path that somebody has or waits for.
+    ///
+    /// # Panics
+    ///
+    /// If the first server does not answer.
+    #[must_use]
+    pub fn locks_in_use(&self, root: &str) -> Vec<String> {
+        let mut client = ZookeeperClient::connect(self.port(0));
+        let mut locks = client.children(root);
+        locks.retain(|name| !client.children(&format!("{root}/{name}")).is_empty());
+        locks
+    }
+
+    /// Deletes the nodes of all locks below a path. Their holders and waiters are not told.
+    ///
+    /// # Panics
+    ///
+    /// If the first server does not answer.
+    pub fn remove_locks(&self, root: &str) {
+        let mut client = ZookeeperClient::connect(self.port(0));
+        for name in client.children(root) {
+            let lock = format!("{root}/{name}");
+            for node in client.children(&lock) {
+                // Its owner may have deleted it meanwhile.
+                let _was_there = client.delete(&format!("{lock}/{node}"));
+            }
+        }
+    }
+
     /// How many sessions there are, as the first server knows.
     #[must_use]
     pub fn sessions(&self) -> usize {
