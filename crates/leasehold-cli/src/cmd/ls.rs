@@ -200,3 +200,35 @@ fn is_older(seen: &Snapshot, than: Option<Duration>, now: WallTime) -> bool {
     let ages = seen.holders.iter().filter_map(|holder| holder.since).map(age);
     ages.max().is_some_and(|age| Duration::from_micros(age) >= than)
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold::store::Holder;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_that_several_share_is_as_old_as_its_oldest_holder() {
+        let now = WallTime::from_unix_micros(100_000_000);
+        let held_since = |seconds: &[u64]| {
+            let mut seen = Snapshot::default();
+            for since in seconds {
+                let mut holder = Holder::new("token");
+                holder.since = Some(WallTime::from_unix_micros(since * 1_000_000));
+                seen.holders.push(holder);
+            }
+            seen
+        };
+        for (since, than, expected) in [
+            (&[90][..], 10, true),
+            (&[91], 10, false),
+            (&[50, 91], 10, true),
+            (&[91, 50], 10, true),
+            (&[], 0, false),
+        ] {
+            let than = Some(Duration::from_secs(than));
+            assert_eq!(is_older(&held_since(since), than, now), expected, "{since:?}");
+        }
+        assert!(is_older(&held_since(&[]), None, now));
+    }
+}

@@ -108,6 +108,21 @@ fn an_observer_is_told_who_leads_at_once_and_then_of_each_change_alone() {
     });
 }
 
+/// Or its caller would wait for a whole pause each time, and might never hear of a change.
+#[test]
+fn an_observer_that_gave_up_before_the_answer_asks_again_at_once() {
+    play(0..3, async |scene| {
+        let mut leaders = election(&scene.client().await, "").observe();
+        for _ in 0..3 {
+            scene.faults.next(Request::Inspect, Fault::Late(ms(100)));
+            assert!(leaders.next().now_or_never().is_none(), "the answer is late");
+        }
+        let gave_up_at = scene.host.now();
+        assert_eq!(leaders.next().await.expect("asked"), None);
+        assert!(scene.host.now() < gave_up_at + ms(50), "it waited for its next look");
+    });
+}
+
 #[test]
 fn a_candidate_that_gives_up_leaves_the_line() {
     play(0..3, async |scene| {

@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(followed(&line[..ANSWER_BYTES_MAX], 4096), (0, None));
         let arrays = "*2\r\n*300000\r\n".to_owned() + &":1\r\n".repeat(300_000) + "*400000\r\n";
         assert_eq!(followed(arrays.as_bytes(), 4096), (0, Some(Invalid::TooLong)));
-        let many = ":1\r\n".repeat(ANSWER_VALUES_MAX + 1);
+        let many = "*1\r\n:1\r\n".repeat(ANSWER_VALUES_MAX + 1);
         assert_eq!(followed(many.as_bytes(), 4096), (many.len(), None), "answers of their own");
     }
 }
