@@ -8,7 +8,7 @@ use leasehold::core::Ttl;
 use leasehold::core::token::{ClientId, OwnerToken};
 use leasehold::host::SystemHost;
 use leasehold::store::etcd::EtcdConnector;
-use leasehold::store::{Acquired, Ask, Claim, EtcdStore, Line, Store as _};
+use leasehold::store::{Acquired, Ask, Claim, EtcdStore, LeaseId, Line, OnRelease, Store as _};
 use leasehold::{Key, Release};
 use leasehold_testkit::servers::{EtcdServer, PATIENCE, Proxy, Way};
 
@@ -69,6 +69,59 @@ async fn a_place_whose_answer_was_lost_is_refreshed_by_the_next_ask() {
     until("some of its time passes", async || left() <= LASTS - 3).await;
     asked().await;
     assert!(left() > LASTS - 3, "{} s are left", left());
+}
+
+/// The answer to the request for a place was lost. The lock is handed to the place, and the lease
+/// of etcd behind it becomes free for another lock. The release of the first lock must not end it.
+#[tokio::test]
+async fn a_lease_behind_a_lost_answer_ends_no_other_lock() {
+    const DELAY: Duration = Duration::from_millis(100);
+    let server = EtcdServer::start();
+    let proxy = Proxy::to(server.port(0));
+    let open = async |url: &str| {
+        let connector = EtcdConnector::new(url).expect("a URL");
+        EtcdStore::connect_with(connector, SystemHost::shared()).await.expect("it is there")
+    };
+    let holder = open(&server.url("x")).await;
+    let waiter = open(&format!("etcd://127.0.0.1:{}/x", proxy.port())).await;
+    let ttl = |seconds| Ttl::new(Duration::from_secs(seconds)).expect("within bounds");
+    let owner = |name: &str| OwnerToken::new(name).expect("printable");
+    let ask = |key: &Key, name: &str, seconds| {
+        Ask::new(key.clone(), owner(name), Claim::Exclusive, ttl(seconds))
+    };
+    let lease = |key: &Key, name: &str| LeaseId {
+        key: key.clone(),
+        owner: owner(name),
+        claim: Claim::Exclusive,
+    };
+    let mut lost = 0;
+    for round in 0..10 {
+        let [key, other] =
+            ["a", "b"].map(|name| Key::new(format!("{name}{round}")).expect("a name"));
+        holder.acquire(ask(&key, "first", 120)).await.expect("asked");
+        let mut wish = ask(&key, "waiter", 120);
+        let inbox = ClientId::from_random([7; ClientId::CHARS]);
+        wish.line = Line::Join { waiter_ttl: ttl(60), handed_ttl: ttl(60), ask_no: 1, inbox };
+        proxy.delay(Way::ToClient, DELAY);
+        let asking = waiter.acquire(wish.clone());
+        let asking = tokio::spawn(asking);
+        until("it has a place", async || server.count(&format!("x/line/{key}")) == 1).await;
+        proxy.close_all();
+        proxy.delay(Way::ToClient, Duration::ZERO);
+        if asking.await.expect("no panic").is_ok() {
+            continue;
+        }
+        lost += 1;
+        until("it waits", async || waiter.acquire(wish.clone()).await.is_ok()).await;
+        holder.release(lease(&key, "first"), OnRelease::Free).await.expect("asked");
+        let granted = waiter.acquire(wish).await.expect("asked");
+        assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+        let granted = waiter.acquire(ask(&other, "second", 60)).await.expect("asked");
+        assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+        waiter.release(lease(&key, "waiter"), OnRelease::Free).await.expect("asked");
+        assert_eq!(server.count(&format!("x/held/{other}")), 1, "it was ended in round {round}");
+    }
+    assert!(lost > 0, "no answer was lost");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! It saves questions, and proves nothing: the cluster decides in each step.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ pub(super) struct Mine(Mutex<Owners>);
 #[derive(Debug, Default)]
 struct Owners {
     known: HashMap<(Key, OwnerToken), Known>,
+    /// The doubts of all owners.
+    in_doubt: HashSet<i64>,
     /// How many were left by the last look for old ones.
     left: usize,
 }
@@ -45,7 +47,14 @@ struct Owners {
 impl Owners {
     fn forget_old(&mut self, now: Moment) {
         if self.known.len() >= MANY.max(2 * self.left) {
-            self.known.retain(|_, known| now.since(known.used) < KEPT_FOR);
+            let Self { known, in_doubt, .. } = self;
+            known.retain(|_, known| {
+                let stays = now.since(known.used) < KEPT_FOR;
+                if !stays {
+                    in_doubt.retain(|doubt| !known.doubts.contains(doubt));
+                }
+                stays
+            });
             self.left = self.known.len();
         }
     }
@@ -76,13 +85,52 @@ impl Mine {
     }
 
     pub(super) fn forget(&self, key: &Key, owner: &OwnerToken) {
-        self.all().known.remove(&(key.clone(), owner.clone()));
+        let mut all = self.all();
+        if let Some(known) = all.known.remove(&(key.clone(), owner.clone())) {
+            all.in_doubt.retain(|doubt| !known.doubts.contains(doubt));
+        }
+    }
+
+    /// A key of an owner may still be written with a lease: the answer to that request was lost.
+    pub(super) fn doubt(&self, now: Moment, of: (&Key, &OwnerToken), lease: i64) {
+        self.note(now, of, |known| known.doubts.push(lease));
+        self.all().in_doubt.insert(lease);
+    }
+
+    /// The request that wrote a key of an owner with this lease has arrived.
+    pub(super) fn settle(&self, (key, owner): (&Key, &OwnerToken), lease: i64) {
+        let mut all = self.all();
+        if let Some(known) = all.known.get_mut(&(key.clone(), owner.clone())) {
+            known.doubts.retain(|doubt| *doubt != lease);
+        }
+        all.in_doubt.remove(&lease);
+    }
+
+    /// Whether a lease is in doubt. The release of its owner will end it, so no other key may get
+    /// it.
+    pub(super) fn is_in_doubt(&self, lease: i64) -> bool {
+        self.all().in_doubt.contains(&lease)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_is_in_doubt_until_its_request_has_arrived_or_its_owner_has_ended() {
+        let (mine, now) = (Mine::default(), Moment::from_nanos(1));
+        let (key, other) = (Key::new("a").expect("a name"), Key::new("b").expect("a name"));
+        let owner = OwnerToken::new("x").expect("a token");
+        mine.doubt(now, (&key, &owner), 1);
+        mine.doubt(now, (&key, &owner), 2);
+        mine.doubt(now, (&other, &owner), 3);
+        mine.settle((&key, &owner), 1);
+        assert_eq!(mine.of(&key, &owner).doubts, [2]);
+        assert_eq!([1, 2, 3].map(|lease| mine.is_in_doubt(lease)), [false, true, true]);
+        mine.forget(&key, &owner);
+        assert_eq!([1, 2, 3].map(|lease| mine.is_in_doubt(lease)), [false, false, true]);
+    }
 
     #[test]
     fn old_owners_are_forgotten_and_many_living_ones_are_not_looked_through_each_time() {

@@ -32,8 +32,6 @@ impl Header {
 pub(super) struct Kv {
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
-    /// The change that made the key.
-    pub(super) created: i64,
     /// The last change of the key.
     pub(super) modified: i64,
     /// The lease with which the key ends.
@@ -46,7 +44,6 @@ impl Kv {
         for field in Fields::of(bytes) {
             match field? {
                 (1, value) => kv.key = value.bytes()?.to_vec(),
-                (2, value) => kv.created = value.number()?,
                 (3, value) => kv.modified = value.number()?,
                 (5, value) => kv.value = value.bytes()?.to_vec(),
                 (6, value) => kv.lease = value.number()?,
@@ -127,8 +124,6 @@ impl Ranged {
 pub(super) enum If {
     /// No key of the range exists.
     Absent(Range),
-    /// The key exists, and this change made it.
-    Created(Vec<u8>, i64),
     /// The key exists, and this change was its last.
     Modified(Vec<u8>, i64),
 }
@@ -140,7 +135,6 @@ impl If {
         match self {
             // A key that does not exist counts as made by the change 0.
             Self::Absent(range) => range.on(Message::default().number(2, 1), 3, 64),
-            Self::Created(key, revision) => by(1, key).number(5, *revision),
             Self::Modified(key, revision) => by(2, key).number(6, *revision),
         }
     }

@@ -224,7 +224,7 @@ impl Asking<'_> {
         if error.kind() == ErrorKind::Unknown {
             let of = (&self.ask.key, &self.ask.owner);
             let now = self.core.wire.host.now();
-            self.core.mine.note(now, of, |known| known.doubts.push(taken.lease.id));
+            self.core.mine.doubt(now, of, taken.lease.id);
         }
         error
     }
@@ -235,9 +235,8 @@ impl Asking<'_> {
         core.mine.note(core.wire.host.now(), of, |known| {
             known.held = Some((lease, modified));
             known.place = None;
-            // The request that wrote this key has arrived.
-            known.doubts.retain(|doubt| *doubt != lease.id);
         });
+        core.mine.settle(of, lease.id);
         core.hints.done(of.0, of.1);
         Acquired::Granted { fencing }
     }
@@ -342,6 +341,7 @@ impl Asking<'_> {
         let of = (&self.ask.key, &self.ask.owner);
         self.waits_by = Some(lease);
         self.core.mine.note(self.core.wire.host.now(), of, |known| known.place = Some(lease));
+        self.core.mine.settle(of, lease.id);
     }
 
     /// Answers *taken*.

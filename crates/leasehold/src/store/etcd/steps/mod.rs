@@ -117,7 +117,8 @@ impl Core {
     async fn hand_over(&self, key: &Key, when: If, state: &State) -> Result<(State, bool), Error> {
         let Some(front) = state.line.first() else { return Ok((state.clone(), false)) };
         let delete = Do::Delete(front.kv.key.clone());
-        let created = If::Created(front.kv.key.clone(), front.kv.created);
+        // A place that was written again has another lease by now.
+        let as_seen = If::Modified(front.kv.key.clone(), front.kv.modified);
         let mut then = vec![delete];
         let entry = front.entry.as_ref().filter(|_| front.kv.lease != 0);
         if let Some(entry) = entry {
@@ -129,7 +130,7 @@ impl Core {
         }
         let is_ours = entry.is_some();
         then.extend(look(&self.keys, key));
-        let when = if is_ours { vec![when, created] } else { vec![created] };
+        let when = if is_ours { vec![when, as_seen] } else { vec![as_seen] };
         let txn = Txn { when, then, or_else: look(&self.keys, key) };
         let done = match self.wire.txn(&txn).await {
             // The place ended just now.
@@ -156,8 +157,12 @@ impl Core {
         If::Absent(Range::one(self.keys.held(key)))
     }
 
-    /// Keeps a lease of etcd for later that no key has any more.
+    /// Keeps a lease of etcd for later that no key has any more. Not one in doubt: the release of
+    /// its owner ends it.
     fn give_back(&self, lease: Lease) {
+        if self.mine.is_in_doubt(lease.id) {
+            return;
+        }
         self.leases.give_back(self.wire.host.now(), lease);
     }
 }

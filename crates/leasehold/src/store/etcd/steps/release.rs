@@ -61,6 +61,11 @@ impl Core {
         let arrived = [state.held_by(owner), place].map(|seen| seen.map(|seen| seen.kv.lease));
         known.doubts.retain(|doubt| !arrived.contains(&Some(*doubt)));
         let released = self.end_by(&lease, end, state).await?;
+        if let End::Keep(keep) = end {
+            // The lock may have been kept with the lease of a request that arrived meanwhile.
+            let kept = self.mine.of(key, keep.owner).held.map(|(lease, _)| lease.id);
+            known.doubts.retain(|doubt| Some(*doubt) != kept);
+        }
         for doubt in known.doubts {
             // A request of this owner may still be under way. Without its lease it changes nothing.
             self.wire.revoke(doubt).await?;
