@@ -128,7 +128,7 @@ impl Campaign {
             wrong.push(format!("world {number}: {complaint}"));
         }
         let events = world.journal.in_order();
-        let verdict = Verdict::on(&events, world.ttl(), world.outlives());
+        let verdict = Verdict::on(&events, world.ttl(), world.stays_after_crash());
         if !verdict.texts.is_empty() {
             let path = self.histories.join(format!("chaos-{}-{number}.jsonl", self.seed));
             let lines = events.iter().map(|event| crate::history::to_line(event) + "\n");
@@ -180,7 +180,7 @@ fn one_fault(world: &mut World, fault: u32, kind: Kind) -> usize {
 /// Ends all processes, and waits until their keys have expired on the server.
 fn see_it_end(world: &mut World) -> Result<(), String> {
     let ended = world.end();
-    let longest = world.outlives() * 2 + ALL_GONE;
+    let longest = world.stays_after_crash() * 2 + ALL_GONE;
     std::thread::park_timeout(longest);
     world.journal.tell(What::Over);
     world.look_at_keys();

@@ -114,7 +114,7 @@ impl Deployment {
     }
 
     /// How long a lease may stay after a crash of its client, where that is not its ttl.
-    pub(super) const fn outlives(self, ttl: Duration) -> Duration {
+    pub(super) const fn stays_after_crash(self, ttl: Duration) -> Duration {
         match self {
             Self::Zookeeper => SESSION,
             _ => ttl,

@@ -25,11 +25,11 @@ pub struct Verdict {
 
 impl Verdict {
     /// Checks a history in order of time, whose locks have that ttl. After a crash of its client, a
-    /// lease stays for `outlives` at most.
+    /// lease stays for `stays` at most.
     #[must_use]
-    pub fn on(events: &[Event], ttl: Duration, outlives: Duration) -> Self {
+    pub fn on(events: &[Event], ttl: Duration, stays: Duration) -> Self {
         let mut verdict = Self { wake_ups_ms: wake_ups_ms(events), ..Self::default() };
-        for violation in check(events, &bounds(ttl, outlives)) {
+        for violation in check(events, &bounds(ttl, stays)) {
             verdict.take(&violation);
         }
         for event in events {
@@ -69,13 +69,14 @@ impl Verdict {
 }
 
 /// How long things take in real worlds, on a machine that is busy with all these processes.
-fn bounds(ttl: Duration, outlives: Duration) -> Bounds {
+fn bounds(ttl: Duration, stays: Duration) -> Bounds {
     Bounds {
         slack: Duration::from_secs(2),
         opened: Bounds::OPENED,
         wake: Duration::from_millis(250),
         notice: Duration::from_millis(500),
-        lock_delay: outlives.saturating_sub(ttl),
+        // To others, a lease that stays longer than its ttl is one with a lock delay.
+        lock_delay: stays.saturating_sub(ttl),
         ..Bounds::of_ttl(ttl)
     }
 }

@@ -221,8 +221,8 @@ impl World {
 
     /// How long a lease may stay after a crash of its client.
     #[must_use]
-    pub const fn outlives(&self) -> Duration {
-        self.make.deployment.outlives(self.make.ttl)
+    pub const fn stays_after_crash(&self) -> Duration {
+        self.make.deployment.stays_after_crash(self.make.ttl)
     }
 
     /// The current moment, on the clock that all processes share.

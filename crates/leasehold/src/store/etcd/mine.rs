@@ -38,7 +38,7 @@ pub(super) struct Mine(Mutex<Owners>);
 #[derive(Debug, Default)]
 struct Owners {
     known: HashMap<(Key, OwnerToken), Known>,
-    /// The doubts of all owners.
+    /// The doubts of all owners, which a lease that is given back is looked up in.
     in_doubt: HashSet<i64>,
     /// How many were left by the last look for old ones.
     left: usize,
@@ -51,7 +51,9 @@ impl Owners {
             known.retain(|_, known| {
                 let stays = now.since(known.used) < KEPT_FOR;
                 if !stays {
-                    in_doubt.retain(|doubt| !known.doubts.contains(doubt));
+                    for doubt in &known.doubts {
+                        in_doubt.remove(doubt);
+                    }
                 }
                 stays
             });
@@ -87,7 +89,9 @@ impl Mine {
     pub(super) fn forget(&self, key: &Key, owner: &OwnerToken) {
         let mut all = self.all();
         if let Some(known) = all.known.remove(&(key.clone(), owner.clone())) {
-            all.in_doubt.retain(|doubt| !known.doubts.contains(doubt));
+            for doubt in &known.doubts {
+                all.in_doubt.remove(doubt);
+            }
         }
     }
 
@@ -100,10 +104,11 @@ impl Mine {
     /// The request that wrote a key of an owner with this lease has arrived.
     pub(super) fn settle(&self, (key, owner): (&Key, &OwnerToken), lease: i64) {
         let mut all = self.all();
-        if let Some(known) = all.known.get_mut(&(key.clone(), owner.clone())) {
+        if all.in_doubt.remove(&lease)
+            && let Some(known) = all.known.get_mut(&(key.clone(), owner.clone()))
+        {
             known.doubts.retain(|doubt| *doubt != lease);
         }
-        all.in_doubt.remove(&lease);
     }
 
     /// Whether a lease is in doubt. The release of its owner will end it, so no other key may get
