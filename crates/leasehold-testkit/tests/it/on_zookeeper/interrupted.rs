@@ -34,6 +34,14 @@ async fn a_lease_outlives_its_connection() {
 }
 
 #[tokio::test]
+async fn a_server_that_answers_slowly_is_used() {
+    let (path, proxy) = (ZookeeperPath::lend(), proxy());
+    proxy.delay(Way::ToClient, Duration::from_millis(900));
+    let ours = client(&through(&proxy, &path, "4s")).await;
+    until("it is answered", async || ours.inspect("a").await.is_ok()).await;
+}
+
+#[tokio::test]
 async fn a_waiter_is_woken_after_its_connection_ended() {
     let (path, proxy) = (ZookeeperPath::lend(), proxy());
     let holder = client(&path.url("15s")).await;

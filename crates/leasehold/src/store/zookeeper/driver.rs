@@ -113,7 +113,7 @@ impl Driver {
     pub(super) async fn run(mut self, opened: Opened) {
         let mut next = Some(opened);
         while let Some(opened) = next.take() {
-            let usage = Usage { sent: opened.sent, due: None };
+            let usage = Usage { sent: self.restarted(&opened), due: None };
             match self.serve(opened.frames, usage).await {
                 End::Closed => break,
                 End::Lost(failure) => {
@@ -207,9 +207,29 @@ impl Driver {
         self.host.sleep_until(self.host.now() + pause)
     }
 
+    /// From when on the client counts as silent on a new connection. The answer of the server may
+    /// have taken a while, and that must not count twice.
+    fn restarted(&self, opened: &Opened) -> Moment {
+        let latest = opened.sent + gap_max(self.timeout);
+        self.host.now().min(latest)
+    }
+
     /// Refuses a server that makes the session shorter: leases were granted for the longer time.
+    /// Also one that was so slow that the session may have ended.
     fn checked(&self, opened: Option<Opened>) -> Result<Option<Opened>, Error> {
         match opened {
+            Some(opened)
+                if self.host.now().since(self.restarted(&opened)) > gap_max(self.timeout) =>
+            {
+                let took = self.host.now().since(opened.sent);
+                let message = format!(
+                    "the server took {took:?} to go on with a session of {:?}; no request was \
+                     sent; check whether it is overloaded, or write a longer `session_timeout` in \
+                     the URL",
+                    self.timeout
+                );
+                Err(Error::new(ErrorKind::Unavailable, message))
+            }
             Some(opened) if opened.timeout < self.timeout => {
                 let message = format!(
                     "the server grants a session of {:?}, and another one granted {:?}; no request \
@@ -265,13 +285,7 @@ impl Driver {
         tick: &mut Sleep,
     ) -> Result<(), End> {
         let (now, step) = (self.host.now(), step(self.timeout));
-        let limit = silence_max(self.timeout);
-        if now.since(usage.sent) > gap_max(self.timeout) {
-            return Err(stood_still());
-        }
-        if usage.due.is_some_and(|due| now.since(due) > limit) {
-            return Err(End::Lost(Failure::Silent(limit)));
-        }
+        self.check(usage, now)?;
         if now.since(usage.sent) >= step {
             let mut framed = Vec::new();
             ping().frame(&mut framed);
@@ -283,6 +297,18 @@ impl Driver {
         Ok(())
     }
 
+    /// Checks that neither side has been silent for too long.
+    fn check(&self, usage: &Usage, now: Moment) -> Result<(), End> {
+        let limit = silence_max(self.timeout);
+        if now.since(usage.sent) > gap_max(self.timeout) {
+            return Err(stood_still());
+        }
+        if usage.due.is_some_and(|due| now.since(due) > limit) {
+            return Err(End::Lost(Failure::Silent(limit)));
+        }
+        Ok(())
+    }
+
     /// Sends a request, and those that wait behind it.
     async fn send(
         &mut self,
@@ -291,9 +317,9 @@ impl Driver {
         first: Packet,
     ) -> Result<(), End> {
         let now = self.host.now();
-        if now.since(usage.sent) > gap_max(self.timeout) {
+        if let Err(end) = self.check(usage, now) {
             self.held = Some(first);
-            return Err(stood_still());
+            return Err(end);
         }
         let (mut framed, mut next, mut is_closing) = (Vec::new(), Some(first), false);
         for _ in 0..BATCH_MAX {
@@ -308,9 +334,12 @@ impl Driver {
         if let Some(packet) = next {
             self.add(packet, &mut framed);
         }
-        usage.sent = now;
-        usage.due.get_or_insert(now);
-        self.write(frames, &framed).await?;
+        // Nothing is sent if all their callers gave up.
+        if !framed.is_empty() {
+            usage.sent = now;
+            usage.due.get_or_insert(now);
+            self.write(frames, &framed).await?;
+        }
         if is_closing {
             self.say_goodbye(frames).await;
             return Err(End::Closed);

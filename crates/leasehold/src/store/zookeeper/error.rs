@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::jute::Malformed;
 use crate::core::error::{Error, ErrorKind};
+use crate::store::errors::after_a_change;
 
 /// The effect of a request at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,15 @@ impl Failure {
 }
 
 impl Fault {
+    /// The fault of a step that had changed the lock before. `Unavailable` would say that it had
+    /// not.
+    pub(super) fn after_a_change(self) -> Self {
+        match self {
+            Self::Error(error) => Self::Error(after_a_change(error)),
+            fault => fault,
+        }
+    }
+
     /// The error of a step that has no use for the fault.
     pub(super) fn into_error(self) -> Error {
         let (kind, message) = match self {

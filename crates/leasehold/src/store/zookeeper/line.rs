@@ -29,8 +29,8 @@ impl Line {
             );
             return Err(refuse(message));
         }
-        if nodes.iter().any(|node| number(node).is_some_and(|it| it.starts_with('-'))) {
-            let message = "2147483648 clients have asked for this lock while it was never free, so \
+        if nodes.iter().any(|node| number(node).is_some_and(has_run_over)) {
+            let message = "2147483647 clients have asked for this lock while it was never free, so \
                            ZooKeeper's numbers have run over; nothing was changed; use another \
                            name, or let the lock be free for a minute";
             return Err(refuse(message.to_owned()));
@@ -57,13 +57,18 @@ impl Line {
         self.nodes.iter().position(|it| it == node)
     }
 
-    /// The node of an owner, but not `except`.
-    pub(super) fn node_of(&self, owner: &OwnerToken, except: &str) -> Option<&str> {
+    /// The nodes of an owner: one, except for a while after answers were lost.
+    pub(super) fn nodes_of(&self, owner: &OwnerToken) -> impl Iterator<Item = &str> {
         let prefix = place(owner);
-        let is_its = |node: &&String| {
-            *node != except && node.strip_prefix(&prefix).is_some_and(|it| number(node) == Some(it))
+        let is_its = move |node: &&str| {
+            node.strip_prefix(&prefix).is_some_and(|it| number(node) == Some(it))
         };
-        self.nodes.iter().find(is_its).map(String::as_str)
+        self.nodes.iter().map(String::as_str).filter(is_its)
+    }
+
+    /// The first node of an owner, but not `except`.
+    pub(super) fn node_of(&self, owner: &OwnerToken, except: &str) -> Option<&str> {
+        self.nodes_of(owner).find(|node| *node != except)
     }
 
     /// The owner of the lock, if it has the form of an owner token.
@@ -75,6 +80,12 @@ impl Line {
     pub(super) fn is_alone_since(&self, made: Stat) -> bool {
         self.nodes.len() == 1 && self.stat.children_changed == made.created
     }
+}
+
+/// Whether the numbers of a lock are used up. After 2147483647, some versions of ZooKeeper give
+/// negative ones, and others give this one again and again.
+fn has_run_over(number: &str) -> bool {
+    !number.parse::<i32>().is_ok_and(|number| (0..i32::MAX).contains(&number))
 }
 
 #[cfg(test)]
@@ -112,6 +123,7 @@ mod tests {
             (&["locks", "leases"][..], "not a lock"),
             (&["_c_a-lock-0000000001", "x\ny"], "`x\\ny`"),
             (&["_c_a-lock--2147483648"], "run over"),
+            (&["_c_a-lock-2147483647"], "run over"),
         ] {
             let error = line(nodes).expect_err("no lock");
             assert_eq!(error.kind(), ErrorKind::Config);

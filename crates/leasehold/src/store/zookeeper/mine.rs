@@ -3,7 +3,8 @@
 //! The server knows no ttl. It only deletes the nodes of a session that has ended. So the store
 //! deletes each node when its lease or its place ends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -104,6 +105,8 @@ struct All {
     nodes: HashMap<Of, Arc<Node>>,
     /// Nodes that may have been made: the answer was lost.
     doubts: HashMap<Of, Arc<Doubt>>,
+    /// The paths of nodes that are being deleted.
+    dying: HashSet<String>,
 }
 
 /// A node that may have been made.
@@ -115,11 +118,29 @@ pub(super) struct Doubt {
     until: Moment,
     /// Whoever finds out first tells the others. Whether it is settled.
     pub(super) settling: tokio::sync::Mutex<bool>,
+    /// Whether a task settles it, since its time is over.
+    is_tended: AtomicBool,
 }
 
 impl Doubt {
     pub(super) fn new(of: Of, session: Arc<Session>, until: Moment) -> Self {
-        Self { of, session, until, settling: tokio::sync::Mutex::default() }
+        let (settling, is_tended) = (tokio::sync::Mutex::default(), AtomicBool::new(false));
+        Self { of, session, until, settling, is_tended }
+    }
+
+    /// The task that settled it has failed. Another one may try.
+    pub(super) fn is_open_again(&self) {
+        self.is_tended.store(false, Ordering::Release);
+    }
+}
+
+impl All {
+    /// Forgets a node, if it is this one.
+    fn forget(&mut self, node: &Arc<Node>) {
+        node.state().is_ended = true;
+        if self.nodes.get(&node.of).is_some_and(|it| Arc::ptr_eq(it, node)) {
+            self.nodes.remove(&node.of);
+        }
     }
 }
 
@@ -156,13 +177,26 @@ impl Mine {
         node
     }
 
-    /// Forgets a node, if it is this one.
+    /// Forgets a node that is gone.
     pub(super) fn forget(&self, node: &Arc<Node>) {
-        node.state().is_ended = true;
+        self.all().forget(node);
+    }
+
+    /// Forgets a node that is being deleted, except that.
+    pub(super) fn condemn(&self, node: &Arc<Node>) {
         let mut all = self.all();
-        if all.nodes.get(&node.of).is_some_and(|it| Arc::ptr_eq(it, node)) {
-            all.nodes.remove(&node.of);
-        }
+        all.forget(node);
+        all.dying.insert(node.path.clone());
+    }
+
+    /// A node was deleted.
+    pub(super) fn deleted(&self, node: &Node) {
+        self.all().dying.remove(&node.path);
+    }
+
+    /// Whether a node is being deleted: it may be there for a while, but nobody may rely on it.
+    pub(super) fn is_dying(&self, path: &str) -> bool {
+        self.all().dying.contains(path)
     }
 
     pub(super) fn doubt(&self, doubt: Doubt) {
@@ -209,16 +243,79 @@ impl Mine {
         inboxes
     }
 
-    /// Takes out the nodes and the doubts whose time is over. Returns also when to look again.
+    /// Takes out the nodes whose time is over, to be deleted, and the doubts, to be settled. Returns
+    /// also when to look again.
     pub(super) fn ended(&self, now: Moment) -> (Vec<Arc<Node>>, Vec<Arc<Doubt>>, Option<Moment>) {
         let mut all = self.all();
         let nodes: Vec<_> =
             all.nodes.extract_if(|_, node| node.ends(now)).map(|(_, node)| node).collect();
+        all.dying.extend(nodes.iter().map(|node| node.path.clone()));
         // Whoever settles a doubt removes it.
-        let is_due = |doubt: &&Arc<Doubt>| doubt.until <= now;
+        let is_due = |doubt: &&Arc<Doubt>| {
+            doubt.until <= now && !doubt.is_tended.swap(true, Ordering::AcqRel)
+        };
         let doubts: Vec<_> = all.doubts.values().filter(is_due).cloned().collect();
         let next = all.nodes.values().map(|node| node.state().until);
         let later = all.doubts.values().map(|doubt| doubt.until).filter(|until| *until > now);
         (nodes, doubts, next.chain(later).min())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::moment::WallTime;
+    use crate::core::ttl::Ttl;
+    use crate::store::{Ask, Claim};
+
+    const LATER: Duration = Duration::from_secs(1);
+
+    fn add(mine: &Mine, name: &str, until: Moment) -> Arc<Node> {
+        let key = Key::new("a").expect("a name");
+        let owner = OwnerToken::new("x").expect("printable");
+        let ttl = Ttl::new(LATER).expect("within bounds");
+        let ask = Ask::new(key.clone(), owner.clone(), Claim::Exclusive, ttl);
+        let entry = Entry::of(&ask, 1_000, WallTime::from_unix_micros(0));
+        let state = State {
+            entry,
+            version: 0,
+            until,
+            is_ended: false,
+            held: None,
+            place: None,
+            watched: None,
+        };
+        mine.add(Node::new((key, owner), "/a", name, Session::unconnected(), state))
+    }
+
+    #[test]
+    fn a_node_that_has_ended_is_dying_until_it_is_deleted() {
+        let (mine, now) = (Mine::default(), Moment::from_nanos(1));
+        let late = add(&mine, "1", now + LATER);
+        assert!(mine.ended(now).0.is_empty() && !mine.is_dying("/a/1"));
+        let (ended, ..) = mine.ended(now + LATER);
+        assert_eq!(ended.len(), 1);
+        assert!(mine.of(&late.of).is_none() && mine.is_dying("/a/1"));
+        let given_up = add(&mine, "2", now + 3 * LATER);
+        mine.condemn(&given_up);
+        assert!(!given_up.lengthen(now, LATER), "nothing lengthens it");
+        assert!(mine.of(&late.of).is_none() && mine.is_dying("/a/2"));
+        mine.deleted(&late);
+        assert!(!mine.is_dying("/a/1") && mine.is_dying("/a/2"));
+    }
+
+    #[test]
+    fn a_doubt_is_settled_by_one_task_at_a_time() {
+        let (mine, now) = (Mine::default(), Moment::from_nanos(1));
+        let of = add(&mine, "1", now + 9 * LATER).of.clone();
+        mine.doubt(Doubt::new(of.clone(), Session::unconnected(), now + LATER));
+        let due = |at| mine.ended(at).1;
+        assert!(due(now).is_empty(), "its caller may still come");
+        let doubts = due(now + LATER);
+        assert_eq!((doubts.len(), due(now + 2 * LATER).len()), (1, 0));
+        doubts[0].is_open_again();
+        assert_eq!(due(now + 2 * LATER).len(), 1, "the task has failed");
+        mine.settled(&doubts[0]);
+        assert!(mine.doubt_of(&of).is_none());
     }
 }

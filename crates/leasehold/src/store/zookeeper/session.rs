@@ -10,7 +10,7 @@
 //!
 //! | what is certain | why |
 //! |---|---|
-//! | the client is silent for [`gap_max`] at most | it sends pings; after a longer pause, it connects anew before it sends anything |
+//! | the client is silent for [`gap_max`] at most | it sends pings; after a longer pause, it connects anew before it sends anything; a connection may take as long again |
 //! | the server is silent for less than the margin | a connection on which [`silence_max`] passes without an answer is given up, and that is looked at once per ping |
 //! | a new connection restarts the time | the server asks the leader whether the session lives |
 //! | the leader hears of all this within the rest of the [`margin`] | the assumption of this store, see GUARANTEES.md |
@@ -134,6 +134,26 @@ impl Session {
         let driver = Driver::new(host, connector, &opened, (shared, items));
         Home::Host.spawn(host, Box::pin(driver.run(opened)));
         Arc::new(session)
+    }
+
+    /// A session without a connection: it answers nothing.
+    #[cfg(test)]
+    pub(super) fn unconnected() -> Arc<Self> {
+        let shared = Shared {
+            is_over: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            connection: AtomicU64::new(1),
+            news: Mutex::default(),
+            notify: Arc::default(),
+        };
+        Arc::new(Self {
+            id: 1,
+            timeout: MARGIN_MIN * 2,
+            queue: unbounded_channel().0,
+            shared: Arc::new(shared),
+            host: crate::host::SystemHost::shared(),
+            label: "".into(),
+        })
     }
 
     /// Whether the session has ended, and all its nodes with it.

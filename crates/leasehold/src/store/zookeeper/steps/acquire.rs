@@ -202,13 +202,13 @@ impl Core {
             waits.map_or_else(|| (None, ask.ttl.get()), |(it, span)| (Some(it), span));
         let node = self.keep(session, of, &name, (entry, place, span));
         let answer = self.decide_new(&node, ask).await;
-        // The node is there, so the caller must not think that nothing happened.
-        answer.map_err(|fault| match fault {
-            Fault::Error(error) if error.kind() == ErrorKind::Unavailable => {
-                Error::new(ErrorKind::Unknown, error.message()).into()
-            }
-            fault => fault,
-        })
+        if let Err(Fault::Error(error)) = &answer
+            && !error.is_retryable()
+        {
+            // Nobody will ask again. If this fails too, it goes on without this caller.
+            drop(self.end(&node).await);
+        }
+        answer.map_err(Fault::after_a_change)
     }
 
     async fn decide_new(&self, node: &Arc<Node>, ask: &Ask) -> Result<Acquired, Fault> {
@@ -373,23 +373,24 @@ impl Core {
         // requests of a session in order, and the leader refuses what comes by an old connection.
         let line = self.look(session, &of.0).await?;
         let mut node = None;
-        if let Some(name) = line.node_of(&of.1, "") {
+        let nodes: Vec<_> = line.nodes_of(&of.1).collect();
+        for (at, name) in nodes.iter().enumerate() {
             let path = format!("{}/{name}", self.names.lock(&of.0));
-            let is_ours = match session.ask(exists(&path), Stat::read).await {
-                Ok(stat) => stat.session == session.id,
-                Err(Fault::NoNode) => false,
+            match session.ask(exists(&path), Stat::read).await {
+                Ok(stat) if stat.session == session.id => {}
+                Ok(_) | Err(Fault::NoNode) => continue,
                 Err(fault) => return Err(fault),
-            };
+            }
             match ask {
-                _ if !is_ours => {}
-                Some(ask) => {
+                // An earlier one has ended, and may only not be deleted yet.
+                Some(ask) if at + 1 == nodes.len() && !self.mine.is_dying(&path) => {
                     let span = ask.ttl.get();
                     let entry = Entry::of(ask, millis(span), self.wire.host.wall());
                     let waits = place_of(ask);
                     let (place, span) = waits.map_or((None, span), |(it, span)| (Some(it), span));
                     node = Some(self.keep(session, of, name, (entry, place, span)));
                 }
-                None => gone(session.ask(delete(&path), |_| Ok(())).await)?,
+                _ => gone(session.ask(delete(&path), |_| Ok(())).await)?,
             }
         }
         *is_settled = true;

@@ -16,9 +16,7 @@ use super::error::Fault;
 use super::line::Line;
 use super::mine::{Mine, Node, Of};
 use super::names::Names;
-use super::rpc::{
-    Acl, Stat, children, delete, exists, get_data, read_children, read_data, set_data, sync,
-};
+use super::rpc::{Acl, Stat, children, exists, get_data, read_children, read_data, set_data, sync};
 use super::session::{Session, margin};
 use super::wire::Wire;
 use crate::core::error::{Error, ErrorKind};
@@ -44,7 +42,7 @@ pub(super) struct Core {
     pub(super) wire: Wire,
     names: Names,
     acl: Acl,
-    mine: Mine,
+    mine: Arc<Mine>,
     pub(super) sinks: Arc<Sinks>,
     me: Weak<Self>,
     /// Whether a task looks after the nodes.
@@ -57,7 +55,7 @@ impl Core {
             names: connector.names(),
             acl: connector.acl(),
             wire: Wire::new(connector, host),
-            mine: Mine::default(),
+            mine: Arc::default(),
             sinks: Arc::default(),
             me: Weak::clone(me),
             is_tended: AtomicBool::new(false),
@@ -170,19 +168,6 @@ impl Core {
         Revocation::new("a client of Curator", "it asks to let go", self.wire.host.wall())
     }
 
-    /// Deletes a node of this store. If that cannot be done now, it is done later.
-    async fn end(&self, node: &Arc<Node>) -> Result<(), Fault> {
-        self.mine.forget(node);
-        let deleted = node.session.ask(delete(&node.path), |_| Ok(())).await;
-        match gone(deleted) {
-            Err(Fault::Error(error)) => {
-                self.doom(Arc::clone(node));
-                Err(error.into())
-            }
-            gone => gone,
-        }
-    }
-
     /// Refuses a ttl that may be longer than what the server surely keeps.
     fn check(&self, session: &Session, ttl: Ttl) -> Result<(), Error> {
         let (granted, ttl) = (session.timeout, ttl.get());
@@ -247,8 +232,8 @@ fn tokens(change: i64) -> Option<FencingBlock> {
 
 fn too_many_terms() -> Error {
     let message = "the leader of this ensemble changed more than 131071 times, so its changes have \
-                   too high numbers for fencing tokens; the lock ends with its ttl; use locks \
-                   without fencing tokens, or an ensemble with new data";
+                   too high numbers for fencing tokens; the lock is free when its ttl has passed, \
+                   or sooner; use locks without fencing tokens, or an ensemble with new data";
     Error::new(ErrorKind::Config, message)
 }
 

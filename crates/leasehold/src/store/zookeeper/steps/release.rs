@@ -1,9 +1,10 @@
 //! Release: delete the node of a lease or a place. The next node has the lock from then on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::acquire::name_of;
-use super::{Core, bound, gone, millis};
+use super::{Core, bound, millis};
 use crate::core::error::{Error, ErrorKind};
 use crate::store::entry::Entry;
 use crate::store::zookeeper::error::{Effect, Failure, Fault};
@@ -48,7 +49,7 @@ impl Core {
                 None => return self.release_other(of, keep).await,
             },
         };
-        if !node.lengthen(self.wire.host.now(), std::time::Duration::ZERO) {
+        if !node.lengthen(self.wire.host.now(), Duration::ZERO) {
             self.end(&node).await?;
             return Ok(Released::NotHeld);
         }
@@ -61,12 +62,10 @@ impl Core {
             Some(keep) if has_lock => return self.keep_on(&node, keep).await,
             _ => {}
         }
-        self.mine.forget(&node);
-        let left = self.delete_and_look(&node.session, of, &node.name).await;
-        if let Err(Fault::Error(_)) = &left {
-            self.doom(Arc::clone(&node));
-        }
-        Ok(released(has_lock, &left?))
+        let ending = self.begin_to_end(&node);
+        let left = ending.by(self.delete_and_look(&node.session, of, &node.name).await);
+        // Even if the request was not sent: the node is deleted as soon as there is a connection.
+        Ok(released(has_lock, &left.map_err(Fault::after_a_change)?))
     }
 
     /// Deletes a node, and reads who is left.
@@ -126,14 +125,18 @@ impl Core {
         };
         self.mine.forget(node);
         let heir = self.keep(&node.session, &heir, &name_of(&made), (entry, None, span));
-        let (line, stat) = self.glance(&heir).await?;
+        self.give_to_heir(&heir, span).await.map_err(Fault::after_a_change)
+    }
+
+    async fn give_to_heir(&self, heir: &Arc<Node>, span: Duration) -> Result<Released, Fault> {
+        let (line, stat) = self.glance(heir).await?;
         if line.first() != Some(&*heir.name) {
             // Somebody waits, and has the lock now.
-            gone(self.end(&heir).await)?;
+            self.end(heir).await?;
             return Ok(Released::HandedOver);
         }
         let fresh = line.is_alone_since(stat).then_some(stat);
-        let (fencing, _) = self.grant(&heir, span, fresh).await?;
+        let (fencing, _) = self.grant(heir, span, fresh).await?;
         Ok(Released::Kept { fencing })
     }
 

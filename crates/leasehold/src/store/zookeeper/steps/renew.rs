@@ -27,9 +27,8 @@ impl Core {
             Ok(renewed) => Ok(renewed),
             Err(Fault::NoNode | Fault::SessionOver) => {
                 if let Some(node) = self.mine.of(&of) {
-                    self.mine.forget(&node);
                     // It is there yet if its time ended before it was written.
-                    self.doom(node);
+                    drop(self.begin_to_end(&node));
                 }
                 Ok(Renewed::Lost)
             }
@@ -54,7 +53,8 @@ impl Core {
         node.state().entry.is_idle = renewal.idle;
         let (mut fencing, _) = self.grant(node, renewal.ttl.get(), None).await?;
         if renewal.reserve > 0 {
-            fencing = self.reserve(node, renewal.reserve).await?;
+            let reserved = self.reserve(node, renewal.reserve).await;
+            fencing = reserved.map_err(Fault::after_a_change)?;
         }
         let last = fencing.map(|block| block.first.get() + u64::from(block.count) - 1);
         if let Some(at_least) = renewal.at_least
@@ -65,7 +65,8 @@ impl Core {
             return Err(Error::new(ErrorKind::Unsupported, message).into());
         }
         // Read after the change was made, so no older than that.
-        let stat = node.session.ask(exists(&parent), Stat::read).await?;
+        let stat = node.session.ask(exists(&parent), Stat::read).await;
+        let stat = stat.map_err(Fault::after_a_change)?;
         self.tend();
         let wanted = stat.children > 1;
         let revoked = node.state().entry.revoked.clone();

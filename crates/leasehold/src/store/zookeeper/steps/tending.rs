@@ -43,13 +43,14 @@ impl Core {
             self.tell_all();
         }
         let (nodes, doubts, next) = self.mine.ended(self.wire.host.now());
-        nodes.into_iter().for_each(|node| self.doom(node));
+        nodes.into_iter().for_each(|node| self.delete_later(node));
         for doubt in doubts {
             let ours = Arc::clone(self);
             self.wire.host.spawn(Box::pin(async move {
                 // If it fails, this is tried again soon.
                 if ours.settle(&doubt.of, None).await.is_err() {
                     ours.wire.host.sleep_until(ours.wire.host.now() + AGAIN_IN).await;
+                    doubt.is_open_again();
                     ours.tend();
                 }
             }));
@@ -110,21 +111,60 @@ impl Core {
         Ok(())
     }
 
-    /// Deletes a node, now or when there is a connection again. The end of the session deletes it
-    /// too.
-    pub(super) fn doom(&self, node: Arc<Node>) {
-        node.state().is_ended = true;
-        let host = Arc::clone(&self.wire.host);
+    /// Deletes a node of this store. If that has no answer, or nobody waits for it, the node is
+    /// deleted later.
+    pub(super) async fn end(&self, node: &Arc<Node>) -> Result<(), Fault> {
+        let ending = self.begin_to_end(node);
+        gone(ending.by(node.session.ask(delete(&node.path), |_| Ok(())).await))
+    }
+
+    /// From now on a node counts as ended. Its caller deletes it, or else a task does.
+    pub(super) fn begin_to_end<'a>(&'a self, node: &'a Arc<Node>) -> Ending<'a> {
+        self.mine.condemn(node);
+        Ending { core: self, node, is_gone: false }
+    }
+
+    /// Deletes a node of which [`Mine`] knows that it is to be deleted, now or when there is a
+    /// connection again. The end of the session deletes it too.
+    ///
+    /// [`Mine`]: crate::store::zookeeper::mine::Mine
+    fn delete_later(&self, node: Arc<Node>) {
+        let (host, mine) = (Arc::clone(&self.wire.host), Arc::clone(&self.mine));
         self.wire.host.spawn(Box::pin(async move {
             let mut delays = Backoff::DEFAULT.delays();
-            while !node.session.is_over() {
-                if gone(node.session.ask(delete(&node.path), |_| Ok(())).await).is_ok() {
-                    return;
-                }
+            while !node.session.is_over()
+                && gone(node.session.ask(delete(&node.path), |_| Ok(())).await).is_err()
+            {
                 let pause = delays.next(random_u32(&*host));
                 host.sleep_until(host.now() + pause).await;
             }
+            mine.deleted(&node);
         }));
+    }
+}
+
+/// A node that is being deleted. Unless it is [gone](Self::by) when this is dropped, a task goes on.
+pub(super) struct Ending<'a> {
+    core: &'a Core,
+    node: &'a Arc<Node>,
+    is_gone: bool,
+}
+
+impl Ending<'_> {
+    /// What the request to delete the node has led to.
+    pub(super) fn by<T>(mut self, deleted: Result<T, Fault>) -> Result<T, Fault> {
+        self.is_gone = !matches!(deleted, Err(Fault::Error(_)));
+        deleted
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if self.is_gone {
+            self.core.mine.deleted(self.node);
+        } else {
+            self.core.delete_later(Arc::clone(self.node));
+        }
     }
 }
 
