@@ -257,6 +257,37 @@ impl EtcdServer {
         let _put = self.ask("/v3/kv/put", &put);
     }
 
+    /// Writes so many keys with a prefix that belong to no lock: their names are no text.
+    ///
+    /// # Panics
+    ///
+    /// If no member answers.
+    pub fn write_strange_keys(&self, prefix: &str, count: u32) {
+        const AT_ONCE: usize = 100;
+        let all: Vec<u32> = (0..count).collect();
+        for some in all.chunks(AT_ONCE) {
+            let put = |number: &u32| {
+                let name = [prefix.as_bytes(), &[0x80], &number.to_be_bytes()].concat();
+                json!({ "request_put": { "key": base64(&name) } })
+            };
+            let puts: Vec<_> = some.iter().map(put).collect();
+            let _done = self.ask("/v3/kv/txn", &json!({ "success": puts }));
+        }
+    }
+
+    /// Makes the cluster refuse writes because its database is full, or no longer.
+    ///
+    /// # Panics
+    ///
+    /// If no member answers.
+    pub fn be_full(&self, is_full: bool) {
+        let status = self.ask("/v3/maintenance/status", &json!({}));
+        let action = if is_full { "ACTIVATE" } else { "DEACTIVATE" };
+        let member = &status["header"]["member_id"];
+        let alarm = json!({ "action": action, "alarm": "NOSPACE", "memberID": member });
+        let _changed = self.ask("/v3/maintenance/alarm", &alarm);
+    }
+
     /// Removes every key.
     ///
     /// # Panics

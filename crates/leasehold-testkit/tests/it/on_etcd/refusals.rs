@@ -2,7 +2,7 @@
 
 use leasehold::host::SystemHost;
 use leasehold::store::{Store as _, from_url};
-use leasehold::{Client, ErrorKind};
+use leasehold::{Client, ErrorKind, Release};
 use leasehold_testkit::servers::{EtcdPrefix, EtcdServer};
 
 use super::client;
@@ -40,6 +40,35 @@ async fn what_the_store_does_not_promise_is_refused() {
     let permits = client.semaphore("a", 2).try_acquire().await.expect_err("not promised");
     assert_eq!(permits.kind(), ErrorKind::Unsupported, "{permits}");
     assert!(client.mutex("a").try_lock().await.expect("asked").is_some(), "nothing was left");
+}
+
+#[tokio::test]
+async fn a_full_database_grants_nothing_and_ends_nothing() {
+    let server = EtcdServer::start();
+    let client = client(&server.url("x")).await;
+    // What this leaves behind for the next lock needs no space.
+    drop(client.mutex("b").lock().await.expect("free"));
+    let guard = client.mutex("a").lock().await.expect("free");
+    server.be_full(true);
+    let error = client.mutex("b").try_lock().await.expect_err("it is full");
+    assert!(error.to_string().contains("compact"), "{error}");
+    assert!(error.is_retryable(), "{error}");
+    guard.renew().await.expect("renewals need no space");
+    assert_eq!(guard.release().await.expect("nor do releases"), Release::Released);
+    server.be_full(false);
+    assert!(client.mutex("b").try_lock().await.expect("asked").is_some(), "it is free");
+}
+
+#[tokio::test]
+async fn a_listing_goes_on_after_many_keys_that_belong_to_no_lock() {
+    let server = EtcdServer::start();
+    let client = client(&server.url("x")).await;
+    let _first = client.mutex("a").lock().await.expect("free");
+    let _last = client.mutex("ü").lock().await.expect("free");
+    server.write_strange_keys("x/held/", 4_500);
+    let listed = client.list("*").await.expect("listed");
+    let names: Vec<_> = listed.names().iter().map(leasehold::Key::as_str).collect();
+    assert_eq!(names, ["a", "ü"]);
 }
 
 #[tokio::test]

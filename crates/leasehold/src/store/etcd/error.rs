@@ -45,7 +45,9 @@ impl Failure {
     /// Whether another connection may do better.
     pub(super) fn ends_connection(&self) -> bool {
         match self {
-            Self::Refused { code, text } => self.is_undone() || !is_definite(*code, text),
+            Self::Refused { code, text } => {
+                self.is_undone() || !(is_definite(*code, text) || is_full(*code, text))
+            }
             _ => true,
         }
     }
@@ -83,12 +85,18 @@ fn is_definite(code: u32, text: &str) -> bool {
         code::INVALID_ARGUMENT
         | code::NOT_FOUND
         | code::PERMISSION_DENIED
-        | code::RESOURCE_EXHAUSTED
         | code::FAILED_PRECONDITION
         | code::UNIMPLEMENTED
         | code::UNAUTHENTICATED => true,
+        code::RESOURCE_EXHAUSTED => !is_full(code, text),
         _ => has_no_leader(text),
     }
+}
+
+/// Whether the database of the cluster is full. The server may answer that after it has made the
+/// change, see [etcd issue 16659](https://github.com/etcd-io/etcd/issues/16659).
+fn is_full(code: u32, text: &str) -> bool {
+    code == code::RESOURCE_EXHAUSTED && text.contains("space")
 }
 
 fn has_no_leader(text: &str) -> bool {
@@ -146,11 +154,13 @@ fn refused(code: u32, text: &str, unsure: ErrorKind, state: &str) -> Error {
             "nothing was changed; grant a role of this user the right to read and write all keys \
              with the prefix of the URL",
         ),
-        code::RESOURCE_EXHAUSTED if has("space") => (
-            ErrorKind::Unavailable,
-            "nothing was changed; the database of the cluster is full: compact and defragment it, \
-             and disarm the alarm",
-        ),
+        _ if is_full(code, text) => {
+            let message = format!(
+                "the cluster says `{said}`; {state}; its database is full: compact and defragment \
+                 it, and disarm the alarm"
+            );
+            return Error::new(unsure, message);
+        }
         code::UNIMPLEMENTED => {
             (ErrorKind::Config, "nothing was changed; locks need etcd 3.4 or newer")
         }
@@ -187,8 +197,8 @@ mod tests {
             (refused(3, "etcdserver: user name is empty"), ErrorKind::Denied, "wants a login"),
             (
                 refused(8, "etcdserver: mvcc: database space exceeded"),
-                ErrorKind::Unavailable,
-                "compact",
+                ErrorKind::Unknown,
+                "may have taken effect; its database is full: compact",
             ),
             (refused(8, "etcdserver: too many requests"), ErrorKind::Unavailable, "nothing was"),
             (refused(14, "etcdserver: no leader"), ErrorKind::Unavailable, "nothing was changed"),
@@ -216,6 +226,7 @@ mod tests {
             (refused(14, "etcdserver: request timed out"), false, true),
             (refused(14, "etcdserver: no leader"), true, true),
             (refused(5, "etcdserver: requested lease not found"), false, false),
+            (refused(8, "etcdserver: mvcc: database space exceeded"), false, false),
             (Failure::Silent(Duration::from_secs(1)), false, true),
             (Failure::Malformed, false, true),
         ] {

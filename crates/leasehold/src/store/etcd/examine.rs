@@ -11,7 +11,7 @@ use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::host::Host;
 use crate::store::net::host_and_port_text;
-use crate::store::{Store as _, try_lease};
+use crate::store::{Store as _, try_lease, within};
 
 /// How many inspections are measured.
 const LOOKS: usize = 20;
@@ -88,7 +88,9 @@ async fn ask(
     let channel = connector.connect_to(host, number).await?;
     let path = "/etcdserverpb.Maintenance/Status";
     let failed = |failure| explain(&failure, Effect::Nothing);
-    let answer = channel.call(path, &Message::default(), LIMIT).await.map_err(failed)?;
+    // The server may not keep the limit that it is told.
+    let asking = async { channel.call(path, &Message::default(), LIMIT).await.map_err(failed) };
+    let answer = within(Arc::clone(host), LIMIT, asking).await?;
     let Status { version, leader, errors } =
         Status::read(&answer).map_err(|malformed| failed(malformed.into()))?;
     Ok((version, leader != 0, errors))

@@ -286,7 +286,6 @@ impl State {
     fn take(&mut self, news: News) -> Mail {
         let Some(key) = self.numbers.get(&news.watch).cloned() else { return Mail::new() };
         let Some(watched) = self.watched.get_mut(&key) else { return Mail::new() };
-        watched.from = watched.from.max(news.header.revision.saturating_add(1));
         if news.is_cancelled {
             // The server forgot old changes, or does not serve the watch any more.
             watched.from = watched.from.max(news.compacted);
@@ -299,6 +298,9 @@ impl State {
         }
         let mut mail = Mail::new();
         for event in news.events {
+            // Not by the revision of the answer: the one that begins a watch has that of now, and
+            // older changes come after it.
+            watched.from = watched.from.max(event.kv.modified.saturating_add(1));
             watched.take(&key, event, &mut mail);
         }
         self.end_unused();
@@ -395,6 +397,19 @@ mod tests {
                 assert_eq!(watched.waits.len(), 1, "it goes on waiting");
             }
         }
+    }
+
+    /// The answer that begins a watch comes before the changes since `from`.
+    #[test]
+    fn a_watch_that_ends_before_its_first_changes_begins_with_them_again() {
+        let mut state = State::default();
+        state.watched.insert(key(), watched());
+        state.numbers.insert(1, key());
+        let news = |events| News { watch: 1, events, ..News::default() };
+        assert!(state.take(news(Vec::new())).is_empty());
+        assert_eq!(state.watched[&key()].from, 21);
+        let _mail = state.take(news(vec![event(25, None)]));
+        assert_eq!(state.watched[&key()].from, 26);
     }
 
     #[test]

@@ -320,7 +320,6 @@ pub(super) fn unwatch(number: i64) -> Message {
 /// News of one watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
-    pub(super) header: Header,
     pub(super) watch: i64,
     pub(super) is_cancelled: bool,
     /// The oldest revision that the server still has, if the watch began before it.
@@ -340,7 +339,6 @@ impl News {
         let mut news = Self::default();
         for field in Fields::of(bytes) {
             match field? {
-                (1, value) => news.header = Header::read(value.bytes()?)?,
                 (2, value) => news.watch = value.number()?,
                 (4, value) => news.is_cancelled = value.number()? != 0,
                 (5, value) => news.compacted = value.number()?,

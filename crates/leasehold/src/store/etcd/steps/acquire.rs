@@ -10,11 +10,11 @@
 
 use std::time::Duration;
 
-use super::{Core, ROUNDS_MAX, written};
+use super::{Core, ROUNDS_MAX};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::line::PLACES_MAX;
 use crate::core::token::{ClientId, FencingBlock};
-use crate::store::errors::unsupported_line;
+use crate::store::errors::{after_a_change, unsupported_line};
 use crate::store::etcd::entry::{Entry, Seen, tokens};
 use crate::store::etcd::error::Fault;
 use crate::store::etcd::hints::Wait;
@@ -35,6 +35,8 @@ struct Asking<'a> {
     waits_by: Option<Lease>,
     /// Whether this ask surely refreshed the place.
     is_fresh: bool,
+    /// Whether this ask wrote the lock or a place.
+    has_written: bool,
 }
 
 enum Next {
@@ -63,12 +65,13 @@ impl Core {
         };
         let known = self.mine.of(&ask.key, &ask.owner);
         let (core, ask, waits_by) = (self, &ask, known.place);
-        let mut asking = Asking { core, ask, place, taken: None, waits_by, is_fresh: false };
+        let mut asking =
+            Asking { core, ask, place, taken: None, waits_by, is_fresh: false, has_written: false };
         let answer = asking.run(known.held.is_some()).await;
         if let (Some(unused), Ok(_)) = (asking.taken, &answer) {
             self.give_back(unused.lease);
         }
-        answer
+        if asking.has_written { answer.map_err(after_a_change) } else { answer }
     }
 }
 
@@ -193,6 +196,7 @@ impl Asking<'_> {
             let txn = Txn { when: when.clone(), then, or_else: look(&core.keys, key) };
             match core.write(taken, &txn).await {
                 Ok((done, lasts)) if done.succeeded => {
+                    self.has_written = true;
                     let block = entry.block(tokens(done.header.revision));
                     let granted = self.granted(taken.lease, done.header.revision, block);
                     place.into_iter().for_each(|place| core.give_back_of(place));
@@ -200,7 +204,9 @@ impl Asking<'_> {
                         return Ok(Next::Answer(granted));
                     }
                     let still = core.prolong(key, &self.ask.owner, taken.lease.id).await;
-                    return match still.map_err(|error| self.doubted(taken, written(error)))? {
+                    return match still
+                        .map_err(|error| self.doubted(taken, after_a_change(error)))?
+                    {
                         Some(_) => Ok(Next::Answer(granted)),
                         None => core.look(key).await.map(Next::again),
                     };
@@ -317,6 +323,7 @@ impl Asking<'_> {
                 None => Ok(state),
             };
         }
+        self.has_written = true;
         if state.count as usize > PLACES_MAX {
             let state = core.leave_in(key, owner, state).await?;
             // The lock may have been handed to the place meanwhile.

@@ -173,16 +173,6 @@ impl Drop for Core {
     }
 }
 
-/// For a failure after the lock was written: it is ours, or was.
-fn written(error: Error) -> Error {
-    if error.kind() != ErrorKind::Unavailable {
-        return error;
-    }
-    let message = "the lock was written, and then the cluster did not tell whether it lasts; the \
-                   request may have taken effect";
-    Error::new(ErrorKind::Unknown, message).with_source(error)
-}
-
 /// For transactions that write no key with a lease of their own.
 fn sure(done: Result<TxnDone, Fault>) -> Result<TxnDone, Error> {
     done.map_err(|fault| match fault {

@@ -1,9 +1,10 @@
 //! Release: end a lease and a place, and hand the lock on.
 
-use super::{Core, ROUNDS_MAX, sure, written};
+use super::{Core, ROUNDS_MAX, sure};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::OwnerToken;
+use crate::store::errors::after_a_change;
 use crate::store::etcd::entry::{Entry, Seen, tokens};
 use crate::store::etcd::error::Fault;
 use crate::store::etcd::leases::{Lease, Taken, seconds};
@@ -68,7 +69,7 @@ impl Core {
         }
         for doubt in known.doubts {
             // A request of this owner may still be under way. Without its lease it changes nothing.
-            self.wire.revoke(doubt).await?;
+            self.wire.revoke(doubt).await.map_err(after_a_change)?;
         }
         self.mine.forget(key, owner);
         Ok(released)
@@ -89,7 +90,7 @@ impl Core {
                     continue;
                 }
                 if !matches!(end, End::Free) {
-                    self.pass_on(key, state).await?;
+                    self.pass_on(key, state).await.map_err(after_a_change)?;
                 }
                 return Ok(Released::NotHeld);
             };
@@ -176,7 +177,7 @@ impl Core {
         if !done.succeeded {
             return Ok(Err(State::of(done)));
         }
-        if !lasts && self.prolong(key, keep.owner, lease).await.map_err(written)?.is_none() {
+        if !lasts && self.prolong(key, keep.owner, lease).await.map_err(after_a_change)?.is_none() {
             // It was ended by somebody in this very moment.
             return Ok(Ok(Released::Freed));
         }

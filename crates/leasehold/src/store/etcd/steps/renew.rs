@@ -3,6 +3,7 @@
 use super::{Core, ROUNDS_MAX};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
+use crate::store::errors::after_a_change;
 use crate::store::etcd::entry::{Entry, Seen, tokens};
 use crate::store::etcd::error::Fault;
 use crate::store::etcd::leases::{Lease, Taken, seconds};
@@ -39,7 +40,8 @@ impl Core {
                     }
                     // Again, to see that the lease lasts and who waits.
                     tracing::trace!(revision = done.header.revision, "a lease was written again");
-                    state = self.prolong(key, owner, taken.lease.id).await?;
+                    let prolonged = self.prolong(key, owner, taken.lease.id).await;
+                    state = prolonged.map_err(after_a_change)?;
                     let Some(now) = &state else { continue };
                     let Some(held) = now.held_by(owner) else { continue };
                     self.remember(&renewal, held);

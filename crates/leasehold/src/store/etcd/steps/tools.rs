@@ -82,12 +82,21 @@ impl Core {
     /// The names of some keys, in order, and the last one if there are more keys.
     async fn names(&self, keys: &Range) -> Result<(BTreeSet<Key>, Option<Key>), Error> {
         let reading = Reading { limit: READ_MAX, by_age: false, keys_only: true };
-        let read = self.wire.range(&range(keys, reading)).await?;
-        let has_more = read.count > READ_MAX;
-        let names: BTreeSet<_> =
-            read.kvs.iter().filter_map(|kv| self.keys.name_of(&kv.key)).collect();
-        let last = names.last().cloned().filter(|_| has_more);
-        Ok((names, last))
+        let mut keys = keys.clone();
+        loop {
+            let read = self.wire.range(&range(&keys, reading)).await?;
+            let has_more = read.count > READ_MAX;
+            let names: BTreeSet<_> =
+                read.kvs.iter().filter_map(|kv| self.keys.name_of(&kv.key)).collect();
+            let last = names.last().cloned().filter(|_| has_more);
+            match read.kvs.last() {
+                // Others may have written any number of keys that belong to no lock.
+                Some(key) if has_more && last.is_none() => {
+                    keys.from = [&key.key[..], &[0]].concat()
+                }
+                _ => return Ok((names, last)),
+            }
+        }
     }
 
     pub(in crate::store::etcd) async fn evict(
