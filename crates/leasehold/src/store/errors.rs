@@ -39,16 +39,16 @@ pub fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
     Error::new(ErrorKind::Config, message).with_name(key.as_str())
 }
 
-/// The error of a step of several requests, of which one had changed the lock before another one
-/// failed. [`Unavailable`](ErrorKind::Unavailable) would say that nothing was changed, so it becomes
+/// The error of a step of several requests, if one had changed the lock before another one failed.
+/// [`Unavailable`](ErrorKind::Unavailable) would say that nothing was changed, so it becomes
 /// [`Unknown`](ErrorKind::Unknown).
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) fn after_a_change(error: Error) -> Error {
     if error.kind() != ErrorKind::Unavailable {
         return error;
     }
-    let message = "a part of the request has taken effect, or will, and the servers did not tell the \
-                   rest; the request may have taken effect; try again";
+    let message = "a part of the request has taken effect, or will, and the servers did not tell \
+                   the rest; the request may have taken effect; try again";
     Error::new(ErrorKind::Unknown, message).with_source(error)
 }
 

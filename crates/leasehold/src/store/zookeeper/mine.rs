@@ -243,8 +243,8 @@ impl Mine {
         inboxes
     }
 
-    /// Takes out the nodes whose time is over, to be deleted, and the doubts, to be settled. Returns
-    /// also when to look again.
+    /// Takes out the nodes whose time is over, to be deleted, and lists the doubts, to be settled.
+    /// Returns also when to look again.
     pub(super) fn ended(&self, now: Moment) -> (Vec<Arc<Node>>, Vec<Arc<Doubt>>, Option<Moment>) {
         let mut all = self.all();
         let nodes: Vec<_> =

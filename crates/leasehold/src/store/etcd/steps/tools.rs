@@ -92,7 +92,7 @@ impl Core {
             match read.kvs.last() {
                 // Others may have written any number of keys that belong to no lock.
                 Some(key) if has_more && last.is_none() => {
-                    keys.from = [&key.key[..], &[0]].concat()
+                    keys.from = [&key.key[..], &[0]].concat();
                 }
                 _ => return Ok((names, last)),
             }

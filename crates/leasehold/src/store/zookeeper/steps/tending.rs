@@ -143,7 +143,8 @@ impl Core {
     }
 }
 
-/// A node that is being deleted. Unless it is [gone](Self::by) when this is dropped, a task goes on.
+/// A node that is being deleted. A task goes on with it if it is not [gone](Self::by) when this is
+/// dropped.
 pub(super) struct Ending<'a> {
     core: &'a Core,
     node: &'a Arc<Node>,
