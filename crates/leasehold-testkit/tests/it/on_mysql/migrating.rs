@@ -5,7 +5,7 @@ use leasehold::store::mysql::migrate;
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::servers::{MysqlDatabase, MysqlServer};
 
-use super::client;
+use super::{client, until};
 
 #[tokio::test]
 async fn a_migration_may_be_repeated_and_runs_beside_others() {
@@ -49,6 +49,26 @@ async fn tables_of_another_version_are_refused() {
     }
     let newer = migrate(&url, SystemHost::shared()).await.expect_err("newer");
     assert_eq!(newer.kind(), ErrorKind::Config, "{newer}");
+}
+
+/// A thousand are looked at in one go.
+#[tokio::test]
+async fn thousands_of_idle_keys_are_forgotten_by_a_client_that_is_in_use() {
+    let database = MysqlDatabase::lend();
+    database.sql(
+        "INSERT INTO leasehold_locks (name)
+        WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 50)
+        SELECT CONCAT('k', a.i, '-', b.i) FROM n a CROSS JOIN n b",
+    );
+    let client = client(&database.url()).await;
+    let mut used = 0;
+    until("they are forgotten", async || {
+        used += 1;
+        let guard = client.mutex(format!("in use {used}")).try_lock().await.expect("asked");
+        drop(guard.expect("free"));
+        database.sql("SELECT COUNT(*) FROM leasehold_locks WHERE name LIKE 'k%'") == [["0"]]
+    })
+    .await;
 }
 
 #[tokio::test]

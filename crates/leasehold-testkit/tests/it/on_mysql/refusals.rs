@@ -1,9 +1,9 @@
 //! Servers, users and URLs that are refused, each with advice and without the password.
 
 use leasehold::{Client, ErrorKind};
-use leasehold_testkit::servers::{MysqlDatabase, MysqlServer};
+use leasehold_testkit::servers::{MysqlDatabase, MysqlServer, Proxy};
 
-use super::client;
+use super::{client, until};
 
 #[tokio::test]
 async fn each_mistake_is_named_without_the_password() {
@@ -45,7 +45,8 @@ async fn a_read_only_server_is_refused_and_says_so() {
     server.migrate("a");
     server.sql("CREATE USER plain@'127.0.0.1'; GRANT ALL ON a.* TO plain@'127.0.0.1'");
     let url = format!("mysql://plain@127.0.0.1:{}/a", server.port());
-    let before = client(&url).await;
+    let proxy = Proxy::to(server.port());
+    let before = client(&format!("mysql://plain@127.0.0.1:{}/a", proxy.port())).await;
     server.sql("SET GLOBAL read_only = 1");
     for error in [
         Client::connect(&url).await.expect_err("read-only"),
@@ -54,4 +55,13 @@ async fn a_read_only_server_is_refused_and_says_so() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("read_only"), "{error}");
     }
+    // The name may lead to another server by now.
+    let opened = proxy.counts().connections;
+    until("it connects anew", async || {
+        before.mutex("a").try_lock().await.expect_err("read-only");
+        proxy.counts().connections > opened
+    })
+    .await;
+    server.sql("SET GLOBAL read_only = 0");
+    until("it is asked", async || before.mutex("a").try_lock().await.is_ok()).await;
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold_testkit::servers::{MysqlDatabase, MysqlServer};
+use leasehold_testkit::servers::{MysqlDatabase, MysqlServer, Proxy};
 
 use super::{client, until};
 
@@ -42,6 +42,21 @@ async fn a_silent_server_is_noticed_and_its_connection_is_made_again() {
     server.resume();
     until("it is asked again", async || client.mutex("b").try_lock().await.is_ok()).await;
     guard.renew().await.expect("it is still held");
+}
+
+/// The server lives, and a new connection reaches it.
+#[tokio::test]
+async fn a_connection_that_loses_a_request_is_given_up_for_another_one() {
+    let database = MysqlDatabase::lend();
+    let port = MysqlServer::shared().port();
+    let proxy = Proxy::to(port);
+    let url = database.url().replace(&port.to_string(), &proxy.port().to_string());
+    let client = client(&url).await;
+    let guard = client.mutex("a").ttl(Duration::from_secs(600)).lock().await.expect("free");
+    proxy.strand();
+    client.mutex("b").try_lock().await.expect_err("no answer");
+    until("it is asked again", async || client.mutex("b").try_lock().await.is_ok()).await;
+    until("it is renewed", async || guard.renew().await.is_ok()).await;
 }
 
 /// A program that opens a transaction and then hangs keeps the row of one key, not all of them.

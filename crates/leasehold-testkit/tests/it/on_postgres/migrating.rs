@@ -5,7 +5,7 @@ use leasehold::store::postgres::migrate;
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::servers::{PostgresServer, Schema};
 
-use super::client;
+use super::{client, until};
 
 #[tokio::test]
 async fn a_migration_may_be_repeated_and_runs_beside_others() {
@@ -43,6 +43,48 @@ async fn tables_of_another_version_are_refused() {
     }
     let newer = migrate(&url, SystemHost::shared()).await.expect_err("newer");
     assert_eq!(newer.kind(), ErrorKind::Config, "{newer}");
+}
+
+/// A thousand are looked at in one go.
+#[tokio::test]
+async fn thousands_of_idle_keys_are_forgotten_by_a_client_that_is_in_use() {
+    let schema = Schema::lend();
+    schema.sql("INSERT INTO leasehold.locks (key) SELECT 'k' || n FROM generate_series(1, 2500) n");
+    let client = client(&schema.url()).await;
+    let mut used = 0;
+    until("they are forgotten", async || {
+        used += 1;
+        let guard = client.mutex(format!("in use {used}")).try_lock().await.expect("asked");
+        drop(guard.expect("free"));
+        schema.sql("SELECT count(*) FROM leasehold.locks WHERE key LIKE 'k%'") == [["0"]]
+    })
+    .await;
+}
+
+/// Before PostgreSQL 15, everybody may make such a function. It is a better match than that of
+/// PostgreSQL itself.
+#[tokio::test]
+async fn a_function_that_others_made_is_not_called_as_the_user_of_the_locks() {
+    let schema = Schema::lend();
+    schema.sql(
+        "CREATE TABLE IF NOT EXISTS public.trapped (at timestamptz); TRUNCATE public.trapped;
+        CREATE OR REPLACE FUNCTION public.concat_ws(text, text, bigint, bigint, integer, text, text)
+        RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO public.trapped VALUES (now());
+            RETURN 'trapped';
+        END $$",
+    );
+    let bait = "SELECT concat_ws(' ', 'granted', 1::bigint, 1::bigint, 1, ''::text, ''::text)";
+    assert_eq!(schema.sql(bait), [["trapped"]]);
+    let (one, other) = (client(&schema.url()).await, client(&schema.url()).await);
+    let guard = one.mutex("a").lock().await.expect("free");
+    let waiting = tokio::spawn(async move { other.mutex("a").lock().await });
+    until("it waits", async || one.inspect("a").await.expect("seen").waiting == 1).await;
+    let _released = guard.release().await.expect("released");
+    drop(waiting.await.expect("no panic").expect("its turn"));
+    let trapped = schema.sql("SELECT count(*) FROM public.trapped");
+    schema.sql("DROP FUNCTION public.concat_ws(text, text, bigint, bigint, integer, text, text)");
+    assert_eq!(trapped, [["1"]], "a hand-over calls it too");
 }
 
 /// The clock of the schema is frozen, so that 10 minutes pass at once.

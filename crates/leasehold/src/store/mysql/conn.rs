@@ -169,7 +169,7 @@ impl Conn {
             return Err(Failure::Unsent);
         }
         let answer = self.ask_on(sql).await;
-        self.is_broken = !matches!(answer, Ok(_) | Err(Failure::Said(_)));
+        self.is_broken = answer.as_ref().is_err_and(Failure::ends_connection);
         answer
     }
 

@@ -1,8 +1,9 @@
 //! Turns a refusal of the server, or a missing answer, into advice for the caller.
 //!
 //! A step is one call and one transaction. Its procedure rolls the transaction back before it
-//! passes an error on, so an error means that the step changed nothing. Only if the call was cut
-//! off, by a kill or a limit of time, it may have been committed.
+//! passes an error on. So an error of the server that is known here means that the step changed
+//! nothing. If the call was cut off, by a kill or a limit of time, it may have been committed. A
+//! proxy says with any other code that it lost the server.
 
 use super::conn::Failure;
 use crate::core::error::{Error, ErrorKind};
@@ -18,7 +19,15 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
                     "the server cut the request off; the request may have taken effect; inspect \
                      the lock, or wait for one ttl",
                 ),
-                _ => explain(said.code),
+                Stage::Asking => explain(said.code).unwrap_or((
+                    ErrorKind::Unknown,
+                    "the server, or a proxy before it, failed; the request may have taken effect; \
+                     see the cause",
+                )),
+                Stage::Connecting => explain(said.code).unwrap_or((
+                    ErrorKind::Unavailable,
+                    "the server refused the connection; no request was sent; see the cause",
+                )),
             };
             let said = format!("{} ({})", shown(&said.text), said.code);
             Error::new(kind, message).with_source(Said(said))
@@ -33,9 +42,24 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
     }
 }
 
-/// Whether surely nothing was changed, and the connection goes on.
+/// Whether surely nothing was changed.
 pub(super) fn is_rolled_back(failure: &Failure) -> bool {
-    matches!(failure, Failure::Said(said) if !is_cut_off(said.code))
+    let Failure::Said(said) = failure else { return false };
+    !is_cut_off(said.code) && explain(said.code).is_some()
+}
+
+impl Failure {
+    /// Whether the connection is of no use any more.
+    pub(super) fn ends_connection(&self) -> bool {
+        let Self::Said(said) = self else { return true };
+        // The transaction of a step that was cut off may be open, and keep rows. A server that
+        // became read-only does not end its connections, and its name may lead to another one now.
+        is_cut_off(said.code) || is_read_only(said.code)
+    }
+}
+
+const fn is_read_only(code: u16) -> bool {
+    matches!(code, 1290 | 1792 | 1836)
 }
 
 /// Whether the server ended a request from outside, maybe after its commit: a stop, a kill, or a
@@ -44,9 +68,10 @@ const fn is_cut_off(code: u16) -> bool {
     matches!(code, 1053 | 1317 | 1927 | 1969 | 3024)
 }
 
-/// Says what an error code of the server means, in what state the locks are, and what to do.
-fn explain(code: u16) -> (ErrorKind, &'static str) {
-    match code {
+/// Says what an error code of the server means, in what state the locks are, and what to do. `None`
+/// for a code that is not known here.
+fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
+    Some(match code {
         1045 | 1698 => (
             ErrorKind::Denied,
             "the server refuses this user or password; no request was sent; correct them in the \
@@ -105,11 +130,8 @@ fn explain(code: u16) -> (ErrorKind, &'static str) {
         1053 | 1927 => {
             (ErrorKind::Unavailable, "the server is stopping; nothing was changed; try again")
         }
-        _ => (
-            ErrorKind::Unavailable,
-            "the server refused the request; nothing was changed; see the cause",
-        ),
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -134,14 +156,13 @@ mod tests {
             (1213, ErrorKind::Unavailable),
             (1040, ErrorKind::Unavailable),
             (1114, ErrorKind::Unavailable),
-            (9999, ErrorKind::Unavailable),
         ] {
-            let (explained, message) = explain(code);
+            let (explained, message) = explain(code).expect("it is known");
             assert_eq!(explained, kind, "{code}");
             let says = message.contains("nothing was changed") || message.contains("was sent");
             assert!(says, "{message}");
         }
-        assert!(explain(1305).1.contains(MIGRATE));
+        assert!(explain(1305).is_some_and(|(_, message)| message.contains(MIGRATE)));
     }
 
     #[test]
@@ -151,6 +172,10 @@ mod tests {
             (1317, ErrorKind::Unknown, ErrorKind::Unavailable),
             (1053, ErrorKind::Unknown, ErrorKind::Unavailable),
             (1205, ErrorKind::Unavailable, ErrorKind::Unavailable),
+            // What ProxySQL says when it lost the server, or waited for too long.
+            (2013, ErrorKind::Unknown, ErrorKind::Unavailable),
+            (1907, ErrorKind::Unknown, ErrorKind::Unavailable),
+            (1180, ErrorKind::Unknown, ErrorKind::Unavailable),
         ] {
             assert_eq!(failure(&said(code), Stage::Asking).kind(), asking, "{code}");
             assert_eq!(failure(&said(code), Stage::Connecting).kind(), connecting, "{code}");
@@ -159,5 +184,14 @@ mod tests {
         let broken = Failure::Broken("it ended".to_owned());
         assert_eq!(failure(&broken, Stage::Asking).kind(), ErrorKind::Unknown);
         assert!(!is_rolled_back(&broken));
+    }
+
+    #[test]
+    fn a_connection_ends_where_a_transaction_may_be_open_or_nothing_may_be_written() {
+        let said = |code| Failure::Said(packet::Said { code, text: "text".to_owned() });
+        for (code, ends) in [(1317, true), (1969, true), (1290, true), (1836, true), (1205, false)]
+        {
+            assert_eq!(said(code).ends_connection(), ends, "{code}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use super::conn::{Conn, Failure, give_way};
 use super::error::{failure, is_rolled_back};
@@ -12,15 +12,19 @@ use crate::core::error::Error;
 use crate::store::sql::errors::Stage;
 use crate::store::sql::{self, Row};
 
+const NO_ANSWER: &str = "there was no answer in time";
+
 /// A connection that is logged in.
 pub(in crate::store) struct Link {
-    /// Whoever asks keeps it until the answer has come.
+    /// Whoever asks keeps it until the answer has come, or this link is gone.
     conn: Arc<Mutex<Conn>>,
+    /// Tells those that ask when this link is gone.
+    life: watch::Sender<()>,
 }
 
 impl Link {
     pub(super) fn new(conn: Conn) -> Self {
-        Self { conn: Arc::new(Mutex::new(conn)) }
+        Self { conn: Arc::new(Mutex::new(conn)), life: watch::Sender::new(()) }
     }
 
     /// Asks, and waits for the answer.
@@ -37,15 +41,22 @@ impl sql::Link for Link {
         &self,
         requests: Vec<String>,
     ) -> impl Future<Output = Result<Vec<Vec<Row>>, sql::Refused>> + Send + 'static {
-        let conn = Arc::clone(&self.conn);
+        let (conn, mut life) = (Arc::clone(&self.conn), self.life.subscribe());
         async move {
             let mut answers = Vec::new();
             for sql in requests {
-                let answer = conn.lock().await.ask(&sql).await;
+                let mut conn = conn.lock().await;
+                let answer = tokio::select! {
+                    biased;
+                    answer = conn.ask(&sql) => answer,
+                    // Nobody else would close the connection.
+                    _gone = life.changed() => Err(Failure::Broken(NO_ANSWER.to_owned())),
+                };
+                drop(conn);
                 match answer {
                     Ok(rows) => answers.push(rows),
                     Err(refused) => {
-                        if !matches!(refused, Failure::Said(_)) {
+                        if refused.ends_connection() {
                             // The wire notices the end before it sends the next request.
                             give_way().await;
                         }

@@ -1,7 +1,8 @@
 //! Turns a refusal of the server, or a missing answer, into advice for the caller.
 //!
 //! A message is one transaction. So an error of the server means that its steps changed nothing.
-//! Only if the connection ended too, it may have been committed.
+//! If the connection ended too, it may have been committed. So may one whose error comes from a
+//! pooler that lost the server: it does not say how severe it is, as each server does.
 
 use tokio_postgres::error::{DbError, Severity};
 
@@ -34,19 +35,25 @@ fn cause_of(error: &tokio_postgres::Error) -> String {
 
 /// Whether the server refused a request, and so rolled it back, and the connection goes on.
 pub(super) fn is_refusal(error: &tokio_postgres::Error) -> bool {
-    let severity = error.as_db_error().map(DbError::parsed_severity);
-    matches!(severity, Some(Some(Severity::Error)))
+    let said = error.as_db_error();
+    said.is_some_and(|said| is_rolled_back(said.parsed_severity(), said.code().code()))
+}
+
+/// Whether an error proves that the transaction was rolled back.
+fn is_rolled_back(severity: Option<Severity>, code: &str) -> bool {
+    let is_about_connection = code.starts_with("08");
+    severity == Some(Severity::Error) && !is_about_connection
 }
 
 fn refusal(said: &DbError, stage: Stage) -> Error {
-    let is_end = matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+    let code = said.code().code();
     let (kind, message) = match stage {
-        Stage::Asking if is_end => (
+        Stage::Asking if !is_rolled_back(said.parsed_severity(), code) => (
             ErrorKind::Unknown,
-            "the server ended the connection; the request may have taken effect; inspect the lock, \
-             or wait for one ttl",
+            "the server, or a pooler before it, ended the connection; the request may have taken \
+             effect; inspect the lock, or wait for one ttl",
         ),
-        _ => explain(said.code().code()),
+        _ => explain(code),
     };
     let said = format!("{} ({})", said.message(), said.code().code());
     Error::new(kind, message).with_source(Said(shown(&said)))
@@ -145,5 +152,20 @@ mod tests {
             assert!(says, "{message}");
         }
         assert!(explain("42P01").1.contains(MIGRATE));
+    }
+
+    #[test]
+    fn only_an_error_of_a_server_proves_that_nothing_was_changed() {
+        for (severity, code, expected) in [
+            (Some(Severity::Error), "55P03", true),
+            (Some(Severity::Error), "XX000", true),
+            (Some(Severity::Fatal), "57P01", false),
+            (Some(Severity::Panic), "XX000", false),
+            // What PgBouncer says when it lost the server.
+            (None, "08P01", false),
+            (Some(Severity::Error), "08006", false),
+        ] {
+            assert_eq!(is_rolled_back(severity, code), expected, "{severity:?} {code}");
+        }
     }
 }

@@ -30,6 +30,14 @@ const FUNCTIONS: [&str; 9] = [
     include_str!("sql/clients.sql"),
 ];
 
+/// The functions that clients call. What they call finds nothing but what PostgreSQL itself has:
+/// somebody else may make functions and operators of the same names in a schema that the user of
+/// the locks searches. See <https://nvd.nist.gov/vuln/detail/CVE-2018-1058>.
+const CALLED: [&str; 10] = [
+    "acquire", "renew", "release", "inspect", "list", "evict", "revoke", "resize", "record",
+    "purge",
+];
+
 /// Migrations wait for one another by this lock. The number is `Leasehol` in ASCII.
 const MIGRATING: u64 = 0x4c65_6173_6568_6f6c;
 
@@ -51,8 +59,12 @@ fn script(address: &Address) -> String {
     );
     let parts = std::iter::once(TABLES).chain(FUNCTIONS);
     let body: String = parts.map(|part| in_schema(part, address) + "\n").collect();
+    let search = |function| {
+        format!("ALTER FUNCTION leasehold.{function} SET search_path = pg_catalog, pg_temp;\n")
+    };
+    let closed: String = CALLED.map(search).concat();
     let end = format!("UPDATE leasehold.meta SET version = greatest(version, {VERSION});");
-    begin + &body + &in_schema(&end, address)
+    begin + &body + &in_schema(&(closed + &end), address)
 }
 
 /// Makes the tables and functions of a store in the database and schema of the URL, or brings those

@@ -17,6 +17,11 @@ use crate::store::{
     Released, Renewed, Revocation, Revoked, Snapshot, Waiter, line_is_full, other_usage,
 };
 
+/// Whether the answer is one row that says yes.
+pub(super) fn is_true(rows: &[Row]) -> bool {
+    rows.first().is_some_and(|row| Columns(row).truth(0))
+}
+
 /// One row, column by column.
 struct Columns<'a>(&'a Row);
 

@@ -259,10 +259,14 @@ impl<E: Engine> Running<E> {
             hints.disconnected();
             if self.has_work() {
                 let pause = delays.next(random_u32(&*hints.host));
-                let pause = hints.host.sleep_until(hints.host.now() + pause);
-                tokio::select! {
-                    () = pause => {}
-                    () = hints.news.notified() => {}
+                let mut pause = hints.host.sleep_until(hints.host.now() + pause);
+                // News end the pause only if nobody wants hints any more: a server that is busy
+                // must not be asked again because others wait too.
+                while self.has_work() {
+                    tokio::select! {
+                        () = &mut pause => break,
+                        () = hints.news.notified() => {}
+                    }
                 }
             }
         }

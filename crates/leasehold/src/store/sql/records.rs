@@ -1,12 +1,12 @@
 //! What a store writes now and then: how clients describe themselves, and the end of idle keys.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::call;
 use super::engine::{Dialect, Engine};
 use super::wire::Wire;
+use super::{answer, call};
 use crate::core::moment::Moment;
 use crate::core::token::ClientId;
 use crate::core::ttl::Ttl;
@@ -24,20 +24,29 @@ const CLIENTS_MAX: usize = 1_024;
 /// done last, so the stores share the work.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
 
+/// How soon it looks again if the database has more keys than one look takes.
+const PURGE_MORE_IN: Duration = Duration::from_millis(100);
+
 pub(super) struct Records {
     host: Arc<dyn Host>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
     written: HashMap<ClientId, (ClientRecord, Moment)>,
-    purged: Option<Moment>,
+    /// When to look again whether keys are to be forgotten.
+    purge_at: Option<Moment>,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Whole at every moment: single steps change it.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Records {
     pub(super) fn new(host: Arc<dyn Host>) -> Self {
-        Self { host, state: Mutex::default() }
+        Self { host, state: Arc::default() }
     }
 
     /// Writes a record if it is new, has changed, or was written long ago. It is sent before any
@@ -49,7 +58,7 @@ impl Records {
         record: &ClientRecord,
     ) {
         let now = self.host.now();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let written = state.written.get(&record.id);
         if written
             .is_some_and(|(as_it_is, at)| as_it_is == record && now.since(*at) < REFRESH_EVERY)
@@ -67,12 +76,18 @@ impl Records {
     /// Lets the database forget idle keys, now and then.
     pub(super) fn purge_if_due<E: Engine>(&self, wire: &Wire<E>, dialect: &Dialect) {
         let now = self.host.now();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.purged.is_some_and(|at| now.since(at) < PURGE_EVERY) {
+        let mut state = lock(&self.state);
+        if state.purge_at.is_some_and(|at| now < at) {
             return;
         }
-        state.purged = Some(now);
+        state.purge_at = Some(now + PURGE_EVERY);
         drop(state);
-        drop(wire.submit(command_limit(Ttl::MAX), None, call::purge(dialect)));
+        let purging = wire.submit(command_limit(Ttl::MAX), None, call::purge(dialect));
+        let (state, host) = (Arc::clone(&self.state), Arc::clone(&self.host));
+        self.host.spawn(Box::pin(async move {
+            if purging.await.is_ok_and(|rows| answer::is_true(&rows)) {
+                lock(&state).purge_at = Some(host.now() + PURGE_MORE_IN);
+            }
+        }));
     }
 }
