@@ -100,6 +100,12 @@ pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
+/// Whether a runtime may be entered on this thread. Not while the thread ends and has destroyed what
+/// tokio keeps for it: a guard in a `thread_local!` may be dropped then.
+fn may_enter() -> bool {
+    !tokio::runtime::Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
+}
+
 /// Whether the calling thread is the host's own. That thread works for many leases, so it must
 /// leave anything that may wait for a disk to another thread.
 #[must_use]
@@ -157,10 +163,11 @@ impl Host for SystemHost {
             return Box::pin(tokio::time::sleep(span));
         }
         match shared_runtime() {
-            Ok(runtime) => {
+            Ok(runtime) if may_enter() => {
                 let _entered = runtime.enter();
                 Box::pin(tokio::time::sleep(span))
             }
+            Ok(_) => Box::pin(sleep_elsewhere(at)),
             // Only if the caller never started the host.
             Err(_) => Box::pin(watch_clock_until(at)),
         }
@@ -279,6 +286,19 @@ fn no_thread(what: &str, limit: &str, cause: io::Error) -> Error {
         ),
     )
     .with_source(cause)
+}
+
+/// A timer from when it is polled on another thread on: this one is ending.
+async fn sleep_elsewhere(at: Moment) {
+    poll_fn(|context| {
+        if OWN_RUNTIME.get() || may_enter() {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    SystemHost.sleep_until(at).await;
 }
 
 /// Ends at or after `at`, without a timer: it asks to be polled again all the time.

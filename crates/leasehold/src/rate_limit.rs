@@ -11,7 +11,8 @@ use crate::guard::Guard;
 use crate::locking::Locking;
 use crate::store::PERMITS_MAX;
 
-/// How late a start may be after its grant: a quarter of the period within these bounds.
+/// How late a start may be after its grant: a quarter of the period within these bounds, and never
+/// more than the period.
 const LATE_MIN: Duration = Duration::from_millis(100);
 const LATE_MAX: Duration = Duration::from_secs(3);
 
@@ -19,14 +20,15 @@ const LATE_MAX: Duration = Duration::from_secs(3);
 /// [`Client::rate_limit`](crate::Client::rate_limit).
 ///
 /// A start takes one of `starts` permits, and the permit stays taken for the period. So in every
-/// span of that length there are at most `starts` starts, wherever the span begins. Limits with
+/// span of that length at most `starts` starts are granted, wherever the span begins. Limits with
 /// fixed windows or with a bucket of tokens may allow twice as many for a moment. A start does not
 /// say how long the work takes: use a [`Semaphore`](crate::Semaphore) to limit how much runs at a
 /// time.
 ///
 /// The period of a start is counted from its grant. [`start`](Self::start) returns about one round
 /// trip later, after the store has confirmed that the permit stays taken. If that takes more than a
-/// quarter of the period (at least 100 ms, at most 3 s), it is an error. The period runs on the
+/// quarter of the period (at least 100 ms or the period, at most 3 s), it is an error. So work may
+/// begin later than its grant, and closer to the next one, by that much. The period runs on the
 /// clocks of this process and of the store. No step of a client's wall clock changes it, but one of
 /// a Redis server's does, as for every lease there. It lasts from 10 ms to 24 h.
 ///
@@ -184,7 +186,7 @@ impl RateLimit {
     /// be free before the period is over.
     async fn count(&self, guard: Guard) -> Result<(), Error> {
         let session = self.locking.session();
-        let until = session.now() + (self.per / 4).clamp(LATE_MIN, LATE_MAX);
+        let until = session.now() + (self.per / 4).clamp(LATE_MIN, LATE_MAX).min(self.per);
         let kept = guard.keep_for(self.per).await.map_err(|error| {
             let message = format!(
                 "the store did not confirm the start; it may count for {:?}; do not start, and \

@@ -3,8 +3,8 @@
 //! | client | granted in time | granted too late | taken | unknown | unavailable |
 //! |---|---|---|---|---|---|
 //! | does not wait | hold | ask again, twice | give up, mostly | ask again, once | give up |
-//! | waits, no answer yet | hold | ask again | wait | ask again, once | give up |
-//! | waits, had an answer | hold | ask again | wait | wait (back-off) | wait (back-off) |
+//! | waits, no answer yet | hold | ask again, 19 times | wait | ask again, once | give up |
+//! | waits, had an answer | hold | ask again, 19 times | wait | wait (back-off) | wait (back-off) |
 //!
 //! After *taken*, a client that does not wait asks again if perhaps nobody holds the lock.
 //!
@@ -50,6 +50,10 @@ pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 
 /// How often a client that does not wait asks for a grant that arrives in time.
 pub(crate) const LATE_GRANTS_MAX: u32 = 3;
+
+/// How often a client that waits does, without another answer in between. It has the key all the
+/// while, and others wait for it.
+pub(crate) const LATE_GRANTS_MAX_WAITING: u32 = 20;
 
 /// After this many split votes, a client that does not wait treats the lock as taken.
 pub(crate) const SPLITS_MAX: u32 = 3;
@@ -205,7 +209,8 @@ impl Acquisition {
             return NextAsk::Hold;
         }
         self.late += 1;
-        if !self.waits && self.late >= LATE_GRANTS_MAX { NextAsk::GiveUp } else { NextAsk::Now }
+        let late_max = if self.waits { LATE_GRANTS_MAX_WAITING } else { LATE_GRANTS_MAX };
+        if self.late >= late_max { NextAsk::GiveUp } else { NextAsk::Now }
     }
 
     /// The store answered *taken* at `now`. The line has `ahead` places before ours, and the
@@ -218,6 +223,7 @@ impl Acquisition {
         random: impl FnOnce() -> u32,
     ) -> NextAsk {
         self.answered = true;
+        self.late = 0;
         self.failures.reset();
         // Perhaps nobody holds the key, and dead places hide whose turn it is.
         self.hidden =
@@ -239,7 +245,10 @@ impl Acquisition {
             // A store that keeps saying so must not keep us asking without a pause.
             None | Some(Duration::ZERO) => NextAsk::At(now + refresh),
             // One millisecond more, so that the lease has surely ended when the ask arrives.
-            Some(left) => NextAsk::At(now + refresh.min(left + Duration::from_millis(1))),
+            Some(left) => {
+                let until_free = left.saturating_add(Duration::from_millis(1));
+                NextAsk::At(now + refresh.min(until_free))
+            }
         }
     }
 

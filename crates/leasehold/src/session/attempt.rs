@@ -117,8 +117,14 @@ impl Attempt {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;
         }
+        // What is left of a share counts beside the next one. A latch would count twice.
+        let would_count_twice = self.wake.is_none() && !self.spec.claim().is_alone();
         let mut left_over = self.session.end_left_over(&self.spec.key).await;
         loop {
+            if would_count_twice {
+                left_over?;
+                left_over = self.session.end_left_over(&self.spec.key).await;
+            }
             let session = Arc::clone(&self.session);
             let room = tokio::select! {
                 biased;
@@ -279,6 +285,7 @@ impl Attempt {
         if let Some(wake) = &self.wake {
             self.session.lines.with(&self.spec.key, |line| {
                 line.stop_asking(&spent);
+                wake.forget_hand_over();
                 line.ask_as(self.owner.clone(), Arc::clone(wake));
             });
         }

@@ -269,7 +269,7 @@ impl Session {
                 (false, false)
             }
         };
-        let (state, due, left) = (life.state(), life.due(), life.left(now));
+        let (state, left) = (life.state(), life.left(now));
         // Before any log message: a subscriber may use the guard.
         drop(life);
         let is_ours = !matches!(state, LeaseState::Lost(_) | LeaseState::Released);
@@ -281,7 +281,9 @@ impl Session {
             tell_renewal(held, left, renewed.err());
         }
         match state {
-            _ if is_ours => self.registry.reschedule(held, due),
+            _ if is_ours => {
+                self.registry.reschedule(held);
+            }
             LeaseState::Lost(_) if lost => self.tell_lost(held, Lost::NotOurs),
             // The store renewed a lease that its holder was told is lost: release it.
             LeaseState::Lost(_) if renewed.is_ok_and(|renewed| *renewed != Renewed::Lost) => {

@@ -50,7 +50,7 @@ impl Session {
             _counted: Counted::new(self),
         };
         let answer = keeping.submit();
-        self.registry.let_go(held);
+        self.registry.let_go(held, self.now());
         self.forget_lease(held);
         let (tell, told) = oneshot::channel();
         self.host.spawn(Box::pin(async move {

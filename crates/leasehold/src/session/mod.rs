@@ -245,7 +245,8 @@ impl Session {
     /// before this returns. `spec` tells how the token was acquired.
     fn release_in_background(self: &Arc<Self>, lease: LeaseId, spec: &Spec) {
         let keeps_at_most = spec.kept_ttl().get();
-        drop(ReleaseInFlight::submit(Arc::clone(self), lease, spec.on_release(), keeps_at_most));
+        let on_release = spec.on_release();
+        drop(ReleaseInFlight::of_ask(Arc::clone(self), lease, on_release, keeps_at_most));
     }
 
     /// Closes the session: nobody can ask any more, and waiters are told. Then it waits at most

@@ -24,8 +24,11 @@ const TICK: Duration = Duration::from_millis(100);
 /// each time.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How many detached tokens are remembered. Late hints arrive sooner than this many detaches take.
-const LET_GO_MAX: usize = 1_024;
+/// For how long a detached token is remembered at least. A late hint arrives sooner.
+const LET_GO_FOR: Duration = Duration::from_secs(60);
+
+/// How many detached tokens are remembered however old they are.
+const LET_GO_MIN: usize = 1_024;
 
 /// How many finished releases one acquisition handles, so that the releases of others do not delay
 /// it.
@@ -46,9 +49,9 @@ struct State {
     /// Every lease that is held, by the time of its next duty: see [`Held::slot`].
     leases: BTreeMap<Slot, Arc<Held>>,
     adopted: u64,
-    /// Tokens of detached leases, latest last. Their leases belong to others now: a late hint must
-    /// not release them.
-    let_go: VecDeque<OwnerToken>,
+    /// Tokens of detached leases and when they were detached, latest last. Their leases belong to
+    /// others now: a late hint must not release them.
+    let_go: VecDeque<(Moment, OwnerToken)>,
     /// Releases that the driver has not taken over yet, latest last.
     follow_ups: VecDeque<FollowUp>,
     /// Acquisitions under way: their leases and releases are not registered yet.
@@ -88,6 +91,15 @@ pub(super) enum Due {
     GiveUp,
 }
 
+impl State {
+    fn forget(&mut self, held: &Held) {
+        if let Some(slot) = held.slot() {
+            self.leases.remove(&slot);
+            held.set_slot(None);
+        }
+    }
+}
+
 impl Registry {
     fn state(&self) -> MutexGuard<'_, State> {
         // A driver that panicked must not take the guards with it. Its state is valid, since one
@@ -106,14 +118,18 @@ impl Registry {
         self.rouse(session, state, at);
     }
 
-    /// Plans the next look at a lease for `at`, unless it was forgotten meanwhile.
-    pub(super) fn reschedule(&self, held: &Held, at: Moment) {
+    /// Plans the next look at a lease for when its duty is due, unless it was forgotten meanwhile.
+    /// Returns that moment.
+    pub(super) fn reschedule(&self, held: &Held) -> Moment {
         let mut state = self.state();
-        let Some((before, number)) = held.slot() else { return };
+        // Read under the lock: it may have become earlier a moment ago, and that must not be lost.
+        let at = held.life().due();
+        let Some((before, number)) = held.slot() else { return at };
         if let Some(lease) = state.leases.remove(&(before, number)) {
             held.set_slot(Some((at, number)));
             state.leases.insert((at, number), lease);
         }
+        at
     }
 
     /// Looks at a lease when its duty is due, if that is earlier than planned.
@@ -122,7 +138,7 @@ impl Registry {
         if held.slot().is_some_and(|(at, _)| at <= due) {
             return;
         }
-        self.reschedule(held, due);
+        let due = self.reschedule(held);
         let is_late = match self.state().driver {
             Driver::SleepsUntil(until) => due < until,
             Driver::Absent => false,
@@ -135,28 +151,29 @@ impl Registry {
     /// Stops taking care of a lease.
     pub(super) fn forget(&self, held: &Held) {
         let mut state = self.state();
-        if let Some(slot) = held.slot() {
-            state.leases.remove(&slot);
-            held.set_slot(None);
-        }
+        state.forget(held);
         self.tell_if_drained(state);
     }
 
     /// Stops taking care of a detached lease.
-    pub(super) fn let_go(&self, held: &Held) {
-        self.forget(held);
+    pub(super) fn let_go(&self, held: &Held, now: Moment) {
         let mut state = self.state();
-        if state.let_go.len() == LET_GO_MAX {
+        state.forget(held);
+        while state.let_go.len() > LET_GO_MIN
+            && state.let_go.front().is_some_and(|(at, _)| now.since(*at) > LET_GO_FOR)
+        {
             state.let_go.pop_front();
         }
-        state.let_go.push_back(held.owner().clone());
+        state.let_go.push_back((now, held.owner().clone()));
+        self.tell_if_drained(state);
     }
 
     /// Whether the lease of `owner` is held here or was detached. Slow, since it looks at all
     /// leases: for rare cases only.
     pub(super) fn knows(&self, owner: &OwnerToken) -> bool {
         let state = self.state();
-        state.let_go.contains(owner) || state.leases.values().any(|held| held.owner() == owner)
+        state.let_go.iter().any(|(_, it)| it == owner)
+            || state.leases.values().any(|held| held.owner() == owner)
     }
 
     /// An acquisition begins.

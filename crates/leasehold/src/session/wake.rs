@@ -41,6 +41,11 @@ impl Wake {
         self.wake();
     }
 
+    /// Drops a hand-over that nobody has read: it was for another token.
+    pub(super) fn forget_hand_over(&self) {
+        *self.latest() = None;
+    }
+
     pub(super) fn hand_over(&self, handed_over: HandOver) {
         *self.latest() = Some(handed_over);
         self.handed_over.notify_one();

@@ -1,9 +1,10 @@
 //! One store, runtimes that come and go around it, and futures that are dropped.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold::{Client, Release};
+use leasehold::{Client, Guard, Release};
 use leasehold_testkit::cut_after;
 use leasehold_testkit::servers::Schema;
 
@@ -45,6 +46,27 @@ fn a_lock_dropped_at_any_await_is_held_by_the_same_client_at_once() {
             polls += 1;
         }
         assert!(polls > 0, "it was dropped somewhere");
+    });
+}
+
+/// What tokio keeps for a thread ends before the guard here, which came first.
+#[test]
+fn a_guard_that_ends_with_its_thread_is_released() {
+    thread_local! {
+        static KEPT: RefCell<Option<Guard>> = const { RefCell::new(None) };
+    }
+    let schema = Schema::lend();
+    let url = schema.url();
+    let thread = std::thread::spawn(move || {
+        KEPT.with(|kept| {
+            let mut kept = kept.borrow_mut();
+            *kept = Some(run(async { client(&url).await.mutex("a").lock().await.expect("free") }));
+        });
+    });
+    thread.join().expect("nothing panics");
+    run(async {
+        let client = client(&schema.url()).await;
+        drop(client.mutex("a").lock().await.expect("it was released"));
     });
 }
 

@@ -39,6 +39,20 @@ fn one_who_does_not_wait_asks_three_times_for_a_grant_in_time() {
     assert_eq!(answers, [NextAsk::Now, NextAsk::Now, NextAsk::GiveUp]);
 }
 
+/// Its grants keep the key from others, who may be faster.
+#[test]
+fn one_who_waits_gives_up_after_many_late_grants_in_a_row() {
+    let mut acquisition = Acquisition::new(ttl(100), true);
+    let late = |acquisition: &mut Acquisition| acquisition.on_granted(at(99), at(0));
+    for _ in 1..LATE_GRANTS_MAX_WAITING {
+        assert_eq!(late(&mut acquisition), NextAsk::Now);
+    }
+    let mut taken_meanwhile = acquisition.clone();
+    assert_eq!(late(&mut acquisition), NextAsk::GiveUp);
+    let _waits = taken_meanwhile.on_taken(at(100), None, 0, || 0);
+    assert_eq!(late(&mut taken_meanwhile), NextAsk::Now);
+}
+
 #[test]
 fn votes_that_were_split_are_asked_for_again_after_longer_and_longer_pauses() {
     let round_trip = Duration::from_millis(1);
