@@ -100,8 +100,8 @@ pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
-/// Whether a runtime may be entered on this thread. Not while the thread ends and has destroyed what
-/// tokio keeps for it: a guard in a `thread_local!` may be dropped then.
+/// Whether a runtime may be entered on this thread. Not while the thread ends and what tokio keeps
+/// for it is gone: a guard in a `thread_local!` may be dropped then.
 fn may_enter() -> bool {
     !tokio::runtime::Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }

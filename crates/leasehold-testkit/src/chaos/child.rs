@@ -32,11 +32,19 @@ pub fn run(plan: &ChildPlan) -> ExitCode {
         until: began,
     };
     teller.tell_at(began, granted);
-    while teller.now().since(began) < plan.lives {
-        std::thread::park_timeout(plan.every);
+    let mut seen = began;
+    loop {
         let now = teller.now();
-        teller.tell_at(now, What::Extended { window, until: now });
+        teller.tell_if_it_stood_still(seen, now, plan.every);
+        seen = now;
+        if now.since(began) >= plan.lives {
+            break;
+        }
+        if now > began {
+            teller.tell_at(now, What::Extended { window, until: now });
+        }
+        std::thread::park_timeout(plan.every);
     }
-    teller.tell(What::GaveUp { window });
+    teller.tell_at(seen, What::GaveUp { window });
     ExitCode::SUCCESS
 }

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host, SystemHost};
@@ -12,6 +13,9 @@ use crate::history::to_line;
 
 /// How many numbers a process has for its calls and windows.
 const NUMBERS: u32 = 250_000;
+
+/// From which delay on a process stood still.
+const STOOD_STILL: Duration = Duration::from_millis(25);
 
 /// Reports events, and numbers calls and windows.
 #[derive(Debug)]
@@ -56,6 +60,15 @@ impl Teller {
     #[must_use]
     pub fn host(&self) -> &dyn Host {
         &*self.host
+    }
+
+    /// Reports that the process stood still if it looks at the clock this much too late: the last
+    /// look was at `last`, and they are `every` apart.
+    pub fn tell_if_it_stood_still(&self, last: Moment, now: Moment, every: Duration) {
+        if now.since(last) > every + STOOD_STILL {
+            self.tell_at(last, What::Stopped { process: self.process });
+            self.tell_at(now, What::Resumed { process: self.process });
+        }
     }
 
     /// Reports an event that happens just now.

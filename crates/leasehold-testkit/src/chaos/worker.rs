@@ -26,9 +26,8 @@ const CALL_LIMIT: Duration = Duration::from_secs(8);
 /// How often a holder looks at its guard.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How often a process checks whether it stood still, and from which delay on it did.
+/// How often a process checks whether it stood still.
 const BEAT: Duration = Duration::from_millis(10);
-const STOOD_STILL: Duration = Duration::from_millis(25);
 
 /// The settings from its command line.
 #[derive(Clone, Debug)]
@@ -88,11 +87,7 @@ fn beat(teller: Arc<Teller>) {
         loop {
             std::thread::park_timeout(BEAT);
             let now = teller.now();
-            if now.since(last) > STOOD_STILL {
-                let process = teller.process();
-                teller.tell_at(last, What::Stopped { process });
-                teller.tell_at(now, What::Resumed { process });
-            }
+            teller.tell_if_it_stood_still(last, now, BEAT);
             last = now;
         }
     });

@@ -468,10 +468,13 @@ impl Reader {
                     let returned = What::Returned { call, outcome: Outcome::Granted };
                     self.journal.push(Event { at: event.at, what: returned });
                 }
+                // Whoever stopped the command has told that.
+                What::Extended { .. } | What::Stopped { .. } | What::Resumed { .. }
+                    if self.unwatched.load(Ordering::Acquire) =>
+                {
+                    continue;
+                }
                 What::Extended { window, .. } if open.is_some() => {
-                    if self.unwatched.load(Ordering::Acquire) {
-                        continue;
-                    }
                     open = Some((*window, event.at));
                 }
                 What::GaveUp { .. } if open.is_some() => {

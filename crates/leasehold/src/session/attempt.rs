@@ -117,13 +117,12 @@ impl Attempt {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;
         }
-        // What is left of a share counts beside the next one. A latch would count twice.
-        let would_count_twice = self.wake.is_none() && !self.spec.claim().is_alone();
         let mut left_over = self.session.end_left_over(&self.spec.key).await;
+        // What is left of a share counts beside the next one. A latch would count twice.
+        let counts_beside = self.wake.is_none() && !self.spec.claim().is_alone();
         loop {
-            if would_count_twice {
-                left_over?;
-                left_over = self.session.end_left_over(&self.spec.key).await;
+            if counts_beside {
+                self.session.end_left_over(&self.spec.key).await?;
             }
             let session = Arc::clone(&self.session);
             let room = tokio::select! {

@@ -124,6 +124,37 @@ async fn a_lease_behind_a_lost_answer_ends_no_other_lock() {
     assert!(lost > 0, "no answer was lost");
 }
 
+/// A request for a lock is on its way while its caller gives up and releases what it may have got.
+#[tokio::test]
+async fn a_request_that_arrives_after_its_release_takes_nothing() {
+    let server = EtcdServer::start();
+    let proxy = Proxy::to(server.port(0));
+    let url = format!("etcd://127.0.0.1:{}/x", proxy.port());
+    let connector = EtcdConnector::new(&url).expect("a URL");
+    let store = EtcdStore::connect_with(connector, SystemHost::shared()).await;
+    let store = store.expect("it is there");
+    let ttl = Ttl::new(Duration::from_secs(600)).expect("within bounds");
+    let owner = OwnerToken::new("late").expect("printable");
+    let key = |name| Key::new(name).expect("a name");
+    let ask = |name| Ask::new(key(name), owner.clone(), Claim::Exclusive, ttl);
+    let release = async |name| {
+        let lease = LeaseId { key: key(name), owner: owner.clone(), claim: Claim::Exclusive };
+        store.release(lease, OnRelease::Free).await
+    };
+    // Its lease of etcd is kept for the next lock, so that one needs a single request.
+    store.acquire(ask("warm")).await.expect("asked");
+    release("warm").await.expect("asked");
+    proxy.strand();
+    store.acquire(ask("a")).await.expect_err("no answer");
+    until("it is released", async || release("a").await.is_ok()).await;
+    let before = server.transactions();
+    proxy.land();
+    until("the request arrives", async || server.transactions() > before).await;
+    for _ in 0..20 {
+        assert_eq!(server.count("x/held/a"), 0, "nobody would release it");
+    }
+}
+
 #[tokio::test]
 async fn a_late_request_for_a_place_does_not_hand_the_lock_to_who_gives_it_up() {
     let server = EtcdServer::start();

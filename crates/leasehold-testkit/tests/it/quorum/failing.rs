@@ -225,6 +225,23 @@ fn a_node_that_refused_a_release_is_told_again_although_a_silent_one_decides() {
     });
 }
 
+/// A repetition finds nothing where the first request released the lease.
+#[test]
+fn a_release_whose_answers_are_lost_does_not_say_that_the_lease_was_lost() {
+    play(&[3], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.host.settle().await;
+        for node in [1, 2] {
+            scene.faults[node].next(Request::Release, Fault::LoseReply);
+        }
+        let answer = guard.release().await;
+        assert!(!matches!(answer, Ok(leasehold::Release::NotHeld)), "it was held");
+        scene.pass(ms(2_100)).await;
+        scene.assert_nothing_is_left("a", "although it was released").await;
+    });
+}
+
 /// The silent node is not needed: a node that failed, and released it later, counts.
 #[test]
 fn a_release_is_decided_by_a_node_that_refused_it_first() {
