@@ -314,3 +314,17 @@ impl Observer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Quarantine;
+
+    #[test]
+    fn an_empty_answer_is_no_news_of_a_leader_while_the_store_is_in_quarantine() {
+        let mut seen = Snapshot::default();
+        assert!(knows_that_nobody_holds(&seen));
+        seen.quarantine = Some(Quarantine::new(None, Duration::from_secs(1)));
+        assert!(!knows_that_nobody_holds(&seen));
+    }
+}

@@ -1,9 +1,17 @@
 //! Connections that end, answers that are lost, and sessions that end while their client is away.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use leasehold::store::Revoked;
+use leasehold::Key;
+use leasehold::core::Ttl;
+use leasehold::core::token::{ClientId, OwnerToken};
+use leasehold::host::SystemHost;
+use leasehold::store::zookeeper::ZookeeperConnector;
+use leasehold::store::{
+    Acquired, Ask, Claim, Hint, HintSink, Line, Revoked, Store as _, ZookeeperStore,
+};
 use leasehold_testkit::servers::{Proxy, Way, ZookeeperPath, ZookeeperServer};
 
 use super::{client, until};
@@ -55,6 +63,52 @@ async fn a_waiter_is_woken_after_its_connection_ended() {
     proxy.close_all();
     drop(guard);
     let _next = waiting.await.expect("no panic").expect("its turn");
+}
+
+/// The hints of a client.
+#[derive(Default)]
+struct Inbox(Mutex<Vec<Hint>>);
+
+impl HintSink for Inbox {
+    fn hint(&self, hint: Hint) {
+        self.0.lock().expect("nothing panics").push(hint);
+    }
+}
+
+impl Inbox {
+    /// Takes all hints. Returns whether one of them is of that kind.
+    fn has(&self, wanted: impl Fn(&Hint) -> bool) -> bool {
+        self.0.lock().expect("nothing panics").drain(..).any(|hint| wanted(&hint))
+    }
+}
+
+/// A watch ends with its connection, and the waiter asks again when it is told so.
+#[tokio::test]
+async fn a_waiter_that_asked_again_over_another_connection_is_told_of_its_turn() {
+    let (path, proxy) = (ZookeeperPath::lend(), proxy());
+    let holder = client(&path.url("15s")).await;
+    let guard = holder.mutex("a").lock().await.expect("free");
+    let connector = ZookeeperConnector::new(&through(&proxy, &path, "15s")).expect("a URL");
+    let store = ZookeeperStore::open(connector, SystemHost::shared());
+    let (id, inbox) = (ClientId::from_random([7; ClientId::CHARS]), Arc::new(Inbox::default()));
+    let sink: Arc<dyn HintSink> = inbox.clone();
+    store.watch(&id, Arc::downgrade(&sink));
+    let ttl = |seconds| Ttl::new(Duration::from_secs(seconds)).expect("within bounds");
+    let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("x").expect("printable"));
+    let mut ask = Ask::new(key, owner, Claim::Exclusive, ttl(6));
+    ask.line =
+        Line::Join { waiter_ttl: ttl(600), handed_ttl: ttl(6), ask_no: 1, inbox: id.clone() };
+    for _ in 0..3 {
+        until("it waits", async || {
+            matches!(store.acquire(ask.clone()).await, Ok(Acquired::Refused(_)))
+        })
+        .await;
+        proxy.close_all();
+        until("it is told", async || inbox.has(|hint| *hint == Hint::Missed)).await;
+    }
+    until("it waits", async || store.acquire(ask.clone()).await.is_ok()).await;
+    let _released = guard.release().await.expect("released");
+    until("it has its turn", async || inbox.has(|it| matches!(it, Hint::Granted { .. }))).await;
 }
 
 #[tokio::test]

@@ -49,6 +49,27 @@ fn a_reference_whose_lock_is_lost_gives_no_data_even_before_the_loss_is_noticed(
     });
 }
 
+/// The data is free after two thirds of the time, and then another client has the lock.
+#[test]
+fn the_time_to_wait_is_for_the_data_and_the_lock_together() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let stock = Arc::new(Guarded::new(ours.mutex("stock"), 3));
+        let held = stock.lock().await.expect("free");
+        let theirs = scene.host.task(async move { other.mutex("stock").lock().await });
+        scene.host.settle().await;
+        let waiting = {
+            let stock = Arc::clone(&stock);
+            scene.host.task(async move { stock.lock_timeout(ms(300)).await.map(drop) })
+        };
+        scene.pass(ms(200)).await;
+        let _released = held.release().await.expect("confirmed");
+        let _theirs = theirs.await.expect("its turn");
+        let refused = scene.host.within(ms(150), waiting).await.expect("its time is over");
+        assert_eq!(refused.expect_err("taken").kind(), ErrorKind::WaitElapsed);
+    });
+}
+
 #[test]
 fn the_next_task_waits_until_a_lost_reference_is_dropped() {
     play(0..3, async |scene| {

@@ -315,6 +315,19 @@ fn the_loss_of_one_lock_is_the_loss_of_all_and_the_others_stay_until_the_release
 }
 
 #[test]
+fn a_loss_is_told_even_if_another_lock_could_not_be_released() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let guard = ours.lock_all(["a", "b"]).lock().await.expect("free");
+        evict(&other, "b").await;
+        // Of both locks, this one is released first.
+        scene.faults.next(Request::Release, Fault::Refuse);
+        let answer = guard.release().await.expect("a loss is the news");
+        assert_eq!(answer, MultiRelease::NotHeld(vec!["b".to_owned()]));
+    });
+}
+
+#[test]
 fn a_holder_of_several_that_cannot_renew_knows_it_before_another_client_has_one() {
     play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
