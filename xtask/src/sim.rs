@@ -6,7 +6,7 @@ use crate::{planted, step, suite, tools};
 
 /// How many seeds the short simulation runs twice, and how many more it runs once.
 const TWICE: u64 = 100;
-const FRESH: u64 = 2_000;
+const FRESH: u64 = 1_500;
 
 /// Builds the simulation and runs it with `args`, or plants bugs for it to find.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {

@@ -321,7 +321,7 @@ mod tests {
     use crate::store::Quarantine;
 
     #[test]
-    fn an_empty_answer_is_no_news_of_a_leader_while_the_store_is_in_quarantine() {
+    fn a_store_in_quarantine_does_not_prove_that_nobody_leads() {
         let mut seen = Snapshot::default();
         assert!(knows_that_nobody_holds(&seen));
         seen.quarantine = Some(Quarantine::new(None, Duration::from_secs(1)));

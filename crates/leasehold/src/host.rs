@@ -100,8 +100,8 @@ pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
-/// Whether a runtime may be entered on this thread. Not while the thread ends and what tokio keeps
-/// for it is gone: a guard in a `thread_local!` may be dropped then.
+/// Whether this thread can enter a runtime. It cannot once its thread-locals of tokio are gone: a
+/// guard in a `thread_local!` may be dropped after them.
 fn may_enter() -> bool {
     !tokio::runtime::Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
@@ -288,17 +288,19 @@ fn no_thread(what: &str, limit: &str, cause: io::Error) -> Error {
     .with_source(cause)
 }
 
-/// A timer from when it is polled on another thread on: this one is ending.
+/// Sleeps until `at`. This thread is ending, so another one makes the timer at its first poll.
 async fn sleep_elsewhere(at: Moment) {
     poll_fn(|context| {
-        if OWN_RUNTIME.get() || may_enter() {
+        if OWN_RUNTIME.get() || may_enter() || SystemHost.now() >= at {
             return Poll::Ready(());
         }
         context.waker().wake_by_ref();
         Poll::Pending
     })
     .await;
-    SystemHost.sleep_until(at).await;
+    if SystemHost.now() < at {
+        SystemHost.sleep_until(at).await;
+    }
 }
 
 /// Ends at or after `at`, without a timer: it asks to be polled again all the time.

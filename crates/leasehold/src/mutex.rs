@@ -265,7 +265,8 @@ impl Mutex {
     /// As [`try_lock`](Self::try_lock), but only until the store has answered once. After that, the
     /// client waits until an outage ends. It waits for the end of a quarantine in any case.
     /// [`Unavailable`](crate::ErrorKind::Unavailable) also if 100 000 tasks of this client or
-    /// 10 000 clients already wait for the lock.
+    /// 10 000 clients already wait for the lock, or if 20 grants in a row arrive too late to use:
+    /// the store is too slow for this ttl.
     ///
     /// # Cancel safety
     ///

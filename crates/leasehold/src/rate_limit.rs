@@ -27,10 +27,12 @@ const LATE_MAX: Duration = Duration::from_secs(3);
 ///
 /// The period of a start is counted from its grant. [`start`](Self::start) returns about one round
 /// trip later, after the store has confirmed that the permit stays taken. If that takes more than a
-/// quarter of the period (at least 100 ms or the period, at most 3 s), it is an error. So work may
-/// begin later than its grant, and closer to the next one, by that much. The period runs on the
-/// clocks of this process and of the store. No step of a client's wall clock changes it, but one of
-/// a Redis server's does, as for every lease there. It lasts from 10 ms to 24 h.
+/// quarter of the period, it is an error. That limit is at least 100 ms, at most 3 s, and never
+/// more than the period. So two starts may be closer than their grants by that much.
+///
+/// The period runs on the clocks of this process and of the store. No step of a client's wall clock
+/// changes it, but one of a Redis server's does, as for every lease there. It lasts from 10 ms to
+/// 24 h.
 ///
 /// # What it costs
 ///

@@ -32,8 +32,7 @@ enum Source {
 /// The word for all servers.
 const ALL: &str = "all";
 
-/// The servers that are used without a word: the oldest and the newest of each make of
-/// [`Engine::Redis`]. What lies between is tested by name.
+/// The servers that are used without a word: the oldest and the newest Redis, the newest Valkey.
 const USUAL: [&str; 3] = ["redis-6.2", "redis-8", "valkey-9"];
 
 /// A server in a package of Debian, which passes all tests.

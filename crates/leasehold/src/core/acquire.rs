@@ -51,8 +51,8 @@ pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 /// How often a client that does not wait asks for a grant that arrives in time.
 pub(crate) const LATE_GRANTS_MAX: u32 = 3;
 
-/// How often a client that waits does, without another answer in between. It has the key all the
-/// while, and others wait for it.
+/// How many late grants a client that waits takes before it gives up. *Taken* begins the count
+/// anew. Each of these grants keeps the key from others.
 pub(crate) const LATE_GRANTS_MAX_WAITING: u32 = 20;
 
 /// After this many split votes, a client that does not wait treats the lock as taken.

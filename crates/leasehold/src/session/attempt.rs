@@ -119,10 +119,10 @@ impl Attempt {
         }
         let mut left_over = self.session.end_left_over(&self.spec.key).await;
         // What is left of a share counts beside the next one. A latch would count twice.
-        let counts_beside = self.wake.is_none() && !self.spec.claim().is_alone();
+        let counts_beside = self.counts_beside();
         loop {
             if counts_beside {
-                self.session.end_left_over(&self.spec.key).await?;
+                std::mem::replace(&mut left_over, Ok(()))?;
             }
             let session = Arc::clone(&self.session);
             let room = tokio::select! {
@@ -143,6 +143,9 @@ impl Attempt {
             drop(room);
             let answer = answer.map(|answer| as_wanted(answer, &self.spec));
             tracing::trace!(key = %self.spec.key, ?answer, "the store answered");
+            if counts_beside && answer.is_err() {
+                left_over = self.session.end_left_over(&self.spec.key).await;
+            }
             let now = self.session.now();
             self.session.registry.settle(&self.session);
             match (self.conclude(now, sent, known_before, &answer), answer) {
@@ -180,6 +183,17 @@ impl Attempt {
                 (NextAsk::GiveUp, Err(error)) => return Err(self.in_doubt(error)),
             }
         }
+    }
+
+    /// Whether what an earlier try left would not keep this one out.
+    fn counts_beside(&self) -> bool {
+        self.wake.is_none() && !self.spec.claim().is_alone()
+    }
+
+    /// Releases what the current token may have got, or may get yet.
+    fn give_up_token(&self) {
+        let release = self.session.begin_release(self.lease_id(), &self.spec);
+        drop(if self.counts_beside() { release.noted() } else { release });
     }
 
     /// The error of the last ask. If an earlier one got no answer, a grant may remain for a while.
@@ -224,14 +238,14 @@ impl Attempt {
             Afterwards::Leave => {
                 // Nodes of a quorum may have granted what others could not copy.
                 if known_before || matches!(refusal.why, Why::TooFewCopies(_)) {
-                    self.session.release_in_background(self.lease_id(), &self.spec);
+                    self.give_up_token();
                 }
                 self.take_fresh_token();
             }
             Afterwards::Spent => {
                 // The store ended the last ask with it, and knows nothing of an earlier one.
                 if self.is_at_large {
-                    self.session.release_in_background(self.lease_id(), &self.spec);
+                    self.give_up_token();
                 }
                 self.take_fresh_token();
             }
@@ -284,7 +298,6 @@ impl Attempt {
         if let Some(wake) = &self.wake {
             self.session.lines.with(&self.spec.key, |line| {
                 line.stop_asking(&spent);
-                wake.forget_hand_over();
                 line.ask_as(self.owner.clone(), Arc::clone(wake));
             });
         }
@@ -390,7 +403,9 @@ impl Attempt {
             let sent = self.decisions.on_handed_over(now, handed_over.ask_no, handed_ttl);
             // No store hands a key over to a client without a place, or to a place that only wakes.
             let joins = self.session.has_line && !self.spec.unqueued;
-            match (sent.filter(|_| joins), handed_over.fencing) {
+            // It may come late, after this acquisition went on by another token.
+            let is_for_us = joins && handed_over.owner == self.owner;
+            match (sent.filter(|_| is_for_us), handed_over.fencing) {
                 (Some(sent), fencing) if fencing.is_some() == self.spec.fencing => {
                     return LeaseLife::handed_over(now, sent, ttl, handed_ttl, fencing);
                 }
@@ -439,7 +454,7 @@ impl Drop for Attempt {
             }
         });
         if self.known {
-            self.session.release_in_background(self.lease_id(), &self.spec);
+            self.give_up_token();
         }
     }
 }

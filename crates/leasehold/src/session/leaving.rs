@@ -124,7 +124,7 @@ impl Drop for Leaving {
             return;
         }
         if !self.session.is_here() {
-            // The mutexes of a copy may be locked for ever.
+            // After a fork, a mutex of the parent may stay locked in the child.
             return std::mem::forget(self.answer.take());
         }
         for lease in [&self.left, &self.heir] {

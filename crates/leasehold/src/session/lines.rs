@@ -88,10 +88,10 @@ impl Lines {
         asking.iter().for_each(|wake| wake.wake());
     }
 
-    /// Tells the task that asks as `owner` that the key was handed to it. Returns whether such a
-    /// task exists.
-    pub(super) fn hand_over(&self, key: &Key, owner: &OwnerToken, handed_over: HandOver) -> bool {
-        let asking = self.with(key, |line| line.asking.get(owner).cloned());
+    /// Tells the task that asks as the new owner that the key was handed to it. Returns whether
+    /// there is such a task.
+    pub(super) fn hand_over(&self, key: &Key, handed_over: HandOver) -> bool {
+        let asking = self.with(key, |line| line.asking.get(&handed_over.owner).cloned());
         asking.inspect(|wake| wake.hand_over(handed_over)).is_some()
     }
 }

@@ -244,9 +244,12 @@ impl Session {
     /// Submits the release of a token and follows it up without a caller. The request is sent
     /// before this returns. `spec` tells how the token was acquired.
     fn release_in_background(self: &Arc<Self>, lease: LeaseId, spec: &Spec) {
+        drop(self.begin_release(lease, spec));
+    }
+
+    fn begin_release(self: &Arc<Self>, lease: LeaseId, spec: &Spec) -> ReleaseInFlight {
         let keeps_at_most = spec.kept_ttl().get();
-        let on_release = spec.on_release();
-        drop(ReleaseInFlight::of_ask(Arc::clone(self), lease, on_release, keeps_at_most));
+        ReleaseInFlight::submit(Arc::clone(self), lease, spec.on_release(), keeps_at_most)
     }
 
     /// Closes the session: nobody can ask any more, and waiters are told. Then it waits at most
@@ -292,8 +295,8 @@ impl HintSink for Session {
                 // and a held lease stays held. A grant for nobody is released: its future was
                 // dropped.
                 let ours = owner.client().is_some_and(|client| client == self.id);
-                let handed_over = HandOver { ask_no, fencing };
-                let has_come = self.lines.hand_over(&key, &owner, handed_over);
+                let handed_over = HandOver { owner: owner.clone(), ask_no, fencing };
+                let has_come = self.lines.hand_over(&key, handed_over);
                 // The store hands nothing over to a task that does not wait. Releasing here could
                 // end the grant that the task's ask receives at this moment.
                 let is_tried = self.lines.with(&key, |line| line.tries > 0);

@@ -24,11 +24,12 @@ const TICK: Duration = Duration::from_millis(100);
 /// each time.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// For how long a detached token is remembered at least. A late hint arrives sooner.
+/// For how long a detached token is remembered. A late hint arrives sooner.
 const LET_GO_FOR: Duration = Duration::from_secs(60);
 
-/// How many detached tokens are remembered however old they are.
+/// How many detached tokens are remembered however old they are, and how many at most.
 const LET_GO_MIN: usize = 1_024;
+const LET_GO_MAX: usize = 65_536;
 
 /// How many finished releases one acquisition handles, so that the releases of others do not delay
 /// it.
@@ -159,8 +160,9 @@ impl Registry {
     pub(super) fn let_go(&self, held: &Held, now: Moment) {
         let mut state = self.state();
         state.forget(held);
-        while state.let_go.len() > LET_GO_MIN
-            && state.let_go.front().is_some_and(|(at, _)| now.since(*at) > LET_GO_FOR)
+        let is_old = |(at, _): &(Moment, OwnerToken)| now.since(*at) > LET_GO_FOR;
+        while state.let_go.len() >= LET_GO_MAX
+            || state.let_go.len() >= LET_GO_MIN && state.let_go.front().is_some_and(is_old)
         {
             state.let_go.pop_front();
         }
@@ -366,6 +368,9 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.registry.asking_ended();
+        // In a copy of a fork, the mutex may be locked for ever.
+        if self.0.is_here() {
+            self.0.registry.asking_ended();
+        }
     }
 }

@@ -33,20 +33,10 @@ impl ReleaseInFlight {
         Self(Some(release))
     }
 
-    /// Submits the release of what an ask may have got, or may get yet.
-    pub(super) fn of_ask(
-        session: Arc<Session>,
-        lease: LeaseId,
-        on_release: OnRelease,
-        keeps_at_most: Duration,
-    ) -> Self {
-        let mut release = FollowUp::unsent(session, lease, on_release, keeps_at_most);
-        if !release.lease.claim.is_alone() {
-            // A share does not keep the next ask of this client out, so that ask must wait for it.
-            release.note();
-        }
-        release.answer = Some(release.send());
-        Self(Some(release))
+    /// The next ask of this client for the key comes after it, whatever becomes of the answer.
+    pub(super) fn noted(mut self) -> Self {
+        self.0.iter_mut().for_each(FollowUp::note);
+        self
     }
 
     /// Until its release, a guard counted on the lease.
@@ -116,7 +106,7 @@ pub(super) struct FollowUp {
     answer: Option<BoxAnswer<Released>>,
     /// Whether a guard counted on the lease, and no request for its release went before.
     by_holder: bool,
-    /// From the first failure on, or from the beginning.
+    /// Its lease counts as left over, from the first failure on or from the beginning.
     noted: Option<Noted>,
     counted: Counted,
 }

@@ -5,11 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::core::token::FencingBlock;
+use crate::core::token::{FencingBlock, OwnerToken};
 
 /// The content of a hint that the key was handed over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HandOver {
+    /// The token that has the key now.
+    pub(super) owner: OwnerToken,
     pub(super) ask_no: u32,
     pub(super) fencing: Option<FencingBlock>,
 }
@@ -39,11 +41,6 @@ impl Wake {
     pub(super) fn may_be_free(&self) {
         self.may_be_free.store(true, Ordering::Release);
         self.wake();
-    }
-
-    /// Drops a hand-over that nobody has read: it was for another token.
-    pub(super) fn forget_hand_over(&self) {
-        *self.latest() = None;
     }
 
     pub(super) fn hand_over(&self, handed_over: HandOver) {

@@ -47,8 +47,8 @@ pub(crate) fn after_a_change(error: Error) -> Error {
     if error.kind() != ErrorKind::Unavailable {
         return error;
     }
-    let message = "a part of the request has taken effect, or will, and the servers did not tell \
-                   the rest; the request may have taken effect; try again";
+    let message = "the servers did not confirm the whole request; a part of it has taken effect, \
+                   or will; try again";
     Error::new(ErrorKind::Unknown, message).with_source(error)
 }
 

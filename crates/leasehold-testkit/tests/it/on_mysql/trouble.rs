@@ -54,7 +54,8 @@ async fn a_connection_that_loses_a_request_is_given_up_for_another_one() {
     let client = client(&url).await;
     let guard = client.mutex("a").ttl(Duration::from_secs(600)).lock().await.expect("free");
     proxy.strand();
-    client.mutex("b").try_lock().await.expect_err("no answer");
+    // The first ask has no answer. The second one may go over another connection already.
+    drop(client.mutex("b").try_lock().await);
     until("it is asked again", async || client.mutex("b").try_lock().await.is_ok()).await;
     until("it is renewed", async || guard.renew().await.is_ok()).await;
 }

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use leasehold::Key;
 use leasehold::core::Ttl;
 use leasehold::core::token::{ClientId, OwnerToken};
 use leasehold::host::SystemHost;
@@ -12,6 +11,7 @@ use leasehold::store::zookeeper::ZookeeperConnector;
 use leasehold::store::{
     Acquired, Ask, Claim, Hint, HintSink, Line, Revoked, Store as _, ZookeeperStore,
 };
+use leasehold::{Client, ErrorKind, Key};
 use leasehold_testkit::servers::{Proxy, Way, ZookeeperPath, ZookeeperServer};
 
 use super::{client, until};
@@ -42,10 +42,13 @@ async fn a_lease_outlives_its_connection() {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_slowly_is_used() {
+async fn a_server_is_used_only_with_a_session_that_is_long_enough_for_its_answers() {
     let (path, proxy) = (ZookeeperPath::lend(), proxy());
     proxy.delay(Way::ToClient, Duration::from_millis(900));
-    let ours = client(&through(&proxy, &path, "4s")).await;
+    let short = Client::connect(&through(&proxy, &path, "4s")).await.expect_err("too slow");
+    assert_eq!(short.kind(), ErrorKind::Unavailable, "{short}");
+    assert!(short.to_string().contains("session_timeout"), "{short}");
+    let ours = client(&through(&proxy, &path, "15s")).await;
     until("it is answered", async || ours.inspect("a").await.is_ok()).await;
 }
 
@@ -77,7 +80,7 @@ impl HintSink for Inbox {
 
 impl Inbox {
     /// Takes all hints. Returns whether one of them is of that kind.
-    fn has(&self, wanted: impl Fn(&Hint) -> bool) -> bool {
+    fn take_any(&self, wanted: impl Fn(&Hint) -> bool) -> bool {
         self.0.lock().expect("nothing panics").drain(..).any(|hint| wanted(&hint))
     }
 }
@@ -104,11 +107,12 @@ async fn a_waiter_that_asked_again_over_another_connection_is_told_of_its_turn()
         })
         .await;
         proxy.close_all();
-        until("it is told", async || inbox.has(|hint| *hint == Hint::Missed)).await;
+        until("it is told", async || inbox.take_any(|hint| *hint == Hint::Missed)).await;
     }
     until("it waits", async || store.acquire(ask.clone()).await.is_ok()).await;
     let _released = guard.release().await.expect("released");
-    until("it has its turn", async || inbox.has(|it| matches!(it, Hint::Granted { .. }))).await;
+    until("it has its turn", async || inbox.take_any(|it| matches!(it, Hint::Granted { .. })))
+        .await;
 }
 
 #[tokio::test]

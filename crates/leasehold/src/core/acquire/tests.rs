@@ -41,7 +41,7 @@ fn one_who_does_not_wait_asks_three_times_for_a_grant_in_time() {
 
 /// Its grants keep the key from others, who may be faster.
 #[test]
-fn one_who_waits_gives_up_after_many_late_grants_in_a_row() {
+fn a_waiter_gives_up_after_many_late_grants_without_a_taken() {
     let mut acquisition = Acquisition::new(ttl(100), true);
     let late = |acquisition: &mut Acquisition| acquisition.on_granted(at(99), at(0));
     for _ in 1..LATE_GRANTS_MAX_WAITING {

@@ -298,8 +298,8 @@ impl State {
         }
         let mut mail = Mail::new();
         for event in news.events {
-            // Not by the revision of the answer: the one that begins a watch has that of now, and
-            // older changes come after it.
+            // Not by the revision of the answer: the first answer has that of now, and older
+            // changes follow.
             watched.from = watched.from.max(event.kv.modified.saturating_add(1));
             watched.take(&key, event, &mut mail);
         }
@@ -401,7 +401,7 @@ mod tests {
 
     /// The answer that begins a watch comes before the changes since `from`.
     #[test]
-    fn a_watch_that_ends_before_its_first_changes_begins_with_them_again() {
+    fn a_watch_that_ends_before_its_first_change_begins_again_at_that_change() {
         let mut state = State::default();
         state.watched.insert(key(), watched());
         state.numbers.insert(1, key());

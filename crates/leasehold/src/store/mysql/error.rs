@@ -2,8 +2,8 @@
 //!
 //! A step is one call and one transaction. Its procedure rolls the transaction back before it
 //! passes an error on. So an error of the server that is known here means that the step changed
-//! nothing. If the call was cut off, by a kill or a limit of time, it may have been committed. A
-//! proxy says with any other code that it lost the server.
+//! nothing. If the call was cut off, by a kill or a limit of time, it may have been committed. Any
+//! other code may come from a proxy that lost the server, so the step may have been committed too.
 
 use super::conn::Failure;
 use crate::core::error::{Error, ErrorKind};
@@ -68,8 +68,9 @@ const fn is_cut_off(code: u16) -> bool {
     matches!(code, 1053 | 1317 | 1927 | 1969 | 3024)
 }
 
-/// Says what an error code of the server means, in what state the locks are, and what to do. `None`
-/// for a code that is not known here.
+/// Says what an error code of the server means, in what state the locks are, and what to do. Each
+/// code here proves that the step changed nothing, unless it [cuts off](is_cut_off): that is relied
+/// on by [`is_rolled_back`]. `None` for any other code.
 fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
     Some(match code {
         1045 | 1698 => (
@@ -102,7 +103,7 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
             "the tables of Leasehold are not in this database, or are of an older version; nothing \
              was changed; run `leasehold migrate --url URL` once, as a user who may create them",
         ),
-        1290 | 1792 | 1836 => (
+        _ if is_read_only(code) => (
             ErrorKind::Unavailable,
             "the server is read-only; nothing was changed; name the primary in the URL, and look \
              for `read_only`",
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_ends_where_a_transaction_may_be_open_or_nothing_may_be_written() {
+    fn a_connection_ends_after_a_step_that_was_cut_off_and_where_a_server_is_read_only() {
         let said = |code| Failure::Said(packet::Said { code, text: "text".to_owned() });
         for (code, ends) in [(1317, true), (1969, true), (1290, true), (1836, true), (1205, false)]
         {

@@ -18,13 +18,13 @@ const NO_ANSWER: &str = "there was no answer in time";
 pub(in crate::store) struct Link {
     /// Whoever asks keeps it until the answer has come, or this link is gone.
     conn: Arc<Mutex<Conn>>,
-    /// Tells those that ask when this link is gone.
-    life: watch::Sender<()>,
+    /// Nothing is sent: it ends with this link, and so do the requests under way.
+    alive: watch::Sender<()>,
 }
 
 impl Link {
     pub(super) fn new(conn: Conn) -> Self {
-        Self { conn: Arc::new(Mutex::new(conn)), life: watch::Sender::new(()) }
+        Self { conn: Arc::new(Mutex::new(conn)), alive: watch::Sender::new(()) }
     }
 
     /// Asks, and waits for the answer.
@@ -41,7 +41,7 @@ impl sql::Link for Link {
         &self,
         requests: Vec<String>,
     ) -> impl Future<Output = Result<Vec<Vec<Row>>, sql::Refused>> + Send + 'static {
-        let (conn, mut life) = (Arc::clone(&self.conn), self.life.subscribe());
+        let (conn, mut alive) = (Arc::clone(&self.conn), self.alive.subscribe());
         async move {
             let mut answers = Vec::new();
             for sql in requests {
@@ -49,8 +49,8 @@ impl sql::Link for Link {
                 let answer = tokio::select! {
                     biased;
                     answer = conn.ask(&sql) => answer,
-                    // Nobody else would close the connection.
-                    _gone = life.changed() => Err(Failure::Broken(NO_ANSWER.to_owned())),
+                    // The wire gave the link up. Nobody else would close the connection.
+                    _gone = alive.changed() => Err(Failure::Broken(NO_ANSWER.to_owned())),
                 };
                 drop(conn);
                 match answer {

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_error_of_a_server_proves_that_nothing_was_changed() {
+    fn only_an_error_that_is_not_about_the_connection_proves_that_nothing_was_changed() {
         for (severity, code, expected) in [
             (Some(Severity::Error), "55P03", true),
             (Some(Severity::Error), "XX000", true),

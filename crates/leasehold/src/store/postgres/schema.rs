@@ -30,10 +30,10 @@ const FUNCTIONS: [&str; 9] = [
     include_str!("sql/clients.sql"),
 ];
 
-/// The functions that clients call. What they call finds nothing but what PostgreSQL itself has:
-/// somebody else may make functions and operators of the same names in a schema that the user of
-/// the locks searches. See <https://nvd.nist.gov/vuln/detail/CVE-2018-1058>.
-const CALLED: [&str; 10] = [
+/// The functions that clients call. They find names in `pg_catalog` only: others may have made
+/// functions of the same names in a schema that the user of the locks searches. See
+/// <https://nvd.nist.gov/vuln/detail/CVE-2018-1058>.
+const ENTRY_POINTS: [&str; 10] = [
     "acquire", "renew", "release", "inspect", "list", "evict", "revoke", "resize", "record",
     "purge",
 ];
@@ -62,9 +62,9 @@ fn script(address: &Address) -> String {
     let search = |function| {
         format!("ALTER FUNCTION leasehold.{function} SET search_path = pg_catalog, pg_temp;\n")
     };
-    let closed: String = CALLED.map(search).concat();
+    let search_paths: String = ENTRY_POINTS.map(search).concat();
     let end = format!("UPDATE leasehold.meta SET version = greatest(version, {VERSION});");
-    begin + &body + &in_schema(&(closed + &end), address)
+    begin + &body + &in_schema(&(search_paths + &end), address)
 }
 
 /// Makes the tables and functions of a store in the database and schema of the URL, or brings those
@@ -134,6 +134,19 @@ fn may_not_create(denied: &Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_function_that_a_client_calls_finds_names_of_postgres_alone() {
+        let calls = include_str!("../sql/call.rs");
+        let (calls, _tests) = calls.split_once("#[cfg(test)]").expect("it has tests");
+        let called: Vec<_> = calls
+            .split("Call::new(dialect, \"")
+            .skip(1)
+            .map(|rest| rest.split('"').next().expect("a name"))
+            .collect();
+        assert_eq!(called.len(), ENTRY_POINTS.len());
+        assert!(called.iter().all(|name| ENTRY_POINTS.contains(name)), "{called:?}");
+    }
 
     #[test]
     fn a_migration_is_of_the_schema_of_the_url_alone() {

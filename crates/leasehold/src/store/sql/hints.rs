@@ -260,8 +260,8 @@ impl<E: Engine> Running<E> {
             if self.has_work() {
                 let pause = delays.next(random_u32(&*hints.host));
                 let mut pause = hints.host.sleep_until(hints.host.now() + pause);
-                // News end the pause only if nobody wants hints any more: a server that is busy
-                // must not be asked again because others wait too.
+                // Only the loss of the last listener ends the pause. More waiters must not hurry a
+                // busy server.
                 while self.has_work() {
                     tokio::select! {
                         () = &mut pause => break,

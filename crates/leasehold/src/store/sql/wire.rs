@@ -42,6 +42,9 @@ pub(super) const SILENT_AFTER: Duration = Duration::from_millis(1_500);
 /// answer comes soon.
 pub(super) const SILENT_AFTER_LONGEST: Duration = Duration::from_secs(12);
 
+/// How long a connection lasts at least of which the next one comes without a pause.
+const STABLE_AFTER: Duration = Duration::from_secs(1);
+
 /// Sends requests in order. Dropping it lets the waiting requests go out first.
 pub(super) struct Wire<E: Engine> {
     shared: Arc<Shared<E>>,
@@ -211,9 +214,20 @@ impl<E: Engine> Shared<E> {
     }
 
     fn connected(&self) {
+        self.state().paused = None;
+    }
+
+    /// A connection has ended. Returns the pause before the next one, if it had not lasted: a
+    /// server may end each connection, or refuse each request.
+    fn disconnected(&self, since: Moment) -> Option<Sleep> {
+        let now = self.host.now();
         let mut state = self.state();
-        state.paused = None;
-        state.delays.reset();
+        if now.since(since) >= STABLE_AFTER {
+            state.delays.reset();
+            return None;
+        }
+        let pause = state.delays.next(random_u32(&*self.host));
+        Some(self.host.sleep_until(now + pause))
     }
 }
 
@@ -229,8 +243,12 @@ impl<E: Engine> Serving<E> {
         while self.has_work() {
             match self.shared.engine.connect(&self.shared.host).await {
                 Ok(link) => {
+                    let since = self.shared.host.now();
                     self.shared.connected();
                     Serve::new(&self.shared, link).run().await;
+                    if let Some(pause) = self.shared.disconnected(since) {
+                        pause.await;
+                    }
                 }
                 Err(error) => self.shared.failed(&error),
             }

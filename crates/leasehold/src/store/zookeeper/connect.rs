@@ -11,6 +11,7 @@ use super::error::{Effect, Failure, explain};
 use super::frames::Frames;
 use super::names::Names;
 use super::rpc::{Acl, Head, Ticket, connect, login, read_connected, xid};
+use super::session::gap_max;
 use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
@@ -169,7 +170,13 @@ impl ZookeeperConnector {
         let failed = |failure| explain(failure, Effect::Connects);
         let beginning = async { beginning.await.map_err(failed) };
         let begun = self.limited(host, number, beginning).await?;
-        Ok(begun.map(|(ticket, timeout)| Opened { frames, ticket, timeout, number, sent }))
+        let Some((ticket, timeout)) = begun else { return Ok(None) };
+        let took = host.now().since(sent);
+        if took > gap_max(timeout) {
+            // The client counts as silent since it asked, so it could send nothing.
+            return Err(too_slow(took, timeout));
+        }
+        Ok(Some(Opened { frames, ticket, timeout, number, sent }))
     }
 
     async fn limited<T>(
@@ -193,6 +200,15 @@ impl ZookeeperConnector {
             if is_one_of_many { error.at(&host_and_port_text(name, *port)) } else { error }
         })
     }
+}
+
+fn too_slow(took: Duration, session: Duration) -> Error {
+    let message = format!(
+        "the server took {took:?} to answer, which is too long for a session of {session:?}; no \
+         request was sent; check whether it is overloaded, or write a longer `session_timeout` in \
+         the URL"
+    );
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// Asks for a session.

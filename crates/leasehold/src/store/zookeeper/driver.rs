@@ -113,7 +113,7 @@ impl Driver {
     pub(super) async fn run(mut self, opened: Opened) {
         let mut next = Some(opened);
         while let Some(opened) = next.take() {
-            let usage = Usage { sent: self.restarted(&opened), due: None };
+            let usage = Usage { sent: opened.sent, due: None };
             match self.serve(opened.frames, usage).await {
                 End::Closed => break,
                 End::Lost(failure) => {
@@ -207,29 +207,9 @@ impl Driver {
         self.host.sleep_until(self.host.now() + pause)
     }
 
-    /// From when on the client counts as silent on a new connection. The answer of the server may
-    /// have taken a while, and that must not count twice.
-    fn restarted(&self, opened: &Opened) -> Moment {
-        let latest = opened.sent + gap_max(self.timeout);
-        self.host.now().min(latest)
-    }
-
     /// Refuses a server that makes the session shorter: leases were granted for the longer time.
-    /// Also one that was so slow that the session may have ended.
     fn checked(&self, opened: Option<Opened>) -> Result<Option<Opened>, Error> {
         match opened {
-            Some(opened)
-                if self.host.now().since(self.restarted(&opened)) > gap_max(self.timeout) =>
-            {
-                let took = self.host.now().since(opened.sent);
-                let message = format!(
-                    "the server took {took:?} to go on with a session of {:?}; no request was \
-                     sent; check whether it is overloaded, or write a longer `session_timeout` in \
-                     the URL",
-                    self.timeout
-                );
-                Err(Error::new(ErrorKind::Unavailable, message))
-            }
             Some(opened) if opened.timeout < self.timeout => {
                 let message = format!(
                     "the server grants a session of {:?}, and another one granted {:?}; no request \

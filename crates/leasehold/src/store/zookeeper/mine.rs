@@ -119,18 +119,18 @@ pub(super) struct Doubt {
     /// Whoever finds out first tells the others. Whether it is settled.
     pub(super) settling: tokio::sync::Mutex<bool>,
     /// Whether a task settles it, since its time is over.
-    is_tended: AtomicBool,
+    is_being_settled: AtomicBool,
 }
 
 impl Doubt {
     pub(super) fn new(of: Of, session: Arc<Session>, until: Moment) -> Self {
-        let (settling, is_tended) = (tokio::sync::Mutex::default(), AtomicBool::new(false));
-        Self { of, session, until, settling, is_tended }
+        let (settling, is_being_settled) = (tokio::sync::Mutex::default(), AtomicBool::new(false));
+        Self { of, session, until, settling, is_being_settled }
     }
 
     /// The task that settled it has failed. Another one may try.
-    pub(super) fn is_open_again(&self) {
-        self.is_tended.store(false, Ordering::Release);
+    pub(super) fn reopen(&self) {
+        self.is_being_settled.store(false, Ordering::Release);
     }
 }
 
@@ -182,7 +182,7 @@ impl Mine {
         self.all().forget(node);
     }
 
-    /// Forgets a node that is being deleted, except that.
+    /// Forgets a node, but remembers its path until it is deleted.
     pub(super) fn condemn(&self, node: &Arc<Node>) {
         let mut all = self.all();
         all.forget(node);
@@ -252,7 +252,7 @@ impl Mine {
         all.dying.extend(nodes.iter().map(|node| node.path.clone()));
         // Whoever settles a doubt removes it.
         let is_due = |doubt: &&Arc<Doubt>| {
-            doubt.until <= now && !doubt.is_tended.swap(true, Ordering::AcqRel)
+            doubt.until <= now && !doubt.is_being_settled.swap(true, Ordering::AcqRel)
         };
         let doubts: Vec<_> = all.doubts.values().filter(is_due).cloned().collect();
         let next = all.nodes.values().map(|node| node.state().until);
@@ -313,7 +313,7 @@ mod tests {
         assert!(due(now).is_empty(), "its caller may still come");
         let doubts = due(now + LATER);
         assert_eq!((doubts.len(), due(now + 2 * LATER).len()), (1, 0));
-        doubts[0].is_open_again();
+        doubts[0].reopen();
         assert_eq!(due(now + 2 * LATER).len(), 1, "the task has failed");
         mine.settled(&doubts[0]);
         assert!(mine.doubt_of(&of).is_none());

@@ -326,8 +326,12 @@ impl Asking<'_> {
         self.has_written = true;
         if state.count as usize > PLACES_MAX {
             let state = core.leave_in(key, owner, state).await?;
-            // The lock may have been handed to the place meanwhile.
-            return if state.held_by(owner).is_some() { Ok(state) } else { Err(line_is_full(key)) };
+            if state.held_by(owner).is_some() {
+                // The lock was handed to the place meanwhile.
+                return Ok(state);
+            }
+            self.has_written = false;
+            return Err(line_is_full(key));
         }
         self.wait_by(lease);
         self.is_fresh = lasts;

@@ -95,7 +95,7 @@ step: BEGIN
     DELETE FROM leasehold_hints WHERE seq <= last_hint;
     UPDATE leasehold_meta SET counter_floor = GREATEST(counter_floor, COALESCE(highest, 0)),
         purge_after = IF(looked_at < 1000, '', to_name),
-        purge_due = now_us + IF(looked_at < 1000, 60000000, 100000);
+        purge_due = now_us + IF(looked_at < 1000, 60000000, 500000);
     COMMIT;
     SELECT looked_at = 1000;
 END

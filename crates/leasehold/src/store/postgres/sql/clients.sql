@@ -54,7 +54,7 @@ BEGIN
     DELETE FROM leasehold.clients c WHERE c.seen <= at - 2 * idle_us;
     UPDATE leasehold.meta SET counter_floor = greatest(counter_floor, highest),
         purge_after = CASE WHEN looked < 1000 THEN '' ELSE last END,
-        purge_due = at + CASE WHEN looked < 1000 THEN 60000000 ELSE 100000 END;
+        purge_due = at + CASE WHEN looked < 1000 THEN 60000000 ELSE 500000 END;
     RETURN looked = 1000;
 END
 $$;

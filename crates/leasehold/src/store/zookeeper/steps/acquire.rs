@@ -205,10 +205,11 @@ impl Core {
         if let Err(Fault::Error(error)) = &answer
             && !error.is_retryable()
         {
-            // Nobody will ask again. If this fails too, it goes on without this caller.
+            // No retry follows. If the delete fails, a task repeats it.
             drop(self.end(&node).await);
         }
-        answer.map_err(Fault::after_a_change)
+        let may_be_there = self.mine.of(of).is_some() || self.mine.is_dying(&node.path);
+        if may_be_there { answer.map_err(Fault::after_a_change) } else { answer }
     }
 
     async fn decide_new(&self, node: &Arc<Node>, ask: &Ask) -> Result<Acquired, Fault> {
@@ -273,6 +274,11 @@ impl Core {
         for _ in 0..ROUNDS_MAX {
             let making = create(&path, &data, self.acl, rpc::Node::Numbered);
             match session.ask(making, read_path).await {
+                // A lock that was gone in between counts from zero again. The late delete of an
+                // earlier node must not meet this one.
+                Ok(path) if self.mine.is_dying(&path) => {
+                    gone(session.ask(delete(&path), |_| Ok(())).await)?;
+                }
                 Ok(path) => return Ok(name_of(&path)),
                 Err(Fault::NoNode) => self.make_parents(session, of).await?,
                 Err(fault) => return Err(self.doubted(session, of, span, fault)),

@@ -63,7 +63,7 @@ impl Core {
             _ => {}
         }
         let ending = self.begin_to_end(&node);
-        let left = ending.by(self.delete_and_look(&node.session, of, &node.name).await);
+        let left = ending.answered(self.delete_and_look(&node.session, of, &node.name).await);
         // Even if the request was not sent: the node is deleted as soon as there is a connection.
         Ok(released(has_lock, &left.map_err(Fault::after_a_change)?))
     }

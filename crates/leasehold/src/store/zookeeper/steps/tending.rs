@@ -50,7 +50,7 @@ impl Core {
                 // If it fails, this is tried again soon.
                 if ours.settle(&doubt.of, None).await.is_err() {
                     ours.wire.host.sleep_until(ours.wire.host.now() + AGAIN_IN).await;
-                    doubt.is_open_again();
+                    doubt.reopen();
                     ours.tend();
                 }
             }));
@@ -115,7 +115,7 @@ impl Core {
     /// deleted later.
     pub(super) async fn end(&self, node: &Arc<Node>) -> Result<(), Fault> {
         let ending = self.begin_to_end(node);
-        gone(ending.by(node.session.ask(delete(&node.path), |_| Ok(())).await))
+        gone(ending.answered(node.session.ask(delete(&node.path), |_| Ok(())).await))
     }
 
     /// From now on a node counts as ended. Its caller deletes it, or else a task does.
@@ -143,8 +143,8 @@ impl Core {
     }
 }
 
-/// A node that is being deleted. A task goes on with it if it is not [gone](Self::by) when this is
-/// dropped.
+/// A node that is being deleted. If this is dropped before the node is [gone](Self::answered), a
+/// task goes on with it.
 pub(super) struct Ending<'a> {
     core: &'a Core,
     node: &'a Arc<Node>,
@@ -152,8 +152,8 @@ pub(super) struct Ending<'a> {
 }
 
 impl Ending<'_> {
-    /// What the request to delete the node has led to.
-    pub(super) fn by<T>(mut self, deleted: Result<T, Fault>) -> Result<T, Fault> {
+    /// Notes whether the node is gone, and returns the answer.
+    pub(super) fn answered<T>(mut self, deleted: Result<T, Fault>) -> Result<T, Fault> {
         self.is_gone = !matches!(deleted, Err(Fault::Error(_)));
         deleted
     }
