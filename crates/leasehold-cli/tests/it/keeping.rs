@@ -252,7 +252,7 @@ fn a_signal_to_the_parent_of_the_command_is_one_to_us() {
 #[test]
 fn the_background_jobs_of_the_shell_that_became_us_live_on_when_the_lock_is_lost() {
     let world = World::sqlite();
-    let inner = world.run("x", &["--ttl", "1s"], "echo up; read line");
+    let inner = world.run("x", &["--ttl", "4s"], "echo up; read line");
     let mut outer = std::process::Command::new("sh");
     outer.args(["-c", "sleep 1000 > /dev/null 2>&1 & echo $!; exec \"$@\"", "sh"]);
     outer.arg(inner.get_program()).args(inner.get_args()).current_dir(world.path(""));

@@ -42,7 +42,7 @@ pub(super) const SILENT_AFTER: Duration = Duration::from_millis(1_500);
 /// answer comes soon.
 pub(super) const SILENT_AFTER_LONGEST: Duration = Duration::from_secs(12);
 
-/// How long a connection lasts at least of which the next one comes without a pause.
+/// After a connection that lasted this long, the next one comes without a pause.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Sends requests in order. Dropping it lets the waiting requests go out first.
@@ -217,12 +217,12 @@ impl<E: Engine> Shared<E> {
         self.state().paused = None;
     }
 
-    /// A connection has ended. Returns the pause before the next one, if it had not lasted: a
-    /// server may end each connection, or refuse each request.
-    fn disconnected(&self, since: Moment) -> Option<Sleep> {
+    /// A connection has ended. Returns the pause before the next one, if this one was soon over and
+    /// of no use: a server may end each connection, or refuse each request.
+    fn disconnected(&self, since: Moment, was_useful: bool) -> Option<Sleep> {
         let now = self.host.now();
         let mut state = self.state();
-        if now.since(since) >= STABLE_AFTER {
+        if was_useful || now.since(since) >= STABLE_AFTER {
             state.delays.reset();
             return None;
         }
@@ -245,8 +245,8 @@ impl<E: Engine> Serving<E> {
                 Ok(link) => {
                     let since = self.shared.host.now();
                     self.shared.connected();
-                    Serve::new(&self.shared, link).run().await;
-                    if let Some(pause) = self.shared.disconnected(since) {
+                    let was_useful = Serve::new(&self.shared, link).run().await;
+                    if let Some(pause) = self.shared.disconnected(since, was_useful) {
                         pause.await;
                     }
                 }
@@ -291,12 +291,14 @@ struct Serve<'a, E: Engine> {
     again: VecDeque<Request>,
     /// How many requests the next message may have.
     size: usize,
+    /// Whether a message was carried out.
+    is_useful: bool,
 }
 
 struct UnderWay {
     since: Moment,
-    /// Ends with the requests to send again.
-    answered: Pin<Box<dyn Future<Output = Vec<Request>> + Send>>,
+    /// Ends with the requests to send again, and whether the message was carried out.
+    answered: Pin<Box<dyn Future<Output = (Vec<Request>, bool)> + Send>>,
     /// When the connection counts as dead.
     silence: Sleep,
 }
@@ -304,20 +306,23 @@ struct UnderWay {
 impl<'a, E: Engine> Serve<'a, E> {
     fn new(shared: &'a Arc<Shared<E>>, link: E::Link) -> Self {
         let size = E::Link::BATCH_MAX;
-        Self { shared, link, under_way: None, again: VecDeque::new(), size }
+        let again = VecDeque::new();
+        Self { shared, link, under_way: None, again, size, is_useful: false }
     }
 
     /// Serves requests until the connection ends, is silent for too long, or the wire is gone.
-    async fn run(mut self) {
+    /// Returns whether it was of any use.
+    async fn run(mut self) -> bool {
         while self.go_on().await {}
-        let Self { link, under_way, again, shared, .. } = self;
+        let Self { link, under_way, again, shared, is_useful, .. } = self;
         // Requests without an answer are told that there will be none.
         drop(link);
         let mut rolled_back = Vec::from(again);
         if let Some(under_way) = under_way {
-            rolled_back.extend(under_way.answered.await);
+            rolled_back.extend(under_way.answered.await.0);
         }
         batch::tell(rolled_back, &unfinished().at(&shared.engine.label()));
+        is_useful
     }
 
     /// Does what is due. Returns whether the connection goes on.
@@ -328,13 +333,13 @@ impl<'a, E: Engine> Serve<'a, E> {
         if self.is_done() {
             return false;
         }
-        let Self { link, under_way, shared, again, size } = self;
+        let Self { link, under_way, shared, again, size, is_useful } = self;
         let has_message = under_way.is_some();
         let message = async {
             let Some(UnderWay { since, answered, silence }) = under_way else { pending().await };
             tokio::select! {
                 biased;
-                rolled_back = answered => Some((*since, rolled_back)),
+                answer = answered => Some((*since, answer)),
                 () = silence => None,
             }
         };
@@ -342,7 +347,7 @@ impl<'a, E: Engine> Serve<'a, E> {
             biased;
             goes_on = poll_fn(|cx| link.poll_moving(cx)) => goes_on,
             answer = message => {
-                let Some((since, rolled_back)) = answer else {
+                let Some((since, (rolled_back, is_done))) = answer else {
                     shared.was_silent();
                     return false;
                 };
@@ -352,6 +357,7 @@ impl<'a, E: Engine> Serve<'a, E> {
                 }
                 *size = batch::next_size(*size, took).min(E::Link::BATCH_MAX);
                 again.extend(rolled_back);
+                *is_useful |= is_done;
                 self.under_way = None;
                 true
             }
@@ -371,7 +377,11 @@ impl<'a, E: Engine> Serve<'a, E> {
         let label = self.shared.engine.label();
         let asking = self.link.ask_all(requests.iter().map(|it| it.sql.clone()).collect());
         let since = self.shared.host.now();
-        let answered = Box::pin(async move { batch::tell_all(asking.await, &label, requests) });
+        let answered = Box::pin(async move {
+            let answer = asking.await;
+            let is_done = answer.is_ok();
+            (batch::tell_all(answer, &label, requests), is_done)
+        });
         let silent_after = self.shared.state().silent_after;
         let silence = self.shared.host.sleep_until(since + silent_after);
         self.under_way = Some(UnderWay { since, answered, silence });
