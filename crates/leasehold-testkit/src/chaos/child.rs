@@ -40,9 +40,7 @@ pub fn run(plan: &ChildPlan) -> ExitCode {
         if now.since(began) >= plan.lives {
             break;
         }
-        if now > began {
-            teller.tell_at(now, What::Extended { window, until: now });
-        }
+        teller.tell_at(now, What::Extended { window, until: now });
         std::thread::park_timeout(plan.every);
     }
     teller.tell_at(seen, What::GaveUp { window });

@@ -14,8 +14,8 @@ use crate::history::to_line;
 /// How many numbers a process has for its calls and windows.
 const NUMBERS: u32 = 250_000;
 
-/// From which delay on a process stood still.
-const STOOD_STILL: Duration = Duration::from_millis(25);
+/// How late a process may look at the clock that did not stand still.
+const LATE_MAX: Duration = Duration::from_millis(15);
 
 /// Reports events, and numbers calls and windows.
 #[derive(Debug)]
@@ -62,10 +62,10 @@ impl Teller {
         &*self.host
     }
 
-    /// Reports that the process stood still if it looks at the clock this much too late: the last
-    /// look was at `last`, and they are `every` apart.
+    /// Reports that the process stood still, if it looks at the clock much later than `every` after
+    /// its last look.
     pub fn tell_if_it_stood_still(&self, last: Moment, now: Moment, every: Duration) {
-        if now.since(last) > every + STOOD_STILL {
+        if now.since(last) > every + LATE_MAX {
             self.tell_at(last, What::Stopped { process: self.process });
             self.tell_at(now, What::Resumed { process: self.process });
         }

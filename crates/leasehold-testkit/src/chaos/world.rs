@@ -468,7 +468,7 @@ impl Reader {
                     let returned = What::Returned { call, outcome: Outcome::Granted };
                     self.journal.push(Event { at: event.at, what: returned });
                 }
-                // Whoever stopped the command has told that.
+                // The world reports the stops that it makes.
                 What::Extended { .. } | What::Stopped { .. } | What::Resumed { .. }
                     if self.unwatched.load(Ordering::Acquire) =>
                 {

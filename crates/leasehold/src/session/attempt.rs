@@ -118,11 +118,10 @@ impl Attempt {
             self.session.host.sleep_until(at).await;
         }
         let mut left_over = self.session.end_left_over(&self.spec.key).await;
-        // What is left of a share counts beside the next one. A latch would count twice.
-        let counts_beside = self.counts_beside();
+        let would_count_twice = self.would_count_twice();
         loop {
-            if counts_beside {
-                std::mem::replace(&mut left_over, Ok(()))?;
+            if would_count_twice {
+                left_over.clone()?;
             }
             let session = Arc::clone(&self.session);
             let room = tokio::select! {
@@ -143,7 +142,7 @@ impl Attempt {
             drop(room);
             let answer = answer.map(|answer| as_wanted(answer, &self.spec));
             tracing::trace!(key = %self.spec.key, ?answer, "the store answered");
-            if counts_beside && answer.is_err() {
+            if would_count_twice && answer.is_err() {
                 left_over = self.session.end_left_over(&self.spec.key).await;
             }
             let now = self.session.now();
@@ -185,15 +184,16 @@ impl Attempt {
         }
     }
 
-    /// Whether what an earlier try left would not keep this one out.
-    fn counts_beside(&self) -> bool {
+    /// Whether this try could get a share beside one that an earlier try left. A latch would count
+    /// its party twice. A waiter may: its client only has fewer permits for a moment.
+    fn would_count_twice(&self) -> bool {
         self.wake.is_none() && !self.spec.claim().is_alone()
     }
 
     /// Releases what the current token may have got, or may get yet.
     fn give_up_token(&self) {
         let release = self.session.begin_release(self.lease_id(), &self.spec);
-        drop(if self.counts_beside() { release.noted() } else { release });
+        drop(if self.would_count_twice() { release.noted() } else { release });
     }
 
     /// The error of the last ask. If an earlier one got no answer, a grant may remain for a while.

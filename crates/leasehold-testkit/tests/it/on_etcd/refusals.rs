@@ -46,7 +46,7 @@ async fn what_the_store_does_not_promise_is_refused() {
 async fn a_full_database_grants_nothing_and_ends_nothing() {
     let server = EtcdServer::start();
     let client = client(&server.url("x")).await;
-    // What this leaves behind for the next lock needs no space.
+    // Its lease of etcd is kept for the next lock, which then needs no new one.
     drop(client.mutex("b").lock().await.expect("free"));
     let guard = client.mutex("a").lock().await.expect("free");
     server.be_full(true);

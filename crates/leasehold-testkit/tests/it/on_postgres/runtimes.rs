@@ -49,7 +49,7 @@ fn a_lock_dropped_at_any_await_is_held_by_the_same_client_at_once() {
     });
 }
 
-/// What tokio keeps for a thread ends before the guard here, which came first.
+/// Its place was made before the thread-locals of tokio, so it is dropped after them.
 #[test]
 fn a_guard_that_ends_with_its_thread_is_released() {
     thread_local! {

@@ -16,7 +16,7 @@ const NO_ANSWER: &str = "there was no answer in time";
 
 /// A connection that is logged in.
 pub(in crate::store) struct Link {
-    /// Whoever asks keeps it until the answer has come, or this link is gone.
+    /// A request keeps it locked until its answer has come, or this link is dropped.
     conn: Arc<Mutex<Conn>>,
     /// Nothing is sent: it ends with this link, and so do the requests under way.
     alive: watch::Sender<()>,

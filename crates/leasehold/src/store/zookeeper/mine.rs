@@ -60,6 +60,14 @@ pub(super) struct Place {
     pub(super) inbox: ClientId,
 }
 
+impl State {
+    /// A node that was made just now.
+    pub(super) fn new(entry: Entry, until: Moment, place: Option<Place>) -> Self {
+        // If the node is older, the first write finds out its version.
+        Self { entry, version: 0, until, is_ended: false, held: None, place, watched: None }
+    }
+}
+
 impl Node {
     pub(super) fn new(
         of: Of,
@@ -276,15 +284,7 @@ mod tests {
         let ttl = Ttl::new(LATER).expect("within bounds");
         let ask = Ask::new(key.clone(), owner.clone(), Claim::Exclusive, ttl);
         let entry = Entry::of(&ask, 1_000, WallTime::from_unix_micros(0));
-        let state = State {
-            entry,
-            version: 0,
-            until,
-            is_ended: false,
-            held: None,
-            place: None,
-            watched: None,
-        };
+        let state = State::new(entry, until, None);
         mine.add(Node::new((key, owner), "/a", name, Session::unconnected(), state))
     }
 

@@ -245,16 +245,7 @@ impl Core {
         (entry, place, span): (Entry, Option<Place>, Duration),
     ) -> Arc<Node> {
         let until = self.wire.host.now() + span;
-        let state = State {
-            entry,
-            // Of a node that is new. If it is not, the first write finds out.
-            version: 0,
-            until,
-            is_ended: false,
-            held: None,
-            place,
-            watched: None,
-        };
+        let state = State::new(entry, until, place);
         let parent = self.names.lock(&of.0);
         let node = self.mine.add(Node::new(of.clone(), &parent, name, Arc::clone(session), state));
         self.tend();
