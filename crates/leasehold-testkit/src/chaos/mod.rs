@@ -31,6 +31,7 @@ pub mod child;
 pub mod fault;
 mod keys;
 pub mod kind;
+mod reader;
 pub mod record;
 mod server;
 pub mod servers;

@@ -1,9 +1,8 @@
 //! Servers, their processes, and their history.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{ChildStdin, ChildStdout};
+use std::process::ChildStdin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -12,12 +11,12 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
 
+use super::reader::{Reader, Watch};
 use super::server::Server;
 use super::servers::{Deployment, Servers};
 use super::teller::first_number;
 use super::{span, worker};
-use crate::history::event::{CallId, CallKind, Event, Name, Outcome, ProcessId, What, WindowId};
-use crate::history::from_line;
+use crate::history::event::{CallId, CallKind, Event, Name, Outcome, ProcessId, What};
 use crate::servers::process::Process;
 use crate::servers::{PATIENCE, Proxy};
 use crate::virtual_host::SeededRandom;
@@ -138,8 +137,8 @@ struct Running {
     stdin: Option<ChildStdin>,
     /// Returns whether a lock was granted.
     reader: Option<JoinHandle<bool>>,
-    /// Whether the reader ignores the reports of its child at the moment.
-    unwatched: Arc<AtomicBool>,
+    /// Tells the reader which reports of its child count.
+    watch: Arc<Watch>,
     /// Whether its child runs.
     holds: Arc<AtomicBool>,
 }
@@ -286,7 +285,9 @@ impl World {
     pub fn stop(&mut self, slot: usize) -> bool {
         let Some(running) = &self.slots[slot].running else { return false };
         let is_run = self.slots[slot].role == Role::Run;
-        running.unwatched.store(is_run, Ordering::Release);
+        if is_run {
+            running.watch.stop();
+        }
         let stopped = running.process.stop();
         if stopped && is_run {
             // A worker notices and reports this by itself.
@@ -307,7 +308,7 @@ impl World {
     /// From now on, the reports of the slot's child count again.
     pub fn watch(&mut self, slot: usize) {
         if let Some(running) = &self.slots[slot].running {
-            running.unwatched.store(false, Ordering::Release);
+            running.watch.go_on(self.now());
         }
     }
 
@@ -367,16 +368,16 @@ impl World {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let started = Process::start_piped(program, &args, &self.log);
         let (process, stdin, stdout) = started.expect("a process can be started");
-        let (unwatched, holds) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let began = self.now();
+        let (watch, holds) = (Arc::new(Watch::from(began)), Arc::default());
         let reader = Reader {
             process: id,
             journal: Arc::clone(&self.journal),
-            unwatched: Arc::clone(&unwatched),
+            watch: Arc::clone(&watch),
             holds: Arc::clone(&holds),
         };
         let reader = Some(std::thread::spawn(move || reader.read(stdout)));
-        let began = self.now();
-        Running { process, id, began, stdin: Some(stdin), reader, unwatched, holds }
+        Running { process, id, began, stdin: Some(stdin), reader, watch, holds }
     }
 
     fn worker_args(&mut self, id: ProcessId, urls: &[String]) -> Vec<String> {
@@ -440,60 +441,5 @@ impl Running {
         drop(self.stdin.take());
         let reader = self.reader.take().expect("it is joined once");
         reader.join().expect("reading lines does not panic")
-    }
-}
-
-/// Logs the reports of a process and its children.
-struct Reader {
-    process: ProcessId,
-    journal: Arc<Journal>,
-    unwatched: Arc<AtomicBool>,
-    holds: Arc<AtomicBool>,
-}
-
-impl Reader {
-    /// Reads until all of them have ended. Returns whether a lock was granted.
-    fn read(self, stdout: ChildStdout) -> bool {
-        let mut granted = false;
-        let mut open: Option<(WindowId, Moment)> = None;
-        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line);
-            // A process that was killed while it wrote leaves half a line.
-            let Ok(event) = from_line(&line) else { continue };
-            let call = CallId(first_number(self.process));
-            match &event.what {
-                What::Granted { window, call: by, .. } if *by == call => {
-                    open = Some((*window, event.at));
-                    self.holds.store(true, Ordering::Release);
-                    let returned = What::Returned { call, outcome: Outcome::Granted };
-                    self.journal.push(Event { at: event.at, what: returned });
-                }
-                // The world reports the stops that it makes.
-                What::Extended { .. } | What::Stopped { .. } | What::Resumed { .. }
-                    if self.unwatched.load(Ordering::Acquire) =>
-                {
-                    continue;
-                }
-                What::Extended { window, .. } if open.is_some() => {
-                    open = Some((*window, event.at));
-                }
-                What::GaveUp { .. } if open.is_some() => {
-                    self.holds.store(false, Ordering::Release);
-                    if self.unwatched.load(Ordering::Acquire) {
-                        break;
-                    }
-                    open = None;
-                }
-                _ => {}
-            }
-            granted |= matches!(event.what, What::Granted { .. });
-            self.journal.push(event);
-        }
-        self.holds.store(false, Ordering::Release);
-        // A killed child gives nothing up: its window ends with its last report.
-        if let Some((window, at)) = open {
-            self.journal.push(Event { at, what: What::GaveUp { window } });
-        }
-        granted
     }
 }
