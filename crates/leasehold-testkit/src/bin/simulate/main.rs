@@ -13,6 +13,9 @@ use std::process::ExitCode;
 use self::args::{Args, Mode};
 use self::sweep::Sweep;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = match Args::parse(std::env::args().skip(1)) {
         Ok(args) => args,
