@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use leasehold::core::FencingBlock;
 use leasehold::store::redis::RedisConnector;
-use leasehold::store::{AnyStore, FENCE_IDLE, RedisStore, Released, Store};
-use leasehold::{ErrorKind, Key, OwnerToken};
+use leasehold::store::{AnyStore, Claim, FENCE_IDLE, RedisStore, Released, Store};
+use leasehold::{Error, ErrorKind, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{
     fence, first, granted, lost, refused, released, renewed, taken,
@@ -175,6 +175,53 @@ fn at_the_memory_limit_leases_are_renewed_released_and_handed_over() {
         released(carl.release(&key("b")).await, Released::Freed);
         released(bert.release(&key("a")).await, Released::Freed);
         assert_eq!(kept(server), ["{a}:lh:fence", "{b}:lh:fence"]);
+    });
+}
+
+#[test]
+fn at_the_memory_limit_leases_that_several_share_are_renewed_and_released() {
+    let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
+    play(&outside, async |world, server| {
+        for claim in [Claim::Shared, Claim::Permits { want: 1, of: 2 }] {
+            let (anna, bert) = (world.actor(), world.actor());
+            for actor in [&anna, &bert] {
+                granted(actor.ask(&key("a")).claim(claim).send().await);
+                renewed(actor.renew_as(&key("a"), claim, 10_000).await);
+            }
+            server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+            renewed(anna.renew_as(&key("a"), claim, 20_000).await);
+            assert_eq!(left(server, "a"), 20_000);
+            released(anna.release_as(&key("a"), claim).await, Released::Freed);
+            renewed(bert.renew_as(&key("a"), claim, 15_000).await);
+            assert_eq!(left(server, "a"), 15_000);
+            released(bert.release_as(&key("a"), claim).await, Released::Freed);
+            server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        }
+    });
+}
+
+#[track_caller]
+fn kept_for(released: Result<Released, Error>) {
+    assert!(matches!(released, Ok(Released::Kept { .. })), "{released:?}");
+}
+
+#[test]
+fn at_the_memory_limit_a_release_that_may_open_the_line_is_not_refused() {
+    let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
+    play(&outside, async |world, server| {
+        let (anna, bert, heir) = (world.actor(), world.actor(), world.actor());
+        for name in ["known", "a", "b", "c"] {
+            granted(anna.ask(&key(name)).send().await);
+        }
+        // So that the server knows the scripts.
+        taken(bert.ask(&key("known")).join().send().await);
+        released(anna.open(&key("known")).await, Released::HandedOver);
+        kept_for(bert.keep_or_open(&heir, &key("known"), 5_000, 0).await);
+        taken(bert.ask(&key("a")).join().send().await);
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        released(anna.open(&key("a")).await, Released::HandedOver);
+        kept_for(anna.keep_or_open(&heir, &key("b"), 5_000, 0).await);
+        released(anna.open(&key("c")).await, Released::Freed);
     });
 }
 

@@ -19,6 +19,11 @@ end
 
 local may_keep = is_held and keep_ttl and not (reserve > 0 and is_at_its_end())
 local openings = open_openings()
+if is_held and may_open then
+  -- At the server's memory limit, a script that has begun to write may go on, but may not begin
+  -- with SET.
+  keep_counter(0)
+end
 local opens = is_held and may_open and not has_line and openings.begin(may_keep)
 if not has_line and may_keep and not opens then
   return keep()
