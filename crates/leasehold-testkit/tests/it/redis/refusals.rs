@@ -14,7 +14,7 @@ use leasehold::store::{
     Acquired, AnyStore, Ask, Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Store,
 };
 use leasehold::{Client, Error, ErrorKind, Key, OwnerToken, Ttl};
-use leasehold_testkit::servers::{PATIENCE, RedisServer, Reply, version};
+use leasehold_testkit::servers::{PATIENCE, Proxy, RedisServer, Reply, version};
 
 use super::connecting::cluster_node;
 
@@ -31,11 +31,15 @@ fn lease(name: &str) -> LeaseId {
     LeaseId { key: Key::new(name).expect("a good name"), owner, claim: Claim::Exclusive }
 }
 
-async fn ask(store: &RedisStore, name: &str) -> Result<Acquired, Error> {
+fn wish(name: &str) -> Ask {
     let LeaseId { key, owner, claim } = lease(name);
     let mut ask = Ask::new(key, owner, claim, Ttl::DEFAULT);
     ask.reserve = 1;
-    store.acquire(ask).await
+    ask
+}
+
+async fn ask(store: &RedisStore, name: &str) -> Result<Acquired, Error> {
+    store.acquire(wish(name)).await
 }
 
 async fn renew(store: &RedisStore, name: &str) -> Result<Renewed, Error> {
@@ -114,6 +118,30 @@ async fn a_missing_right_is_named_as_far_as_the_server_tells() {
         // Resetting a user closes its connections.
         let store = self::store(&url).await;
         check_ask(&store, &server, ErrorKind::Denied, says).await;
+    }
+}
+
+/// A server does not end the connections of its clients when another one takes over. The name of
+/// the primary then leads to another server, but only for new connections.
+#[tokio::test]
+async fn a_server_that_has_become_a_replica_is_left() {
+    let (server, other) = (RedisServer::start(), RedisServer::start());
+    let proxy = Proxy::to(server.port());
+    let store = store(&proxy.url()).await;
+    hold(&store, "held").await;
+    for name in ["asked", "dropped"] {
+        let before = proxy.counts().connections;
+        server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+        if name == "asked" {
+            check_ask(&store, &server, ErrorKind::Unavailable, "takes no writes").await;
+        } else {
+            // The caller is gone when the answer comes.
+            drop(store.acquire(wish(name)));
+            proxy.until(|counts| counts.connections > before);
+        }
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        while ask(&store, name).await.is_err() {}
+        assert!(proxy.counts().connections > before, "{name}");
     }
 }
 

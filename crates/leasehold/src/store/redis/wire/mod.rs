@@ -362,7 +362,14 @@ impl Answer {
                 }
             };
             let retry = match &failed {
-                NoAnswer::Refused { code, text } => self.shared.again(&mut sent, code, text),
+                NoAnswer::Refused { code, text } => {
+                    if is_replica(code) {
+                        // It may have been the primary. It does not end its connections when
+                        // another server takes over, but its name may lead to that one now.
+                        self.shared.leave(sent.generation);
+                    }
+                    self.shared.again(&mut sent, code, text)
+                }
                 _ => Retry::No,
             };
             match retry {
@@ -404,6 +411,9 @@ impl Answer {
             // silent.
             let answer = self.shared.ticks.until(self.deadline, &mut sent.reply).await;
             self.shared.note_answer(answer.as_ref());
+            if matches!(&answer, Some(Err(NoAnswer::Refused { code, .. })) if is_replica(code)) {
+                self.shared.leave(sent.generation);
+            }
             if answer.is_none() {
                 self.shared.suspect(sent.generation);
                 sent.request.was_late();
@@ -430,6 +440,11 @@ impl Drop for Answer {
         let left = Self { shared, waiting: Some(waiting), deadline, keeper: Some(keeper) };
         keeper.spawn(&self.shared.host, Box::pin(left.keep()));
     }
+}
+
+/// Whether a server that refuses a request in this way follows another one.
+fn is_replica(code: &str) -> bool {
+    ["READONLY", "MASTERDOWN"].contains(&code)
 }
 
 /// Hears the answers to the probes that were sent behind a request.
