@@ -18,6 +18,7 @@ use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -55,6 +56,10 @@ struct Shared {
     primary: String,
     /// What the sentinels said last.
     named: watch::Sender<Option<Named>>,
+    /// How many asks have begun.
+    asks: AtomicU64,
+    /// The number of the ask whose answer is kept.
+    kept: AtomicU64,
     /// Ends the task that listens when this is dropped.
     listening: OnceLock<oneshot::Sender<Infallible>>,
 }
@@ -85,6 +90,8 @@ impl Sentinels {
             nodes: sentinels.iter().map(node).collect(),
             primary: primary.clone(),
             named: watch::Sender::new(None),
+            asks: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
             listening: OnceLock::new(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -139,6 +146,7 @@ impl Shared {
     /// Asks all sentinels, and keeps what they name.
     async fn ask(&self, patience: Patience) -> Result<Named, Error> {
         let host = SystemHost::shared();
+        let number = self.asks.fetch_add(1, Ordering::Relaxed) + 1;
         let last = self.named.borrow().clone();
         let mut asked: FuturesUnordered<_> =
             self.nodes.iter().map(|node| self.hear(node)).collect();
@@ -164,15 +172,28 @@ impl Shared {
         let Some(named) = decide(said, self.nodes.len(), last.as_ref()) else {
             return Err(self.not_named(&answers, last.is_some()));
         };
+        Ok(self.keep(number, named))
+    }
+
+    /// Keeps what the sentinels named in the ask with this number. Returns what is kept now: because
+    /// of a silent sentinel, a later ask may have been faster.
+    fn keep(&self, number: u64, named: Named) -> Named {
+        let mut kept = named;
         self.named.send_if_modified(|last| {
-            let before = last.replace(named.clone());
-            if let Some(before) = before.as_ref().filter(|before| before.place != named.place) {
-                let (from, to) = (&before.place, &named.place);
+            if self.kept.fetch_max(number, Ordering::Relaxed) > number
+                && let Some(later) = last
+            {
+                kept = later.clone();
+                return false;
+            }
+            let before = last.replace(kept.clone());
+            if let Some(before) = before.as_ref().filter(|before| before.place != kept.place) {
+                let (from, to) = (&before.place, &kept.place);
                 tracing::info!(?from, ?to, "the sentinels name another primary");
             }
-            before.as_ref() != Some(&named)
+            before.as_ref() != Some(&kept)
         });
-        Ok(named)
+        kept
     }
 
     /// The answer of one sentinel, or why there is none.
@@ -285,5 +306,28 @@ impl Stream for UntilSwitched {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_flush(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ask_that_ends_after_a_later_one_changes_nothing() {
+        let shared = Shared {
+            nodes: Vec::new(),
+            primary: "main".to_owned(),
+            named: watch::Sender::new(None),
+            asks: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+            listening: OnceLock::new(),
+        };
+        let named = |host: &str, epoch| Named { place: (host.to_owned(), 1), epoch };
+        assert_eq!(shared.keep(1, named("p", 1)), named("p", 1));
+        assert_eq!(shared.keep(3, named("q", 2)), named("q", 2));
+        assert_eq!(shared.keep(2, named("p", 1)), named("q", 2), "it began before");
+        assert_eq!(*shared.named.borrow(), Some(named("q", 2)));
+        assert_eq!(shared.keep(4, named("p", 3)), named("p", 3));
     }
 }
