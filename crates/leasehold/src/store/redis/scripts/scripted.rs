@@ -152,7 +152,11 @@ impl Request for Scripted {
     }
 
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
-        if self.in_full || code == "NOSCRIPT" {
+        if code == "NOSCRIPT" {
+            // Most likely, somebody has flushed all. If a release found that out for itself, a
+            // later acquire could come before its repetition, and find the lock taken.
+            known.forget_scripts();
+        } else if self.in_full {
             // A server does not keep the script of a request that it refuses.
             known.lacks_script(self.call().script());
         }
@@ -236,6 +240,17 @@ mod tests {
         assert!(second.teaches());
         second.was_answered(&mut known, &Value::Int(0));
         assert_eq!(name(&mut first, &mut known), "SET");
+    }
+
+    #[test]
+    fn a_server_that_lacks_one_script_may_lack_all() {
+        let mut known = Known::default();
+        [&ACQUIRE, &RELEASE].iter().for_each(|script| known.sent_script(script));
+        let mut ask = plain();
+        assert_eq!(ask.was_refused(&mut known, "BUSY", "BUSY x"), Retry::No);
+        assert!(known.has_script(&RELEASE));
+        assert_eq!(ask.was_refused(&mut known, "NOSCRIPT", "NOSCRIPT x"), Retry::Here);
+        assert!(!known.has_script(&RELEASE) && !known.has_script(&ACQUIRE));
     }
 
     /// The state of a strict connection to this process.
