@@ -1,10 +1,12 @@
 //! Checks of several stores together: whether they fail one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::clock::offset_us;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::span;
+use crate::store::FENCE_IDLE;
 use crate::store::redis::Strictness;
 use crate::store::redis::examine::Facts;
 
@@ -31,7 +33,8 @@ const HOSTS: Subject =
 
 const CLOCKS: Subject = Subject {
     id: "clock-spread",
-    why: "Only fencing tokens depend on it: a node behind the others costs one more step each.",
+    why: "Only fencing tokens depend on it: a node behind the others costs one more step each, and \
+          one that is ten minutes behind may lead to a lower token after a pause.",
 };
 
 /// The largest spread of the clocks without a warning, in µs.
@@ -167,10 +170,13 @@ fn clocks(servers: &[&Facts]) -> Option<Check> {
     let evidence = format!(
         "the clocks of {} nodes are {} apart",
         offsets.len(),
-        span(std::time::Duration::from_micros(spread))
+        span(Duration::from_micros(spread))
     );
-    Some(if spread > SPREAD_MAX_US + 2 * error {
-        CLOCKS.warn(evidence, "run a time service such as chrony on every node")
+    let advice = "run a time service such as chrony on every node";
+    Some(if Duration::from_micros(spread) >= FENCE_IDLE {
+        CLOCKS.fail(evidence, advice)
+    } else if spread > SPREAD_MAX_US + 2 * error {
+        CLOCKS.warn(evidence, advice)
     } else {
         CLOCKS.ok(evidence)
     })

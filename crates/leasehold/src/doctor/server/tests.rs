@@ -415,7 +415,7 @@ fn together(change: impl Fn(&mut Facts)) -> Vec<Check> {
 fn nodes_that_are_not_independent_are_named() {
     use Verdict::{Fail, Warn};
     assert_eq!(together(|_| {}), []);
-    let table: [(Change, &str, Verdict, &str); 6] = [
+    let table: [(Change, &str, Verdict, &str); 7] = [
         (|it| it.terms.strict = YES, "same-terms", Fail, "n2 is strict, and n1"),
         (|it| it.marks[0] = Ok(true), "independent-nodes", Fail, "a write to n1 appears at n2"),
         (|it| info(it, &[("run_id", "1")]), "independent-nodes", Fail, "are one process"),
@@ -427,6 +427,7 @@ fn nodes_that_are_not_independent_are_named() {
             Warn,
             "5000 ms apart",
         ),
+        (|it| it.clock = Ok(vec![reading(0, 700_000)]), "clock-spread", Fail, "700 s apart"),
     ];
     for (change, id, verdict, words) in table {
         let found = together(change);
