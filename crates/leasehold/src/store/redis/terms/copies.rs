@@ -1,5 +1,6 @@
-//! How many copies a grant needs before it counts. The store asks for them with a `WAIT` directly
-//! after the command, on the same connection.
+//! How many copies a grant needs before it counts. The store asks for them with a `WAIT` after the
+//! command, on the same connection. Commands that leave together share one: while the server waits
+//! for copies, it serves no other request of the connection.
 //!
 //! `WAIT` only waits for earlier writes of its own connection. On any other connection, and on a
 //! new one, it would find no write and succeed at once. So the wire sends both commands under
@@ -44,7 +45,7 @@ impl Copies {
     }
 }
 
-/// The request for copies directly after a write.
+/// The request for copies after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Confirmation {
     replicas: u32,

@@ -4,6 +4,9 @@
 //! write, and [steps](super::gathering) that may be done together as one command. We do not use a
 //! library's connection, because one request through it cost as much as all the rest of a lock.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -98,6 +101,8 @@ struct State {
     waiting: VecDeque<Sent>,
     /// How many of those are in `out`.
     unsent: usize,
+    /// The request for copies of the writes in `out`, and who waits for its answer.
+    confirming: Option<(Command, Vec<Answering>)>,
     /// Wakes the task that does the I/O while it has nothing to write.
     writer: Option<Waker>,
     ended: bool,
@@ -128,6 +133,34 @@ impl State {
         codec::write(command, &mut self.out);
         self.waiting.push_back(sent);
         self.unsent += 1;
+    }
+
+    /// Asks for copies of all writes before, once behind all that leave together: the server serves
+    /// no other request of this connection until the copies are there.
+    fn confirm(&mut self, command: Command, answering: Answering) {
+        match &mut self.confirming {
+            Some((same, callers)) if *same == command => callers.push(answering),
+            _ => {
+                self.write_confirmation();
+                self.confirming = Some((command, vec![answering]));
+            }
+        }
+    }
+
+    fn write_confirmation(&mut self) {
+        if let Some((command, callers)) = self.confirming.take() {
+            self.write(&command, Sent::Confirmation(callers));
+        }
+    }
+
+    fn has_nothing_to_write(&self) -> bool {
+        self.out.is_empty() && self.steps.are_none() && self.confirming.is_none()
+    }
+
+    /// Writes all that waits to be written.
+    fn write_all(&mut self) {
+        self.write_steps();
+        self.write_confirmation();
     }
 
     /// Writes the steps that are gathered.
@@ -168,6 +201,14 @@ impl Pipeline {
         self.enqueue(answering, |state, answering| {
             state.add(command, Waiting::new(answering, None));
         });
+        Pending(answer)
+    }
+
+    /// Asks for copies of the writes that were submitted before. Requests that ask for the same, and
+    /// leave together, share the answer.
+    pub(super) fn confirm(&self, command: Command) -> Pending {
+        let (answering, answer) = oneshot::channel();
+        self.enqueue(answering, |state, answering| state.confirm(command, answering));
         Pending(answer)
     }
 
@@ -315,7 +356,7 @@ impl Mover {
         self.writing.clear();
         self.writing.shrink_to(KEPT_BYTES);
         let mut state = self.pipeline.state();
-        if state.out.is_empty() && state.steps.are_none() {
+        if state.has_nothing_to_write() {
             state.writer = Some(cx.waker().clone());
             return false;
         }
@@ -325,7 +366,7 @@ impl Mover {
             return false;
         }
         self.has_given_way = false;
-        state.write_steps();
+        state.write_all();
         state.unsent = 0;
         std::mem::swap(&mut state.out, &mut self.writing);
         true
@@ -363,6 +404,12 @@ impl Mover {
                     waiting.answer(answer);
                 }
                 Sent::Several(several) => self.pipeline.answer_several(several, &answer),
+                Sent::Confirmation(callers) => {
+                    for caller in callers {
+                        // A caller that gave up needs no answer.
+                        let _gone = caller.send(answer.clone());
+                    }
+                }
             }
         }
         Ok(())
@@ -373,8 +420,8 @@ impl Drop for Mover {
     fn drop(&mut self) {
         let mut state = self.pipeline.state();
         state.ended = true;
-        // Steps that are not written yet end like those in the buffer.
-        state.write_steps();
+        // What is not written yet ends like what is in the buffer.
+        state.write_all();
         let (waiting, held) = (std::mem::take(&mut state.waiting), state.steps.take_held());
         (state.out, state.writer) = (Vec::new(), None);
         drop(state);
@@ -384,74 +431,5 @@ impl Drop for Mover {
         for (_, waiting) in held {
             waiting.answer(Err(NoAnswer::NotSent { reason: "it has ended".to_owned() }));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-
-    use super::*;
-    use crate::store::redis::codec::command::Value;
-
-    /// A stream that counts how often it is written to.
-    struct Counting {
-        stream: DuplexStream,
-        writes: Arc<AtomicUsize>,
-    }
-
-    impl Stream for Counting {
-        fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-            Stream::poll_read(&mut self.stream, cx, into)
-        }
-
-        fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-            self.writes.fetch_add(1, Ordering::Relaxed);
-            Stream::poll_write(&mut self.stream, cx, bytes)
-        }
-    }
-
-    /// Polls the I/O task once.
-    async fn moved(io: &mut Mover) {
-        let turn = poll_fn(|cx| Poll::Ready(Pin::new(&mut *io).poll(cx).is_pending()));
-        assert!(turn.await, "the connection goes on");
-    }
-
-    #[tokio::test]
-    async fn whatever_was_submitted_since_the_last_write_leaves_in_one() {
-        const COUNT: usize = 1_000;
-        let (stream, mut server) = tokio::io::duplex(1 << 20);
-        let writes = Arc::new(AtomicUsize::new(0));
-        let counting = Counting { stream, writes: Arc::clone(&writes) };
-        let (pipeline, mut io) = Pipeline::open(Box::new(counting));
-        for round in 1..3 {
-            let answers: Vec<_> = (0..COUNT)
-                .map(|number| pipeline.submit(&Command::new("ECHO").number(number as u64)))
-                .collect();
-            moved(&mut io).await;
-            assert_eq!(writes.load(Ordering::Relaxed), round);
-            let mut sent = vec![0; 1 << 20];
-            assert_ne!(server.read(&mut sent).await.expect("written"), 0);
-            server.write_all(&b":1\r\n".repeat(COUNT)).await.expect("room");
-            moved(&mut io).await;
-            for answer in answers {
-                assert_eq!(answer.await, Ok(Value::Int(1)));
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn answers_that_nobody_asked_for_end_the_connection() {
-        let (stream, mut server) = tokio::io::duplex(1_000);
-        let (pipeline, io) = Pipeline::open(Box::new(stream));
-        let answer = pipeline.submit(&Command::new("PING"));
-        server.write_all(b"+PONG\r\n:1\r\n").await.expect("room");
-        io.await;
-        assert_eq!(answer.await, Ok(Value::Bytes(b"PONG".to_vec())));
-        let late = pipeline.submit(&Command::new("PING")).await;
-        assert!(matches!(late, Err(NoAnswer::NotSent { .. })), "{late:?}");
     }
 }

@@ -12,6 +12,8 @@ pub(super) type Reply = Result<Value, NoAnswer>;
 pub(super) enum Sent {
     One(Waiting),
     Several(Several),
+    /// A request for copies of all writes before, for all who wait for it.
+    Confirmation(Vec<Answering>),
 }
 
 impl Sent {
@@ -21,6 +23,12 @@ impl Sent {
             Self::One(waiting) => waiting.answer(Err(why.clone())),
             Self::Several(several) => {
                 several.waiting().for_each(|waiting| waiting.answer(Err(why.clone())));
+            }
+            Self::Confirmation(callers) => {
+                for caller in callers {
+                    // A caller that gave up needs no answer.
+                    let _gone = caller.send(Err(why.clone()));
+                }
             }
         }
     }
