@@ -18,7 +18,8 @@ use crate::patience::Patience;
 use crate::serve::Server;
 use crate::signals::Signals;
 use crate::stderr;
-use crate::supervise::machine::{Cause, Policy, Verdict};
+use crate::supervise::Policy;
+use crate::supervise::machine::{Cause, Verdict};
 use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, take};
 use crate::talk::{Level, Talk};
 

@@ -18,7 +18,8 @@ use crate::output::escape;
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
-use crate::supervise::machine::{Cause, Lease, Policy, Verdict};
+use crate::supervise::Policy;
+use crate::supervise::machine::{Cause, Lease, Verdict};
 use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, only, take};
 
 /// How far a run came.

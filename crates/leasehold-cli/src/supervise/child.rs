@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 
 use super::keeper::{KEEPER, NAME};
 use super::link::{Link, Note, Order, Start, hand_over};
-use super::machine::TIMES_A_LOOK;
+use super::policy::TIMES_A_LOOK;
 use super::tree::{Census, Tree};
 use crate::exit::{Exit, Failure};
 

@@ -9,7 +9,8 @@ use leasehold::store::Revocation;
 use leasehold::{Guard, Lost, MultiGuard};
 
 use super::child::{Change, Child};
-use super::machine::{Action, Input, News, Policy, Supervision, Verdict};
+use super::machine::{Action, Input, News, Supervision, Verdict};
+use super::policy::Policy;
 use crate::duration::human;
 use crate::log;
 use crate::signals::{self, Signals};

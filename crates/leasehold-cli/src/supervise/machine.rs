@@ -26,6 +26,7 @@ use leasehold::Lost;
 use leasehold::core::Moment;
 use rustix::process::Signal;
 
+use super::policy::Policy;
 use crate::exit::Exit;
 use crate::signals::FATAL;
 
@@ -41,47 +42,6 @@ const LOST_GRACE_MAX: Duration = Duration::from_secs(2);
 
 /// How long processes that outlive the command go unmentioned.
 const LINGER_QUIETLY: Duration = Duration::from_millis(300);
-
-/// Killing a process takes at most this many times as long as looking at it.
-pub(super) const TIMES_A_LOOK: u32 = 4;
-
-/// The settings of one supervision.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Policy {
-    /// The ttl of the lease.
-    pub(crate) ttl: Duration,
-    /// How long before the deadline the command is told to stop.
-    pub(crate) grace: Duration,
-    /// The signal that tells the command to stop.
-    pub(crate) stop: Signal,
-    /// Whether the command shares our process group, at a terminal that signals both of us.
-    pub(crate) terminal: bool,
-    /// When the command must be dead even if the lease can be renewed.
-    pub(crate) limit: Option<Moment>,
-}
-
-impl Policy {
-    /// How long before the deadline the command is killed: time enough to see it dead.
-    fn margin(&self) -> Duration {
-        (self.ttl / 50).max(Duration::from_millis(20)).min(self.ttl / 8)
-    }
-
-    /// How much earlier to begin when looking at all processes takes `took`. Signalling each
-    /// process and seeing it end takes a few times as long. The limit keeps a lease that is renewed
-    /// in time from looking endangered.
-    fn reserve(&self, took: Duration) -> Duration {
-        let most = (self.ttl * 55 / 100).saturating_sub(self.grace);
-        (took * TIMES_A_LOOK).min(most)
-    }
-
-    /// A renewal must have failed if less than this much time is left. Renewals are sent with two
-    /// thirds left, and a small delay is normal. A busy store answers so within a second or a
-    /// quarter of the ttl, so we know the reason by then.
-    fn overdue_below(&self) -> Duration {
-        let answered = (self.ttl / 4).min(Duration::from_secs(1));
-        (self.ttl * 62 / 100).saturating_sub(answered).min(self.ttl * 57 / 100)
-    }
-}
 
 /// An event that the supervisor learns of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
