@@ -1,12 +1,19 @@
 //! The signals that we handle, and ending ourselves by a signal.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::task::{Context, Poll};
 
 use rustix::process::{Resource, Rlimit, Signal, WaitOptions, wait};
-use tokio::signal::unix::{self, SignalKind};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+use tokio::io::{AsyncRead as _, ReadBuf};
+use tokio::net::UnixStream;
 
 use crate::exit::{Exit, Failure};
 
@@ -22,10 +29,29 @@ pub(crate) fn is_passed_on(signal: Signal) -> bool {
     FATAL.contains(&signal) || [Signal::USR1, Signal::USR2].contains(&signal)
 }
 
+/// A signal that we received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// The signal.
+    pub(crate) signal: Signal,
+    /// The sender. That of CHLD is always the kernel.
+    pub(crate) sender: Sender,
+}
+
+/// The sender of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// The kernel, on its own: for a key at the terminal, or because the terminal was closed.
+    Kernel,
+    /// The process with this pid; zero if it is outside of our pid namespace.
+    Process(i32),
+}
+
 /// The signals as they come in.
 #[derive(Debug)]
 pub(crate) struct Signals {
-    streams: Vec<(Signal, unix::Signal)>,
+    delivery: SignalDelivery<UnixStream, WithOrigin>,
+    received: VecDeque<Received>,
 }
 
 impl Signals {
@@ -36,21 +62,21 @@ impl Signals {
     /// control start us so.
     pub(crate) fn install() -> Result<Self, Failure> {
         let ignored = Ignored::at_start();
-        let mut streams = Vec::new();
-        for signal in FATAL.into_iter().chain(OTHERS) {
-            if signal != Signal::CHILD && ignored.has(signal) {
-                continue;
-            }
-            let stream = unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| {
-                Failure::internal(format!("cannot handle signals: {error}; nothing was acquired"))
-            })?;
-            streams.push((signal, stream));
-        }
-        Ok(Self { streams })
+        let handled = FATAL.into_iter().chain(OTHERS);
+        let handled = handled.filter(|one| *one == Signal::CHILD || !ignored.has(*one));
+        let install = || {
+            let (read, write) = UnixStream::pair()?;
+            let numbers = handled.map(Signal::as_raw);
+            SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)
+        };
+        let delivery = install().map_err(|error: io::Error| {
+            Failure::internal(format!("cannot handle signals: {error}; nothing was acquired"))
+        })?;
+        Ok(Self { delivery, received: VecDeque::new() })
     }
 
     /// Waits for the next signal. Several of one kind may arrive as one, as always on Unix.
-    pub(crate) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Received {
         poll_fn(|context| self.poll_next(context)).await
     }
 
@@ -58,7 +84,7 @@ impl Signals {
     /// and the other signals do nothing.
     pub(crate) async fn interrupt(&mut self) -> Signal {
         loop {
-            match self.next().await {
+            match self.next().await.signal {
                 signal if FATAL.contains(&signal) => return signal,
                 Signal::TSTP => suspend(),
                 Signal::CHILD => reap(),
@@ -78,14 +104,40 @@ impl Signals {
         }
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
-        for (signal, stream) in &mut self.streams {
-            if let Poll::Ready(Some(())) = stream.poll_recv(context) {
-                return Poll::Ready(*signal);
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Received> {
+        loop {
+            self.look();
+            if let Some(received) = self.received.pop_front() {
+                return Poll::Ready(received);
+            }
+            // A handler stores its signal first, and then writes a byte.
+            let mut byte = [0];
+            let mut byte = ReadBuf::new(&mut byte);
+            match Pin::new(self.delivery.get_read_mut()).poll_read(context, &mut byte) {
+                Poll::Ready(Ok(())) if !byte.filled().is_empty() => {}
+                // The other end is ours, and stays open.
+                Poll::Ready(_) | Poll::Pending => return Poll::Pending,
             }
         }
-        Poll::Pending
     }
+
+    /// Takes the signals that have arrived.
+    fn look(&mut self) {
+        for received in self.delivery.pending().filter_map(|origin| received(&origin)) {
+            if !self.received.contains(&received) {
+                self.received.push_back(received);
+            }
+        }
+    }
+}
+
+fn received(origin: &Origin) -> Option<Received> {
+    let signal = Signal::from_named_raw(origin.signal)?;
+    let sender = match (origin.cause, origin.process) {
+        (Cause::Sent(_), Some(process)) => Sender::Process(process.pid),
+        _ => Sender::Kernel,
+    };
+    Some(Received { signal, sender })
 }
 
 /// Reaps the children that have ended, such as the keeper of an earlier command.

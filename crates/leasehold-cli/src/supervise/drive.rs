@@ -11,9 +11,11 @@ use leasehold::{Guard, Lost, MultiGuard};
 use super::child::{Change, Child};
 use super::machine::{Action, Input, News, Supervision, Verdict};
 use super::policy::Policy;
+use super::requests::{Came, Way};
+use super::tree;
 use crate::duration::human;
 use crate::log;
-use crate::signals::{self, Signals};
+use crate::signals::{self, Received, Sender, Signals};
 use crate::stderr;
 use crate::talk::{Level, Talk};
 use crate::view::asked;
@@ -40,7 +42,7 @@ pub(crate) async fn supervise(
         let look = supervision.next_look(clock.now(), guard.remaining());
         let input = tokio::select! {
             biased;
-            signal = signals.next() => Input::Signal(signal),
+            received = signals.next() => Input::Signal(came(received)),
             reason = &mut lost, if !told => Input::Lost(reason),
             (name, revoked) = &mut revoked, if !asked => {
                 say_asked(talk, &name, &revoked);
@@ -57,7 +59,7 @@ pub(crate) async fn supervise(
             Change::AllGone => Input::AllGone,
             Change::KilledInTime => Input::KilledInTime,
             Change::KeeperGone => Input::KeeperGone,
-            Change::Signal(signal) => Input::Signal(signal),
+            Change::Signal(signal) => Input::Signal(Came { signal, way: Way::OurKeeper }),
             Change::Counted(census) => Input::Counted(census.took),
         });
         for input in in_order(changes.collect(), input) {
@@ -83,6 +85,16 @@ pub(crate) async fn supervise(
             }
         }
     }
+}
+
+/// Which way a signal took to us.
+fn came(received: Received) -> Came {
+    let way = match received.sender {
+        Sender::Kernel => Way::Kernel,
+        Sender::Process(pid) if tree::is_keeper(pid) => Way::OuterKeeper,
+        Sender::Process(_) => Way::Process,
+    };
+    Came { signal: received.signal, way }
 }
 
 /// Puts the inputs in the order in which they are decided. Changes are older than `input`, so they

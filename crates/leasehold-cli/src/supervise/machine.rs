@@ -12,10 +12,10 @@
 //! *Stopping* has a time limit, and *killing* begins at its end. If the lease was still ours when
 //! *stopping* began, the limit ends before the deadline. "All gone" means that the command and
 //! every process it started have ended. A lost lease is never released. If the keeper is killed,
-//! the command is killed, and a third signal kills again instead of leaving. With `--max-hold`,
-//! what is left of that time counts like the lease, if it is less, and ends with 124. No state
-//! leads back to *running*: if the store answers again, a command that was told to stop must still
-//! end.
+//! the command is killed, and a third signal kills again instead of leaving. [`Requests`] decides
+//! what counts as another request: a second HUP does not. With `--max-hold`, what is left of that
+//! time counts like the lease, if it is less, and ends with 124. No state leads back to *running*:
+//! if the store answers again, a command that was told to stop must still end.
 //!
 //! A request to let go tells a *running* command to stop, once, and changes no state: the lease is
 //! still ours, so the command may take its time. It is never killed for that.
@@ -27,6 +27,7 @@ use leasehold::core::Moment;
 use rustix::process::Signal;
 
 use super::policy::Policy;
+use super::requests::{Came, Requests};
 use crate::exit::Exit;
 use crate::signals::FATAL;
 
@@ -46,8 +47,8 @@ const LINGER_QUIETLY: Duration = Duration::from_millis(300);
 /// An event that the supervisor learns of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// A signal came to us.
-    Signal(Signal),
+    /// A signal came to us or to the keeper.
+    Signal(Came),
     /// The command itself ended.
     Ended(Exit),
     /// Nothing that the command started lives any more.
@@ -171,7 +172,7 @@ pub(crate) struct Supervision {
     /// Why the command was stopped, unless we were asked to.
     stopped_for: Option<Bound>,
     lost: Option<Lost>,
-    asked_to_stop: u32,
+    requests: Requests,
     /// Whether the command was told to stop because we were asked to let go.
     revoked: bool,
     /// Whether a person at the terminal asked the command to stop.
@@ -195,7 +196,7 @@ impl Supervision {
             phase: Phase::Running,
             stopped_for: None,
             lost: None,
-            asked_to_stop: 0,
+            requests: Requests::default(),
             revoked: false,
             asked_at_terminal: false,
             broken: false,
@@ -216,7 +217,7 @@ impl Supervision {
             self.lose(now, Lost::Deadline);
         }
         match input {
-            Input::Signal(signal) => self.on_signal(now, left, signal),
+            Input::Signal(came) => self.on_signal(now, left, came),
             Input::Ended(exit) => self.ended = Some((exit, now)),
             Input::AllGone => self.on_all_gone(),
             Input::Lost(lost) => self.lose(now, lost),
@@ -273,7 +274,11 @@ impl Supervision {
         self.policy.margin() + self.reserve
     }
 
-    fn on_signal(&mut self, now: Moment, left: Duration, signal: Signal) {
+    fn on_signal(&mut self, now: Moment, left: Duration, came: Came) {
+        let signal = came.signal;
+        if FATAL.contains(&signal) && self.requests.is_echo(now, came) {
+            return;
+        }
         if self.policy.terminal && [Signal::INT, Signal::QUIT].contains(&signal) {
             // The terminal sent it to the command as well, and the command may choose to live on.
             self.asked_at_terminal = true;
@@ -288,9 +293,9 @@ impl Supervision {
     }
 
     fn on_asked_to_stop(&mut self, now: Moment, signal: Signal) {
-        self.asked_to_stop += 1;
-        match self.asked_to_stop {
+        match self.requests.count(now, signal) {
             1 => self.actions.push(Action::Forward(signal)),
+            _ if signal == Signal::HUP => self.actions.push(Action::Forward(signal)),
             2 => {
                 self.begin_to_kill(now, News::KillingAsAsked);
             }
@@ -329,7 +334,7 @@ impl Supervision {
     }
 
     fn on_revoked(&mut self) {
-        let is_stopping = self.phase != Phase::Running || self.asked_to_stop > 0;
+        let is_stopping = self.phase != Phase::Running || self.requests.is_any();
         if !is_stopping && !self.revoked {
             self.revoked = true;
             self.actions.push(Action::Stop(self.policy.stop));
@@ -357,7 +362,7 @@ impl Supervision {
     }
 
     const fn cause(&self) -> Cause {
-        if self.asked_to_stop > 0 || self.asked_at_terminal {
+        if self.requests.is_any() || self.asked_at_terminal {
             Cause::Request
         } else if self.stopped_for.is_some() {
             Cause::Lease

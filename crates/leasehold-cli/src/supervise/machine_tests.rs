@@ -1,3 +1,4 @@
+use super::super::requests::Way;
 use super::*;
 
 const TERMINAL: Policy = Policy { terminal: true, ..POLICY };
@@ -21,6 +22,11 @@ fn at(ms: u64) -> Moment {
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
+}
+
+/// A signal that a process sent to us.
+pub(super) fn sent(signal: Signal) -> Input {
+    Input::Signal(Came { signal, way: Way::Process })
 }
 
 /// Feeds `inputs` of (now, time left, input) and returns the actions for the last one.
@@ -57,14 +63,14 @@ fn a_command_that_ends_by_itself_ends_us_as_it_ended_and_frees_the_lock() {
 fn signals_are_forwarded_and_the_command_decides() {
     for policy in [POLICY, TERMINAL] {
         for signal in [Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2, Signal::WINCH] {
-            let inputs = [(5, FRESH, Input::Signal(signal))];
+            let inputs = [(5, FRESH, sent(signal))];
             assert_eq!(last(policy, &inputs), [Action::Forward(signal)], "{signal:?}");
         }
     }
-    let inputs = [(5, FRESH, Input::Signal(Signal::INT))];
+    let inputs = [(5, FRESH, sent(Signal::INT))];
     assert_eq!(last(POLICY, &inputs), [Action::Forward(Signal::INT)]);
     let inputs = [
-        (5, FRESH, Input::Signal(Signal::TERM)),
+        (5, FRESH, sent(Signal::TERM)),
         (9, FRESH, Input::Ended(Exit::Code(0))),
         (9, FRESH, Input::AllGone),
     ];
@@ -76,9 +82,9 @@ fn signals_are_forwarded_and_the_command_decides() {
 
 #[test]
 fn at_a_terminal_ctrl_c_is_left_to_the_command_however_often() {
-    let press = (5, FRESH, Input::Signal(Signal::INT));
+    let press = (5, FRESH, sent(Signal::INT));
     assert_eq!(last(TERMINAL, &[press, press, press, press]), []);
-    assert_eq!(last(TERMINAL, &[(5, FRESH, Input::Signal(Signal::QUIT))]), []);
+    assert_eq!(last(TERMINAL, &[(5, FRESH, sent(Signal::QUIT))]), []);
 }
 
 #[test]
@@ -89,7 +95,7 @@ fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
     };
     let ended = |code| (9, FRESH, Input::Ended(Exit::Code(code)));
     let gone = (9, FRESH, Input::AllGone);
-    let signal = |signal| (5, FRESH, Input::Signal(signal));
+    let signal = |signal| (5, FRESH, sent(signal));
     let lost = (4, 0, Input::Lost(Lost::NotOurs));
     for code in [0, 1, 79] {
         assert_eq!(cause(POLICY, &[ended(code), gone]), Cause::Command);
@@ -105,9 +111,9 @@ fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
 #[test]
 fn the_second_request_kills_and_the_third_leaves_without_releasing() {
     let inputs = [
-        (5, FRESH, Input::Signal(Signal::TERM)),
-        (6, FRESH, Input::Signal(Signal::INT)),
-        (7, FRESH, Input::Signal(Signal::TERM)),
+        (5, FRESH, sent(Signal::TERM)),
+        (6, FRESH, sent(Signal::INT)),
+        (7, FRESH, sent(Signal::TERM)),
     ];
     assert_eq!(last(POLICY, &inputs[..2]), [Action::Say(News::KillingAsAsked), Action::Kill]);
     let exit = Exit::Signal(15);
@@ -118,8 +124,8 @@ fn the_second_request_kills_and_the_third_leaves_without_releasing() {
 #[test]
 fn a_command_killed_as_asked_ends_us_as_it_ended_and_frees_the_lock() {
     let inputs = [
-        (5, FRESH, Input::Signal(Signal::TERM)),
-        (6, FRESH, Input::Signal(Signal::TERM)),
+        (5, FRESH, sent(Signal::TERM)),
+        (6, FRESH, sent(Signal::TERM)),
         (7, FRESH, Input::Ended(Exit::Signal(9))),
         (8, FRESH, Input::AllGone),
     ];
@@ -210,16 +216,16 @@ fn a_passed_deadline_kills_at_once_whoever_notices_it() {
 
 #[test]
 fn a_command_continued_after_its_lease_lapsed_is_killed_and_not_continued() {
-    let stop = (1_000, 8_898, Input::Signal(Signal::TSTP));
+    let stop = (1_000, 8_898, sent(Signal::TSTP));
     assert_eq!(
         last(POLICY, &[stop]),
         [Action::Say(News::Suspending { left: ms(8_898) }), Action::Suspend]
     );
     assert_eq!(
-        last(POLICY, &[stop, (2_000, 8_000, Input::Signal(Signal::CONT))]),
+        last(POLICY, &[stop, (2_000, 8_000, sent(Signal::CONT))]),
         [Action::Forward(Signal::CONT)]
     );
-    let late = last(POLICY, &[stop, (20_000, 0, Input::Signal(Signal::CONT))]);
+    let late = last(POLICY, &[stop, (20_000, 0, sent(Signal::CONT))]);
     assert!(late.contains(&Action::Kill), "{late:?}");
     assert!(!late.contains(&Action::Forward(Signal::CONT)), "{late:?}");
 }
@@ -338,7 +344,7 @@ fn a_command_of_many_processes_is_told_and_killed_that_much_earlier() {
 
 #[test]
 fn without_a_keeper_no_request_lets_us_leave() {
-    let ask = |now| (now, FRESH, Input::Signal(Signal::TERM));
+    let ask = |now| (now, FRESH, sent(Signal::TERM));
     let inputs = [ask(1), (2, FRESH, Input::KeeperGone), ask(3), ask(4), ask(5)];
     assert_eq!(last(POLICY, &inputs), [Action::Kill]);
 }
@@ -394,7 +400,7 @@ fn a_request_to_let_go_tells_the_command_to_stop_once_and_never_kills_it() {
     // The lease still decides, and so does a person.
     let late = (7_400, 2_400, Input::Timer);
     assert!(last(POLICY, &[asked, late]).contains(&Action::Stop(Signal::TERM)));
-    let signal = (6, FRESH, Input::Signal(Signal::TERM));
+    let signal = (6, FRESH, sent(Signal::TERM));
     assert_eq!(last(POLICY, &[asked, signal]), [Action::Forward(Signal::TERM)]);
     assert_eq!(last(POLICY, &[signal, asked]), [], "it is stopping already");
     assert_eq!(last(POLICY, &[(6, 0, Input::Lost(Lost::NotOurs)), asked]), []);

@@ -1,10 +1,10 @@
 //! Runs a command under a lease: tells it to stop when the lease is in danger, and makes sure that
 //! it is dead before another client can hold the lock.
 //!
-//! [`machine`] decides, with the settings of [`policy`]. [`drive`](mod@drive) carries the decisions
-//! out. [`keeper`] is a process of its own between us and the command: it counts and kills with
-//! [`tree`]. [`child`] talks to it over a [`link`]. [`descent`] proves to an inner `leasehold run`
-//! that a keeper would kill it.
+//! [`machine`] decides, with the settings of [`policy`] and the count of [`requests`].
+//! [`drive`](mod@drive) carries the decisions out. [`keeper`] is a process of its own between us
+//! and the command: it counts and kills with [`tree`]. [`child`] talks to it over a [`link`].
+//! [`descent`] proves to an inner `leasehold run` that a keeper would kill it.
 
 mod by_wait;
 pub(crate) mod child;
@@ -14,6 +14,7 @@ pub(crate) mod keeper;
 mod link;
 pub(crate) mod machine;
 mod policy;
+mod requests;
 mod tree;
 
 pub(crate) use child::Child;

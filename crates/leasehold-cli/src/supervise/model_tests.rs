@@ -12,6 +12,7 @@ use leasehold::Lost;
 use leasehold::core::Moment;
 use rustix::process::Signal;
 
+use super::tests::sent;
 use super::*;
 
 const SEEDS: u64 = 10_000;
@@ -174,13 +175,13 @@ impl World {
                 6 | 7 => Event::KeeperDies,
                 8 => {
                     // A user who does not want to wait.
-                    self.after(at + 1, Event::ToUs(Input::Signal(Signal::TERM)));
-                    self.after(at + 2, Event::ToUs(Input::Signal(Signal::HUP)));
-                    Event::ToUs(Input::Signal(Signal::TERM))
+                    self.after(at + 1, Event::ToUs(sent(Signal::TERM)));
+                    self.after(at + 2, Event::ToUs(sent(Signal::INT)));
+                    Event::ToUs(sent(Signal::TERM))
                 }
                 _ => {
                     let signals = [Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1];
-                    Event::ToUs(Input::Signal(signals[self.random.below(4) as usize]))
+                    Event::ToUs(sent(signals[self.random.below(4) as usize]))
                 }
             };
             self.after(at, event);

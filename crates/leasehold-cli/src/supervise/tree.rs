@@ -243,6 +243,11 @@ fn by_parent() -> HashMap<i32, Vec<i32>> {
     all
 }
 
+/// Whether a process is a keeper.
+pub(super) fn is_keeper(pid: i32) -> bool {
+    read(pid).is_some_and(|process| process.is_keeper)
+}
+
 pub(super) fn read(pid: i32) -> Option<Process> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }

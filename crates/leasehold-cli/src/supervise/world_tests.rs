@@ -18,6 +18,7 @@ use leasehold_testkit::simulation::{Plan, Supervised, Supervisor, run_supervised
 use leasehold_testkit::virtual_host::SeededRandom;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::tests::sent;
 use super::*;
 
 /// How many worlds a usual run tries.
@@ -259,10 +260,10 @@ async fn watch_over(
             reason = &mut lost, if !told => Input::Lost(reason),
             Some(input) = hears.recv() => input,
             () = clock.sleep_until(look) => match signal.filter(|at| *at <= clock.now()) {
-                Some(_) => Input::Signal({
+                Some(_) => {
                     signals.pop();
-                    Signal::TERM
-                }),
+                    sent(Signal::TERM)
+                },
                 None => Input::Timer,
             },
         };

@@ -182,7 +182,7 @@ fn signal(pid: i32, signal: Signal) {
 /// killed: the keeper is stopped until we have left. Returns whether we did leave. On a slow
 /// machine the keeper may seem to hang, and then everything is killed first.
 fn leaves_without_releasing(world: &World) -> bool {
-    let script = "trap '' TERM INT HUP; echo $$; while :; do sleep 0.02; done";
+    let script = "trap '' TERM INT QUIT; echo $$; while :; do sleep 0.02; done";
     let mut run = start(world.run("x", &["--ttl", "1h"], script));
     let pid: i32 = run.line().parse().expect("a pid");
     let keeper = parent_of(pid);
@@ -190,7 +190,7 @@ fn leaves_without_releasing(world: &World) -> bool {
     until("the keeper is stopped", || state_of(keeper) == 'T');
     run.kill(Signal::STOP);
     until("it is stopped", || state_of(run.pid()) == 'T');
-    let fatal = [Signal::TERM, Signal::INT, Signal::HUP];
+    let fatal = [Signal::TERM, Signal::INT, Signal::QUIT];
     for signal in fatal {
         run.kill(signal);
     }
@@ -248,6 +248,59 @@ fn a_signal_to_the_parent_of_the_command_is_one_to_us() {
     let done = finish(world.run("x", &[], script));
     assert_eq!(done.code(5).stdout, "got it\n");
 }
+
+/// As systemd does: it signals every process of a service.
+#[test]
+fn a_request_to_us_and_to_the_keeper_counts_once() {
+    let world = World::sqlite();
+    for us_first in [true, false] {
+        let mut run = start(world.run("x", &[], ENDS_CLEANLY));
+        let pid: i32 = run.line().parse().expect("a pid");
+        let keeper = parent_of(pid);
+        let order = if us_first { [run.pid(), keeper] } else { [keeper, run.pid()] };
+        order.into_iter().for_each(|pid| signal(pid, Signal::TERM));
+        let done = run.end();
+        assert_eq!(done.code(0).stdout, "clean\n", "it was killed");
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_request_to_a_run_and_to_the_run_around_it_counts_once() {
+    let world = World::sqlite();
+    let inner = world.run("inner", &[], ENDS_CLEANLY);
+    let mut outer = world.leasehold(["run", "outer", "--"]);
+    outer.arg(inner.get_program()).args(inner.get_args());
+    let mut run = start(outer);
+    let pid: i32 = run.line().parse().expect("a pid");
+    let inner = parent_of(parent_of(pid));
+    for pid in [run.pid(), inner] {
+        signal(pid, Signal::TERM);
+    }
+    let done = run.end();
+    assert_eq!(done.code(0).stdout, "clean\n", "it was killed");
+    world.assert_nothing_left();
+}
+
+/// A shell and its terminal each send one when they are closed.
+#[test]
+fn a_second_hangup_kills_nothing() {
+    let world = World::sqlite();
+    let script = "trap 'echo hup' HUP; trap 'exit 5' USR1; echo up; while :; do sleep 0.02; done";
+    let mut run = start(world.run("x", &[], script));
+    run.expect("up");
+    for _ in 0..3 {
+        run.kill(Signal::HUP);
+        run.expect("hup");
+    }
+    run.kill(Signal::USR1);
+    run.end().code(5);
+    world.assert_nothing_left();
+}
+
+/// A script that takes its time when it is told to stop. It prints its pid first.
+const ENDS_CLEANLY: &str =
+    "trap 'sleep 0.3; echo clean; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
 
 #[test]
 fn the_background_jobs_of_the_shell_that_became_us_live_on_when_the_lock_is_lost() {
