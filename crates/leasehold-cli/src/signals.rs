@@ -29,6 +29,13 @@ pub(crate) fn is_passed_on(signal: Signal) -> bool {
     FATAL.contains(&signal) || [Signal::USR1, Signal::USR2].contains(&signal)
 }
 
+/// What to send to pass this signal on. A stopped process acts on a request to stop only when it is
+/// continued.
+pub(crate) fn to_pass_on(signal: Signal) -> Vec<Signal> {
+    let asks_to_stop = FATAL.contains(&signal);
+    [signal].into_iter().chain(asks_to_stop.then_some(Signal::CONT)).collect()
+}
+
 /// A signal that we received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Received {

@@ -52,7 +52,7 @@ impl Holding<'_> {
     /// Starts the command, under leases with enough time left. A failure that
     /// [is about the lease](is_about_the_lease) means that they ended first.
     pub(crate) async fn start(&self, guard: &MultiGuard) -> Result<Child, Failure> {
-        let Policy { ttl, terminal, .. } = self.policy;
+        let ttl = self.policy.ttl;
         // The grant came late: a command started now would be told to stop right away.
         while guard.remaining() < ttl / 2 {
             let Err(error) = guard.renew().await else { break };
@@ -62,7 +62,7 @@ impl Holding<'_> {
             tokio::time::sleep(RENEWAL_PAUSE).await;
         }
         let env = self.environment(guard, ttl);
-        Child::start(&self.guarded.command, &env, terminal, ttl)
+        Child::start(&self.guarded.command, &env, ttl)
     }
 
     /// The variables for the command.
@@ -96,7 +96,8 @@ impl Holding<'_> {
         signals: &mut Signals,
     ) -> Result<Verdict, Failure> {
         let talk = &self.context.talk;
-        let verdict = supervise(guard, &mut child, signals, self.policy, talk).await;
+        let policy = Policy { terminal: child.is_at_terminal(), ..self.policy };
+        let verdict = supervise(guard, &mut child, signals, policy, talk).await;
         match child.why_not_begun() {
             Some(error) => {
                 let state = "the lock was released";
@@ -223,8 +224,7 @@ pub(crate) fn policy(name: Option<&str>, guarded: &Guarded) -> Result<Policy, Fa
         ))
         .about_any(name));
     }
-    let terminal = child::at_terminal();
-    Ok(Policy { ttl, grace: span, stop: *stop_signal, terminal, limit: None })
+    Ok(Policy { ttl, grace: span, stop: *stop_signal, terminal: false, limit: None })
 }
 
 /// The holder as other clients see it: `verb` is our own command. The pid that they see is ours,

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, set_child_subreaper, wait,
 };
-use rustix::termios::{isatty, tcgetpgrp};
+use rustix::termios::tcgetpgrp;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
@@ -22,6 +23,7 @@ use super::link::{Link, Note, Order, Start, hand_over};
 use super::policy::TIMES_A_LOOK;
 use super::tree::{Census, Tree};
 use crate::exit::{Exit, Failure};
+use crate::signals::to_pass_on;
 
 /// Our own program, even after its file was replaced or deleted.
 const OURSELVES: &str = "/proc/self/exe";
@@ -40,6 +42,8 @@ pub(crate) struct Child {
     keeper_gone: bool,
     socket: UnixStream,
     link: Link,
+    /// Whether the command shares our process group, at a terminal.
+    at_terminal: bool,
     /// All processes below us: the keeper and those that it watches.
     tree: Tree,
     all_gone: bool,
@@ -69,19 +73,25 @@ pub(crate) enum Change {
     Counted(Census),
 }
 
-/// Whether the command would share a terminal with us. Then it must also share our process group,
-/// or reading and writing would stop it.
-pub(crate) fn at_terminal() -> bool {
-    let stdin = rustix::stdio::stdin();
-    isatty(stdin) && tcgetpgrp(stdin).is_ok_and(|foreground| foreground == getpgrp())
+/// Whether we are in the foreground of our terminal. Then the command must share our process group,
+/// or the terminal would stop it when it reads or writes. Our stdin does not tell: ssh and sudo
+/// open the terminal themselves.
+fn at_terminal() -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let foreground = match rustix::fs::open("/dev/tty", flags, Mode::empty()) {
+        Ok(terminal) => tcgetpgrp(terminal),
+        // A container may have a terminal without this file.
+        Err(_) => tcgetpgrp(rustix::stdio::stdin()),
+    };
+    foreground.is_ok_and(|group| group == getpgrp())
 }
 
 impl Child {
-    /// Starts `command` with our standard streams and our environment, changed by `env`.
+    /// Starts `command` with our standard streams and our environment, changed by `env`. If we are
+    /// in the foreground of a terminal, the command joins our process group.
     pub(crate) fn start(
         command: &[OsString],
         env: &[(&str, Option<String>)],
-        terminal: bool,
         ttl: Duration,
     ) -> Result<Self, Failure> {
         let refused = |what: &str, error: io::Error| {
@@ -108,7 +118,9 @@ impl Child {
         drop(keeper);
         let pid = i32::try_from(started.id()).ok().and_then(Pid::from_raw);
         let mut link = Link::default();
-        let group = if terminal { getpgrp().as_raw_nonzero().get() } else { 0 };
+        // Asked only now: a wait may have lasted for hours, and `fg` may have brought us here.
+        let at_terminal = at_terminal();
+        let group = if at_terminal { getpgrp().as_raw_nonzero().get() } else { 0 };
         let count_every = (ttl / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
         let start = Start { group, count_every, command: command.to_vec() };
         link.tell(&ours, &Order::Start(start));
@@ -117,6 +129,7 @@ impl Child {
         Ok(Self {
             keeper: pid.expect("the system gives positive pids"),
             keeper_gone: false,
+            at_terminal,
             socket,
             link,
             tree,
@@ -224,6 +237,11 @@ impl Child {
         }
     }
 
+    /// Whether the command shares our process group, at a terminal that signals both of us.
+    pub(crate) const fn is_at_terminal(&self) -> bool {
+        self.at_terminal
+    }
+
     /// Why the command never started, if it did not.
     pub(crate) fn why_not_begun(&self) -> Option<io::Error> {
         self.not_begun.map(io::Error::from_raw_os_error)
@@ -246,7 +264,7 @@ impl Child {
     /// Passes a signal on to the command, or to its remaining processes.
     pub(crate) fn forward(&mut self, signal: Signal) {
         if self.broken {
-            self.tree.signal(&[signal]);
+            self.tree.signal(&to_pass_on(signal));
         } else {
             self.order(&Order::Forward(signal));
         }
@@ -281,8 +299,8 @@ impl Child {
     }
 
     /// Stops the command, unless the terminal has already done so.
-    pub(crate) fn suspend(&mut self, terminal: bool) {
-        if !terminal {
+    pub(crate) fn suspend(&mut self) {
+        if !self.at_terminal {
             self.forward(Signal::STOP);
         }
     }

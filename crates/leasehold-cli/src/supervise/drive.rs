@@ -74,7 +74,7 @@ pub(crate) async fn supervise(
                     Action::Stop(signal) => child.stop(signal),
                     Action::Kill => child.kill(),
                     Action::Suspend => {
-                        child.suspend(policy.terminal);
+                        child.suspend();
                         // Once we are stopped, no thread writes the message about it.
                         stderr::finish();
                         signals::suspend();

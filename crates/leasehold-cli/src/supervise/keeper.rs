@@ -37,7 +37,7 @@ use super::tree::Tree;
 use crate::chain::Chain;
 use crate::environment::CHAIN;
 use crate::exit::Exit;
-use crate::signals::{self, FATAL, Ignored};
+use crate::signals::{self, FATAL, Ignored, to_pass_on};
 
 /// The hidden first argument of the keeper.
 pub(crate) const KEEPER: &str = "__keep";
@@ -260,11 +260,14 @@ impl Keeper {
     /// since `leasehold run` is in the same group. Once the command has ended, the remaining
     /// processes get it.
     fn forward(&mut self, signal: Signal) {
-        // A process that has ended meanwhile needs no signal, so failures do not matter here.
+        let send = if self.own_group { kill_process_group } else { kill_process };
+        let signals = to_pass_on(signal);
         match self.command {
-            Some(command) if self.own_group => drop(kill_process_group(command, signal)),
-            Some(command) => drop(kill_process(command, signal)),
-            None => self.tree.signal(&[signal]),
+            Some(command) => signals.into_iter().for_each(|signal| {
+                // A process that has ended meanwhile needs no signal.
+                let _ = send(command, signal);
+            }),
+            None => self.tree.signal(&signals),
         }
     }
 

@@ -1,7 +1,7 @@
 //! TERM, INT, HUP and QUIT during a wait, a hold and a release; and other signals.
 
 use rusqlite::Connection;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{World, finish, is_alive, start, state_of, until, until_dead};
 
@@ -52,6 +52,24 @@ fn a_command_that_dies_of_a_forwarded_signal_takes_us_along(world: &World) {
         holder.expect("up");
         holder.kill(signal);
         holder.end().signal(signal);
+        world.assert_nothing_left();
+    }
+}
+
+/// As one that the terminal stopped because it is in the background.
+#[test]
+fn a_stopped_command_is_continued_when_it_is_asked_to_end() {
+    let world = World::sqlite();
+    for (signal, name) in FATAL {
+        let script = format!("trap 'echo got {name}; exit 5' {name}; echo $$; {IDLE}");
+        let mut holder = start(world.run("x", &[], &script));
+        let pid: i32 = holder.line().parse().expect("a pid");
+        let command = Pid::from_raw(pid).expect("a pid");
+        kill_process(command, Signal::STOP).expect("it is ours");
+        until("it is stopped", || state_of(pid) == 'T');
+        holder.kill(signal);
+        holder.expect(&format!("got {name}"));
+        holder.end().code(5);
         world.assert_nothing_left();
     }
 }

@@ -7,14 +7,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{Winsize, tcgetpgrp, tcsetwinsize};
 
-use crate::harness::{CEILING, World, finish, start};
+use crate::harness::{CEILING, World, finish, start, until};
 
 on_every_store! {
     ctrl_c_is_the_commands_own_affair_however_often_it_comes,
     ctrl_c_ends_an_instance_instead_of_starting_a_campaign,
     the_command_may_read_from_the_terminal,
+    the_command_may_open_the_terminal_when_stdin_is_a_pipe,
     ctrl_c_while_waiting_leaves_the_line,
     a_forced_stop_at_a_terminal_reaches_everything_but_us,
     unlock_wants_the_name_typed,
@@ -77,6 +78,18 @@ impl Terminal {
 
     fn type_in(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("somebody reads");
+    }
+
+    /// The process that was started here, which leads the session.
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    /// The process group in the foreground.
+    #[track_caller]
+    fn foreground(&self) -> i32 {
+        let group = tcgetpgrp(&self.keys).expect("a terminal with a session");
+        group.as_raw_nonzero().get()
     }
 
     #[track_caller]
@@ -142,6 +155,43 @@ fn the_command_may_read_from_the_terminal(world: &World) {
     terminal.expect("up");
     terminal.type_in("hello\n");
     terminal.expect("got hello");
+    terminal.ends_with(0);
+}
+
+/// As ssh and sudo do for a password: `tar c . | leasehold run x -- ssh host`.
+fn the_command_may_open_the_terminal_when_stdin_is_a_pipe(world: &World) {
+    let script = "read piped; echo up $piped; read line < /dev/tty; echo got $line";
+    let inner = world.run("x", &[], script);
+    let mut outer = Command::new("sh");
+    outer.args(["-c", "echo input | \"$@\"", "sh"]).current_dir(world.path(""));
+    outer.arg(inner.get_program()).args(inner.get_args());
+    let mut terminal = Terminal::start(&outer);
+    terminal.expect("up input");
+    terminal.type_in("hello\n");
+    terminal.expect("got hello");
+    terminal.ends_with(0);
+}
+
+/// The wait for the lock may last for hours, and a person may do something else meanwhile.
+#[test]
+fn a_command_that_waited_in_the_background_may_read_from_the_terminal_after_fg() {
+    let world = World::sqlite();
+    let mut holder = start(world.run("x", &[], "echo up; read line"));
+    holder.expect("up");
+    let inner = world.run("x", &[], "read line; echo got $line");
+    let mut outer = Command::new("bash");
+    let script = "set -m; \"$@\" & read go; echo to the front; fg; echo ended $?";
+    outer.args(["-c", script, "bash"]).current_dir(world.path(""));
+    outer.arg(inner.get_program()).args(inner.get_args());
+    let mut terminal = Terminal::start(&outer);
+    terminal.expect("waiting for");
+    terminal.type_in("go\n");
+    terminal.expect("to the front");
+    until("it is in the foreground", || terminal.foreground() != terminal.pid());
+    drop(holder.end());
+    terminal.type_in("hello\n");
+    terminal.expect("got hello");
+    terminal.expect("ended 0");
     terminal.ends_with(0);
 }
 

@@ -1,7 +1,7 @@
 //! Processes that a test starts, talks to, and waits for.
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
@@ -46,6 +46,10 @@ impl Done {
     }
 }
 
+/// A process group of its own. The tests may run in the foreground of a terminal, and `leasehold`
+/// behaves differently there.
+const AWAY_FROM_OUR_TERMINAL: i32 = 0;
+
 /// Runs a command to its end. Kills it, and panics, if it does not end within [`CEILING`].
 #[track_caller]
 pub(crate) fn finish(mut command: Command) -> Done {
@@ -56,6 +60,7 @@ pub(crate) fn finish(mut command: Command) -> Done {
 /// As [`finish`], and leaves the streams of the command as the test has set them.
 #[track_caller]
 pub(crate) fn finish_as_it_is(mut command: Command) -> Done {
+    command.process_group(AWAY_FROM_OUR_TERMINAL);
     let child = command.spawn().expect("the command starts");
     let pid = Pid::from_child(&child);
     let (sender, ended) = channel();
@@ -88,6 +93,7 @@ pub(crate) fn start(command: Command) -> Running {
 /// Starts a command with `stderr`, and with pipes for the other streams.
 pub(crate) fn start_with_stderr(mut command: Command, stderr: Stdio) -> Running {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+    command.process_group(AWAY_FROM_OUR_TERMINAL);
     let mut child = command.spawn().expect("the command starts");
     // Otherwise we would keep the other end open.
     drop(command);
