@@ -27,7 +27,7 @@ use leasehold::core::Moment;
 use rustix::process::Signal;
 
 use super::policy::Policy;
-use super::requests::{Came, Requests};
+use super::requests::{Came, Requests, Way};
 use crate::exit::Exit;
 use crate::signals::FATAL;
 
@@ -279,7 +279,8 @@ impl Supervision {
         if FATAL.contains(&signal) && self.requests.is_echo(now, came) {
             return;
         }
-        if self.policy.terminal && [Signal::INT, Signal::QUIT].contains(&signal) {
+        let is_key = came.way == Way::Kernel && [Signal::INT, Signal::QUIT].contains(&signal);
+        if self.policy.terminal && is_key {
             // The terminal sent it to the command as well, and the command may choose to live on.
             self.asked_at_terminal = true;
         } else if FATAL.contains(&signal) {

@@ -1,4 +1,3 @@
-use super::super::requests::Way;
 use super::*;
 
 const TERMINAL: Policy = Policy { terminal: true, ..POLICY };
@@ -27,6 +26,11 @@ fn ms(ms: u64) -> Duration {
 /// A signal that a process sent to us.
 pub(super) fn sent(signal: Signal) -> Input {
     Input::Signal(Came { signal, way: Way::Process })
+}
+
+/// A signal for a key at the terminal.
+fn typed(signal: Signal) -> Input {
+    Input::Signal(Came { signal, way: Way::Kernel })
 }
 
 /// Feeds `inputs` of (now, time left, input) and returns the actions for the last one.
@@ -62,12 +66,13 @@ fn a_command_that_ends_by_itself_ends_us_as_it_ended_and_frees_the_lock() {
 #[test]
 fn signals_are_forwarded_and_the_command_decides() {
     for policy in [POLICY, TERMINAL] {
-        for signal in [Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2, Signal::WINCH] {
+        let others = [Signal::USR1, Signal::USR2, Signal::WINCH];
+        for signal in FATAL.into_iter().chain(others) {
             let inputs = [(5, FRESH, sent(signal))];
             assert_eq!(last(policy, &inputs), [Action::Forward(signal)], "{signal:?}");
         }
     }
-    let inputs = [(5, FRESH, sent(Signal::INT))];
+    let inputs = [(5, FRESH, typed(Signal::INT))];
     assert_eq!(last(POLICY, &inputs), [Action::Forward(Signal::INT)]);
     let inputs = [
         (5, FRESH, sent(Signal::TERM)),
@@ -82,9 +87,9 @@ fn signals_are_forwarded_and_the_command_decides() {
 
 #[test]
 fn at_a_terminal_ctrl_c_is_left_to_the_command_however_often() {
-    let press = (5, FRESH, sent(Signal::INT));
+    let press = (5, FRESH, typed(Signal::INT));
     assert_eq!(last(TERMINAL, &[press, press, press, press]), []);
-    assert_eq!(last(TERMINAL, &[(5, FRESH, sent(Signal::QUIT))]), []);
+    assert_eq!(last(TERMINAL, &[(5, FRESH, typed(Signal::QUIT))]), []);
 }
 
 #[test]
@@ -102,7 +107,8 @@ fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
         assert_eq!(cause(POLICY, &[signal(Signal::USR1), ended(code), gone]), Cause::Command);
         assert_eq!(cause(POLICY, &[lost, ended(code), gone]), Cause::Lease);
         assert_eq!(cause(POLICY, &[signal(Signal::TERM), ended(code), gone]), Cause::Request);
-        assert_eq!(cause(TERMINAL, &[signal(Signal::INT), ended(code), gone]), Cause::Request);
+        let pressed = (5, FRESH, typed(Signal::INT));
+        assert_eq!(cause(TERMINAL, &[pressed, ended(code), gone]), Cause::Request);
         let both = [lost, signal(Signal::TERM), ended(code), gone];
         assert_eq!(cause(POLICY, &both), Cause::Request);
     }

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetpgrp, tcsetwinsize};
 
@@ -137,6 +138,35 @@ fn ctrl_c_is_the_commands_own_affair_however_often_it_comes(world: &World) {
         terminal.expect(&format!("caught {n}"));
     }
     terminal.ends_with(5);
+    world.assert_nothing_left();
+}
+
+/// The terminal has sent it to nobody else.
+#[test]
+fn at_a_terminal_an_interrupt_of_another_process_reaches_the_command() {
+    let world = World::sqlite();
+    let script = "trap 'echo got it; exit 5' INT; echo up; while :; do sleep 0.02; done";
+    let mut terminal = Terminal::start(&world.run("x", &[], script));
+    terminal.expect("up");
+    let us = Pid::from_raw(terminal.pid()).expect("a pid");
+    kill_process(us, Signal::INT).expect("it is ours");
+    terminal.expect("got it");
+    terminal.ends_with(5);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn at_a_terminal_the_command_of_an_inner_run_is_told_to_stop_by_an_interrupt() {
+    let world = World::sqlite();
+    let script = "trap 'echo told; exit 6' INT; echo up; while :; do sleep 0.02; done";
+    let inner = world.run("inner", &[], script);
+    let mut outer = world.leasehold(["run", "outer", "--stop-signal", "INT", "--ttl", "1s", "--"]);
+    outer.arg(inner.get_program()).args(inner.get_args());
+    let mut terminal = Terminal::start(&outer);
+    terminal.expect("up");
+    finish(world.leasehold(["unlock", "outer", "--ask", "--why", "the test"])).code(0);
+    terminal.expect("told");
+    terminal.ends_with(6);
     world.assert_nothing_left();
 }
 
