@@ -91,12 +91,13 @@ impl Tree {
     /// Signals every process that one look finds.
     ///
     /// A signal that another `leasehold run` below us passes on is not sent to what runs under that
-    /// one: it would come twice, and twice means more than once.
+    /// one: it would come twice, and twice means more than once. A keeper gets no signal that may
+    /// end it: nobody would kill its processes then.
     pub(crate) fn signal(&mut self, signals: &[Signal]) {
         // Our children keep their pids until we reap them, and nothing reaps here. A signal may
         // fail: the process has ended, or belongs to another user.
-        let direct = |pid: i32| {
-            for signal in signals {
+        let send = |pid: i32, is_keeper: bool| {
+            for signal in signals.iter().filter(|it| !is_keeper || is_for_keepers(**it)) {
                 let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, *signal));
             }
         };
@@ -105,10 +106,13 @@ impl Tree {
             // At once: a process that forks and ends is gone when the look is over.
             return by_wait.look(|pid| {
                 if !strangers.contains(&pid) {
-                    direct(pid);
+                    // Nothing here tells which processes are keepers.
+                    send(pid, false);
                 }
             });
         }
+        let spares_keepers = !signals.iter().all(|signal| is_for_keepers(*signal));
+        let direct = |pid: i32| send(pid, spares_keepers && is_keeper(pid));
         let first: HashSet<i32> = self.ours().into_iter().collect();
         first.iter().for_each(|pid| direct(*pid));
         let us = self.us;
@@ -129,8 +133,12 @@ impl Tree {
                 kept_by_others.insert(pid);
             }
             if [parent, us].contains(&process.parent) {
-                for signal in signals.iter().filter(|signal| !is_kept || !is_passed_on(**signal)) {
-                    let _ = pidfd_send_signal(&handle, *signal);
+                for signal in signals {
+                    let ends_a_keeper = process.is_keeper && !is_for_keepers(*signal);
+                    let comes_twice = is_kept && is_passed_on(*signal);
+                    if !ends_a_keeper && !comes_twice {
+                        let _ = pidfd_send_signal(&handle, *signal);
+                    }
                 }
             }
             Some(process)
@@ -241,6 +249,11 @@ fn by_parent() -> HashMap<i32, Vec<i32>> {
         }
     }
     all
+}
+
+/// Whether a keeper gets this signal from a keeper above it.
+fn is_for_keepers(signal: Signal) -> bool {
+    [Signal::KILL, Signal::CONT].contains(&signal)
 }
 
 /// Whether a process is a keeper.

@@ -282,6 +282,29 @@ fn a_request_to_a_run_and_to_the_run_around_it_counts_once() {
     world.assert_nothing_left();
 }
 
+/// The inner command ignores the signal, which ends the inner run. Nobody renews its lease then.
+/// The inner keeper may be out of the signal's way by chance, so the test is repeated.
+#[test]
+fn a_stop_signal_that_ends_an_inner_run_leaves_its_keeper_to_kill_the_command() {
+    let world = World::sqlite();
+    for round in 0..rounds(5) {
+        let name = format!("inner-{round}");
+        let script = "trap '' ABRT; echo up; while :; do sleep 0.02; done";
+        let inner = world.run(&name, &["--ttl", "1h"], script);
+        let flags = ["run", "outer", "--stop-signal", "ABRT", "--ttl", "1s", "--"];
+        let mut outer = world.leasehold(flags);
+        outer.args(["sh", "-c", "ulimit -c 0; exec \"$@\"", "sh"]);
+        outer.arg(inner.get_program()).args(inner.get_args());
+        let mut run = start(outer);
+        run.expect("up");
+        // A request to let go kills nobody by itself.
+        finish(world.leasehold(["unlock", "outer", "--ask", "--why", "the test"])).code(0);
+        run.rest_of_stdout();
+        assert_eq!(run.exit().signal(), Some(Signal::ABORT.as_raw()));
+        assert_eq!(world.state(&name), "held", "it is left to its ttl");
+    }
+}
+
 /// A shell and its terminal each send one when they are closed.
 #[test]
 fn a_second_hangup_kills_nothing() {
