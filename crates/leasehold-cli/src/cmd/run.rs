@@ -79,9 +79,9 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     };
     let course = match take_and_hold(args, asked, &wanted, &holding, &mut signals).await {
         Ok(Course::Ran(guard, since, verdict)) => {
-            // Only a success counts as done. Work that was asked to stop may look like one.
+            // Only a success counts as done. Work that was told to stop may look like one.
             let is_success = verdict.exit == Exit::OK && verdict.lease == Lease::Release;
-            let is_done = is_success && verdict.cause != Cause::Revoked;
+            let is_done = is_success && verdict.cause == Cause::Command;
             let ended = match period.filter(|_| is_done) {
                 Some(period) => once::keep(guard, period, verdict.exit, talk).await,
                 None => end(guard, since, verdict, talk).await,

@@ -11,6 +11,7 @@ on_every_store! {
     a_command_that_succeeded_is_not_run_again_in_its_period,
     of_eight_hosts_one_runs_the_command,
     a_command_that_failed_or_was_killed_may_run_again_at_once,
+    a_command_that_was_told_to_stop_may_run_again_at_once_whatever_its_exit_code,
     the_command_of_a_killed_runner_runs_again_after_the_ttl,
     the_command_runs_again_when_the_period_is_over,
 }
@@ -68,6 +69,20 @@ fn a_command_that_failed_or_was_killed_may_run_again_at_once(world: &World) {
     finish(world.leasehold(["run", "report", "--once-per", "1h", "--", "./absent"])).code(127);
     finish(once(world, WORK)).code(0);
     finish(once(world, WORK)).code(75);
+    assert_eq!(world.read("log"), "done\n");
+}
+
+fn a_command_that_was_told_to_stop_may_run_again_at_once_whatever_its_exit_code(world: &World) {
+    let script = "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done";
+    let mut told = start(once(world, script));
+    told.expect("up");
+    told.kill(Signal::TERM);
+    told.end().code(0);
+    let mut asked = start(once(world, script));
+    asked.expect("up");
+    finish(world.leasehold(["unlock", "report", "--ask", "--why", "a test"])).code(0);
+    asked.end().code(0);
+    finish(once(world, WORK)).code(0);
     assert_eq!(world.read("log"), "done\n");
 }
 
