@@ -18,8 +18,8 @@ use crate::output::escape;
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
-use crate::supervise::Policy;
 use crate::supervise::machine::{Cause, Lease, Verdict};
+use crate::supervise::{Policy, child};
 use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, only, take};
 
 /// How far a run came.
@@ -132,7 +132,7 @@ async fn take_and_hold(
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     let Holding { context, client, .. } = holding;
     let Asked { names, wait, mut patience } = asked;
-    let (guard, child, since) = loop {
+    let (guard, started, since) = loop {
         let asked = Asked { names, wait, patience };
         let guard = match take(client, asked, wanted, signals, &context.talk).await? {
             Taken::Granted(guard) => guard,
@@ -143,21 +143,22 @@ async fn take_and_hold(
         if let Some(signal) = signals.interrupted_already().await {
             return stopped(signal);
         }
-        let child = tokio::select! {
+        let started = tokio::select! {
             biased;
             signal = signals.interrupt() => return stopped(signal),
-            child = holding.start(&guard) => child,
+            started = holding.start(&guard) => started,
         };
-        match child {
-            Ok(child) => break (guard, child, since),
+        match started {
+            Ok(started) => break (guard, started, since),
             Err(failure) if wait == Wait::ForEver && is_about_the_lease(&failure) => {}
             Err(failure) => return Err(failure),
         }
         // The store answered once, so it is waited for from now on.
         patience = Patience::endless();
     };
+    child::close_streams();
     let limit = args.max_hold.as_ref().map(|span| since + span.span);
     let holding = Holding { policy: Policy { limit, ..holding.policy }, ..*holding };
-    let verdict = holding.watch(&guard, child, signals).await?;
+    let verdict = holding.watch(&guard, started, signals).await?;
     Ok(Course::Ran(guard, since, verdict))
 }

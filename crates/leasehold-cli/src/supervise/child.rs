@@ -1,6 +1,7 @@
 //! The command as `leasehold run` sees it: through its keeper, or directly once that was killed.
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
@@ -357,6 +358,15 @@ fn keeper_program() -> Command {
     }
     // Without /proc, use the name that we were started with.
     Command::new(std::env::args_os().next().unwrap_or_else(|| "leasehold".into()))
+}
+
+/// Closes our copies of the command's stdin and stdout, so that these end when the command closes
+/// them. For a process that starts no other command.
+pub(crate) fn close_streams() {
+    if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(&nothing);
+        let _ = rustix::stdio::dup2_stdout(&nothing);
+    }
 }
 
 /// The exit code for a command that never started, as in env(1) and timeout(1).

@@ -8,6 +8,7 @@ on_every_store! {
     the_command_gets_the_environment_and_inner_runs_see_their_own,
     the_command_finds_descriptors_and_signals_as_it_would_without_us,
     stdin_and_stdout_are_the_commands,
+    a_command_that_closes_its_streams_ends_them_for_others,
     no_shell_touches_the_arguments,
     killing_us_takes_the_command_along,
     what_the_command_leaves_behind_keeps_the_lock,
@@ -50,6 +51,19 @@ fn stdin_and_stdout_are_the_commands(world: &World) {
     let done = run.end();
     done.code(0);
     assert_eq!(done.stderr, "", "uncontended use is silent");
+}
+
+fn a_command_that_closes_its_streams_ends_them_for_others(world: &World) {
+    let script = "exec < /dev/null > /dev/null; until [ -e $1/produced ] && [ -e $1/consumed ]; \
+                  do sleep 0.02; done; echo done > $1/log";
+    let inner = world.run("x", &[], script);
+    // The producer ends when nobody reads, and the consumer when nobody writes.
+    let pipeline = "{ yes; touch produced; } | \"$@\" | { cat; touch consumed; }";
+    let mut outer = std::process::Command::new("sh");
+    outer.args(["-c", pipeline, "sh"]).current_dir(world.path(""));
+    outer.arg(inner.get_program()).args(inner.get_args());
+    finish(outer).code(0);
+    until("the command has ended", || world.read("log") == "done\n");
 }
 
 fn no_shell_touches_the_arguments(world: &World) {
