@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         }
         failure.exit
     });
-    stderr::finish();
+    stderr::finish_at_end();
     signals::end(exit)
 }
 

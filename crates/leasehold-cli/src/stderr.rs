@@ -2,6 +2,10 @@
 //!
 //! One thread writes; all others queue texts for it. While a lease is held, nobody waits for that
 //! thread: see [`never_wait`].
+//!
+//! With `stty tostop`, a terminal stops all threads of a background job that writes to it. The
+//! lease would end then. So the thread keeps texts back until the job is in the foreground, or
+//! until our end, when nothing depends on us any more.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -10,6 +14,8 @@ use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::getpgrp;
+use rustix::termios::{LocalModes, tcgetattr, tcgetpgrp};
 use serde_json::json;
 
 use crate::output::object;
@@ -23,6 +29,9 @@ const WHILE_BLOCKED: Duration = Duration::from_millis(250);
 /// We wait at most this many times as long for the writing thread while stderr is not blocked: the
 /// machine may be busy.
 const LOOKS: u32 = 40;
+
+/// How often we look whether a text that was kept back may be written.
+const KEPT_BACK: Duration = Duration::from_millis(100);
 
 /// How often we look whether all is written.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -43,6 +52,8 @@ struct Queue {
     dropped: u64,
     has_writer: bool,
     never_wait: bool,
+    /// Whether a terminal may stop us for what we write.
+    may_be_stopped: bool,
     json: bool,
 }
 
@@ -54,12 +65,18 @@ impl Queue {
             dropped: 0,
             has_writer: false,
             never_wait: false,
+            may_be_stopped: true,
             json: false,
         }
     }
 
     fn has_room_for(&self, text: &str) -> bool {
         self.bytes == 0 || self.bytes + text.len() <= ROOM
+    }
+
+    /// Whether the next text must not be written now.
+    fn keeps_back(&self) -> bool {
+        self.bytes > 0 && !self.may_be_stopped && would_stop_us()
     }
 
     fn push(&mut self, text: String) {
@@ -96,7 +113,15 @@ fn queue() -> MutexGuard<'static, Queue> {
 /// Stops texts from waiting for room: they are left out, and their number is mentioned later. Our
 /// end does not wait for long either. For a process that holds a lease.
 pub(crate) fn never_wait() {
-    queue().never_wait = true;
+    let mut queue = queue();
+    queue.never_wait = true;
+    queue.may_be_stopped = false;
+}
+
+/// Writes all texts at our end, even if the terminal stops us for that.
+pub(crate) fn finish_at_end() {
+    queue().may_be_stopped = true;
+    finish();
 }
 
 /// Sets whether the texts are JSON lines.
@@ -140,7 +165,7 @@ pub(crate) fn finish() {
     for _ in 0..LOOKS {
         let waited = WRITTEN.wait_timeout_while(queue, WHILE_BLOCKED, is_busy);
         let (still, timeout) = waited.expect("nothing in here panics");
-        if !timeout.timed_out() || is_blocked() {
+        if !timeout.timed_out() || is_blocked() || still.keeps_back() {
             return;
         }
         queue = still;
@@ -151,7 +176,8 @@ pub(crate) fn finish() {
 /// renewed meanwhile.
 pub(crate) async fn catch_up(limit: Duration) {
     let until = SystemHost.now() + limit;
-    while queue().bytes > 0 && !is_blocked() && SystemHost.now() < until {
+    let is_waiting = |queue: MutexGuard<'_, Queue>| queue.bytes > 0 && !queue.keeps_back();
+    while is_waiting(queue()) && !is_blocked() && SystemHost.now() < until {
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
@@ -163,10 +189,22 @@ fn is_blocked() -> bool {
     poll(&mut at, Some(&at_once)) != Ok(1)
 }
 
+/// Whether the terminal would stop us for writing: we are in the background, and it has `tostop`.
+fn would_stop_us() -> bool {
+    let stderr = rustix::stdio::stderr();
+    tcgetattr(stderr).is_ok_and(|modes| modes.local_modes.contains(LocalModes::TOSTOP))
+        && tcgetpgrp(stderr).is_ok_and(|foreground| foreground != getpgrp())
+}
+
 /// The thread that writes.
 fn write_on() {
     let mut queue = queue();
     loop {
+        if queue.keeps_back() {
+            let waited = FILLED.wait_timeout(queue, KEPT_BACK);
+            queue = waited.expect("nothing in here panics").0;
+            continue;
+        }
         match queue.pop() {
             Some(text) => {
                 drop(queue);

@@ -307,6 +307,29 @@ fn the_status_line_fits_into_a_narrow_terminal() {
     drop(holder.end());
 }
 
+/// A terminal may stop background jobs that write to it, and the lease would end meanwhile.
+#[test]
+fn a_message_in_the_background_waits_for_the_foreground_and_stops_nobody() {
+    let world = World::sqlite();
+    let script = "exec > /dev/null 2>&1; trap 'echo told > $1/log; exit 4' TERM; echo > $1/up; \
+                  while :; do sleep 0.02; done";
+    let inner = world.run("x", &["--ttl", "1s"], script);
+    let mut outer = Command::new("bash");
+    let script = "stty tostop; set -m; \"$@\" & read go; echo to the front; fg; echo ended $?";
+    outer.args(["-c", script, "bash"]).current_dir(world.path(""));
+    outer.arg(inner.get_program()).args(inner.get_args());
+    let mut terminal = Terminal::start(&outer);
+    until("the command runs", || world.path("up").exists());
+    finish(world.leasehold(["unlock", "x", "--ask", "--why", "the test"])).code(0);
+    until("the command is told to stop", || world.read("log") == "told\n");
+    until("the lock is released", || world.state("x") == "free");
+    terminal.type_in("go\n");
+    terminal.expect("to the front");
+    terminal.expect("the command is told to stop, and the lock is held");
+    terminal.expect("ended 4");
+    terminal.ends_with(0);
+}
+
 /// Otherwise the first line of the command would stand behind it.
 #[test]
 fn the_status_line_is_gone_before_the_command_writes() {
