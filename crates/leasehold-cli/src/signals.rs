@@ -135,6 +135,22 @@ impl Signals {
                 self.received.push_back(received);
             }
         }
+        drop_opposites(&mut self.received);
+    }
+
+    /// Whether we were continued and have not dealt with it yet. Then it is too late to stop.
+    pub(crate) fn are_continued(&mut self) -> bool {
+        self.look();
+        self.received.iter().any(|received| received.signal == Signal::CONT)
+    }
+}
+
+/// Drops TSTP and CONT if both are there. Nothing tells which of them came first, and nobody would
+/// continue us once more.
+fn drop_opposites(received: &mut VecDeque<Received>) {
+    let opposites = [Signal::TSTP, Signal::CONT];
+    if opposites.iter().all(|one| received.iter().any(|it| it.signal == *one)) {
+        received.retain(|it| !opposites.contains(&it.signal));
     }
 }
 
@@ -251,6 +267,25 @@ mod tests {
         }
         for (text, signal) in NAMES {
             assert_eq!(parse(text), Ok(signal));
+        }
+    }
+
+    #[test]
+    fn a_stop_and_a_continuation_of_the_same_moment_cancel_each_other() {
+        let of = |signals: &[Signal]| -> VecDeque<Received> {
+            let sender = Sender::Process(7);
+            signals.iter().map(|signal| Received { signal: *signal, sender }).collect()
+        };
+        let (stop, go, term) = (Signal::TSTP, Signal::CONT, Signal::TERM);
+        for (came, left) in [
+            (&[stop, go][..], &[][..]),
+            (&[go, term, stop], &[term]),
+            (&[stop, term], &[stop, term]),
+            (&[go], &[go]),
+        ] {
+            let mut received = of(came);
+            drop_opposites(&mut received);
+            assert_eq!(received, of(left), "{came:?}");
         }
     }
 

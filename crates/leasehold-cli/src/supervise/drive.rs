@@ -77,7 +77,9 @@ pub(crate) async fn supervise(
                         child.suspend();
                         // Once we are stopped, no thread writes the message about it.
                         stderr::finish();
-                        signals::suspend();
+                        if !signals.are_continued() {
+                            signals::suspend();
+                        }
                     }
                     Action::Say(news) => say(talk, guard, child, policy, news),
                     Action::Finish(verdict) => return verdict,
