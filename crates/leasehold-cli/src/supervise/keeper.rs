@@ -33,7 +33,7 @@ use rustix::process::{
 
 use super::descent::KeeperId;
 use super::link::{Link, Note, Order, Start, take_over};
-use super::tree::Tree;
+use super::tree::{Census, Tree};
 use crate::chain::Chain;
 use crate::environment::CHAIN;
 use crate::exit::Exit;
@@ -68,8 +68,10 @@ const SURVIVED: [Signal; 12] = [
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Counting uses at most `1 / COUNT_AT_MOST` of the time.
+/// Counting uses at most `1 / COUNT_AT_MOST` of the time, while the pause between two counts is
+/// below `LONGEST_COUNT_PAUSE`. One slow look must not decide for minutes.
 const COUNT_AT_MOST: u32 = 50;
+const LONGEST_COUNT_PAUSE: Duration = Duration::from_secs(10);
 
 /// Runs a command and watches over it until no process of it is left.
 pub(crate) fn keep() -> ExitCode {
@@ -97,7 +99,7 @@ struct Keeper {
     killing_since: Option<Moment>,
     count_every: Duration,
     count_at: Moment,
-    counted: u32,
+    counted: Census,
     children_ended: UnixStream,
     signals: Vec<(Signal, Arc<AtomicBool>)>,
 }
@@ -142,7 +144,7 @@ fn start() -> io::Result<Keeper> {
         killing_since: None,
         count_every: start.count_every,
         count_at: SystemHost.now() + start.count_every,
-        counted: 1,
+        counted: Census { alive: 1, took: Duration::ZERO },
         children_ended,
         signals,
     };
@@ -285,12 +287,11 @@ impl Keeper {
 
     fn count(&mut self) {
         let census = self.tree.census();
-        if census.alive != self.counted && !self.link.has_to_send() {
-            self.counted = census.alive;
+        if census.is_news_after(&self.counted) && !self.link.has_to_send() {
+            self.counted = census;
             self.tell(&Note::Counted(census));
         }
-        let pause = self.count_every.max(census.took * COUNT_AT_MOST);
-        self.count_at = SystemHost.now() + pause;
+        self.count_at = SystemHost.now() + count_pause(self.count_every, census.took);
     }
 
     fn relay(&mut self) {
@@ -331,7 +332,26 @@ impl Keeper {
     }
 }
 
+/// The pause after a count that took `took`.
+fn count_pause(usual: Duration, took: Duration) -> Duration {
+    usual.max((took * COUNT_AT_MOST).min(LONGEST_COUNT_PAUSE))
+}
+
 fn how(status: WaitStatus) -> Option<Exit> {
     let code = status.exit_status().map(|code| Exit::Code(u8::try_from(code).unwrap_or(255)));
     code.or_else(|| status.terminating_signal().map(Exit::Signal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counting_takes_little_time_and_one_slow_look_is_followed_by_another_soon() {
+        let usual = Duration::from_millis(100);
+        for (took, pause) in [(0, 100), (2, 100), (60, 3_000), (200, 10_000), (20_000, 10_000)] {
+            let shown = count_pause(usual, Duration::from_millis(took));
+            assert_eq!(shown, Duration::from_millis(pause), "{took}");
+        }
+    }
 }

@@ -38,6 +38,18 @@ pub(crate) struct Census {
     pub(crate) took: Duration,
 }
 
+impl Census {
+    /// Looks that are shorter than this need no reserve, so their differences do not matter.
+    const SHORT: Duration = Duration::from_millis(1);
+
+    /// Whether this one says something new after `known`: another number of processes, or a look
+    /// that took more than twice or less than half as long.
+    pub(super) fn is_news_after(&self, known: &Self) -> bool {
+        let (now, then) = (self.took.max(Self::SHORT), known.took.max(Self::SHORT));
+        self.alive != known.alive || now > then * 2 || then > now * 2
+    }
+}
+
 /// One process, as `/proc/PID/stat` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
@@ -284,6 +296,20 @@ fn parse(stat: &str) -> Option<Process> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Otherwise one slow look would let the command be stopped too early until it forks or ends.
+    #[test]
+    fn a_look_of_another_length_is_news_even_if_the_number_is_the_same() {
+        let census = |alive, us| Census { alive, took: Duration::from_micros(us) };
+        let is_news = |known, later: Census| later.is_news_after(&known);
+        assert!(is_news(census(1, 400), census(2, 400)));
+        assert!(is_news(census(1, 500_000), census(1, 249_000)));
+        assert!(is_news(census(1, 500_000), census(1, 300)));
+        assert!(is_news(census(1, 300), census(1, 2_001)));
+        for (before, after) in [(300, 900), (900, 300), (5_000, 10_000), (10_000, 5_000)] {
+            assert!(!is_news(census(1, before), census(1, after)), "{before} {after}");
+        }
+    }
 
     #[test]
     fn a_process_is_read_whatever_its_name_is() {
