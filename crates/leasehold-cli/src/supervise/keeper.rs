@@ -8,8 +8,8 @@
 //! `leasehold run` set has come, or the socket to `leasehold run` closes. The kernel closes the
 //! socket even after `kill -9`. The keeper has its own process group, name and command line. So
 //! signals to those of the command or of `leasehold` do not hit the keeper. It writes nothing and
-//! waits for nobody. If the keeper itself is killed, its processes become children of `leasehold
-//! run`, which is a subreaper as well and kills them.
+//! waits for nobody while a process is left. If the keeper itself is killed, its processes become
+//! children of `leasehold run`, which is a subreaper as well and kills them.
 
 use std::convert::Infallible;
 use std::ffi::CStr;
@@ -239,6 +239,8 @@ impl Keeper {
                 // Nobody is left. This is the only place that decides so.
                 Err(_) => {
                     self.tell(&Note::AllGone);
+                    // `leasehold run` may be stopped, with a full socket.
+                    self.link.flush(socket());
                     return Err(End(Exit::OK));
                 }
             }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
@@ -170,7 +171,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One end of the socket. Nothing here ever waits.
+/// One end of the socket. Only [`flush`](Self::flush) ever waits.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     to_send: Vec<u8>,
@@ -213,6 +214,15 @@ impl Link {
                     self.to_send.clear();
                 }
             }
+        }
+    }
+
+    /// Waits until all queued bytes are sent, or the other end is gone.
+    pub(crate) fn flush(&mut self, socket: impl AsFd) {
+        while self.has_to_send() {
+            // A signal may end the wait early.
+            let _ = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], None);
+            self.send(&socket);
         }
     }
 
@@ -341,6 +351,37 @@ mod tests {
             here.send(&one);
         }
         assert_eq!(arrived, [order]);
+    }
+
+    #[test]
+    fn a_flush_sends_all_to_a_slow_reader_and_ends_when_nobody_is_there() {
+        let (one, other) = UnixStream::pair().expect("a socket");
+        let (mut here, mut there) = (Link::default(), Link::default());
+        let note = Note::Counted(Census::default());
+        let mut sent = 0;
+        while !here.has_to_send() {
+            here.tell(&one, &note);
+            sent += 1;
+        }
+        here.tell(&one, &Note::AllGone);
+        let arrived = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut arrived = Vec::new();
+                while arrived.last() != Some(&Note::AllGone) {
+                    arrived.extend(there.take::<Note>(&other));
+                }
+                arrived.len()
+            });
+            here.flush(&one);
+            reader.join().expect("it reads all")
+        });
+        assert_eq!((arrived, here.has_to_send()), (sent + 1, false));
+        while !here.has_to_send() {
+            here.tell(&one, &note);
+        }
+        drop(other);
+        here.flush(&one);
+        assert!(here.is_cut());
     }
 
     #[test]
