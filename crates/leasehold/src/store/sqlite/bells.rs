@@ -19,13 +19,18 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
+use crate::core::WallTime;
 use crate::core::token::ClientId;
 
 /// How many bells one sweep looks at.
 const SWEPT_MAX: usize = 1_000;
+
+/// A living process gives a new pipe its second name within this time.
+const MADE_WITHIN: Duration = Duration::from_secs(60);
 
 /// The directory beside the file for the bells.
 #[derive(Clone, Debug)]
@@ -195,7 +200,7 @@ impl Bells {
             Ok(file) if file.metadata().is_ok_and(|file| file.file_type().is_fifo()) => {
                 Found::Living(file)
             }
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
+            Err(error) if is_unread(&error) => {
                 let _gone = std::fs::remove_file(&path);
                 Found::Dead
             }
@@ -225,14 +230,37 @@ impl Bells {
     }
 
     /// Removes the bells of processes that are gone.
-    pub(super) fn sweep(&self) {
+    pub(super) fn sweep(&self, now: WallTime) {
         let Ok(bells) = std::fs::read_dir(&self.belfry.path) else { return };
         for bell in bells.flatten().take(SWEPT_MAX) {
-            if let Some(inbox) = bell.file_name().to_str().and_then(ClientId::new) {
+            let name = bell.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if let Some(inbox) = ClientId::new(name) {
                 self.is_dead(&inbox);
+            } else if name.strip_prefix('.').and_then(ClientId::new).is_some() {
+                remove_if_abandoned(&bell.path(), now);
             }
         }
     }
+}
+
+/// Removes a pipe that still has its first name if its maker was killed before the rename.
+fn remove_if_abandoned(path: &Path, now: WallTime) {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return };
+    let made = Duration::from_secs(metadata.mtime().try_into().unwrap_or(0));
+    let age = Duration::from_millis(now.as_unix_millis()).saturating_sub(made);
+    if metadata.file_type().is_fifo() && age > MADE_WITHIN && has_no_reader(path) {
+        let _gone = std::fs::remove_file(path);
+    }
+}
+
+fn has_no_reader(path: &Path) -> bool {
+    options().write(true).open(path).is_err_and(|error| is_unread(&error))
+}
+
+/// Whether a pipe could not be opened for writing because nobody reads it.
+fn is_unread(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error())
 }
 
 impl Drop for Bells {

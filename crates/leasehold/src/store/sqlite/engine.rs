@@ -262,7 +262,7 @@ impl Engine {
             // does it.
             self.busy.set(Duration::ZERO);
             match purge::run_if_due(&mut self.conn, now) {
-                Ok(true) => self.bells.sweep(),
+                Ok(true) => self.bells.sweep(self.host.wall()),
                 Ok(false) => {}
                 Err(cause) => tracing::debug!(%cause, "idle locks could not be purged"),
             }

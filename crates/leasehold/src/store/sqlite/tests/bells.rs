@@ -1,9 +1,13 @@
 //! Bells: waiters in other processes are woken, and dead waiters are skipped.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 
 use super::*;
 use crate::core::line::NEAR;
+use crate::store::sqlite::bells::{Belfry, Bells};
 use crate::store::sqlite::waits::LOOK_EVERY_MIN;
 use crate::store::{ClientRecord, Note};
 
@@ -230,4 +234,33 @@ fn a_place_far_back_lives_until_its_client_asks_again() {
     is_taken(run(store.acquire(join("a", owner(2, 0), 2))));
     let waiting = run(store.inspect(key("a"))).expect("an answer").waiting;
     assert_eq!(waiting, 41 - NEAR);
+}
+
+#[test]
+fn a_pipe_whose_maker_was_killed_before_its_rename_is_removed_after_a_minute() {
+    let world = World::new();
+    let belfry = Belfry::beside(&world.path(), 0o600);
+    belfry.open().expect("a directory");
+    let first_name = |number| {
+        let inbox = client(number);
+        world.bell(&inbox).with_file_name(format!(".{}", inbox.as_str()))
+    };
+    let (abandoned, in_work) = (first_name(1), first_name(2));
+    for pipe in [&abandoned, &in_work] {
+        mkfifoat(CWD, pipe, Mode::from_raw_mode(0o600)).expect("a pipe");
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    let reader = rustix::fs::open(&in_work, flags, Mode::empty()).expect("our pipe");
+    let made = std::fs::metadata(&abandoned).expect("our pipe").mtime();
+    let made = u64::try_from(made).expect("after 1970");
+    let bells = Bells::new(belfry, false);
+    let sweep_after = |seconds| {
+        bells.sweep(WallTime::from_unix_micros((made + seconds) * 1_000_000));
+        (abandoned.exists(), in_work.exists())
+    };
+    assert_eq!(sweep_after(0), (true, true));
+    assert_eq!(sweep_after(60), (true, true));
+    assert_eq!(sweep_after(62), (false, true), "somebody reads the other one");
+    drop(reader);
+    assert_eq!(sweep_after(62), (false, false));
 }
