@@ -149,8 +149,8 @@ fn a_command_continued_after_its_lease_lapsed_is_killed(world: &World) {
     let pid: i32 = holder.line().parse().expect("a pid");
     holder.kill(Signal::TSTP);
     until("both are stopped", || state_of(pid) == 'T' && state_of(holder.pid()) == 'T');
-    until("the lease lapses", || world.state("x") == "free");
     holder.tell("go");
+    until("the lease lapses", || world.state("x") == "free");
     holder.kill(Signal::CONT);
     let done = holder.end();
     done.code(79).says("the lock is lost");

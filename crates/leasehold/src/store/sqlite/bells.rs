@@ -269,7 +269,7 @@ impl Drop for Bells {
     }
 }
 
-fn options() -> OpenOptions {
+pub(super) fn options() -> OpenOptions {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let mut options = OpenOptions::new();
     options.custom_flags(flags.bits().cast_signed());

@@ -3,11 +3,9 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
-
 use super::*;
 use crate::core::line::NEAR;
-use crate::store::sqlite::bells::{Belfry, Bells};
+use crate::store::sqlite::bells::{self, Belfry, Bells};
 use crate::store::sqlite::waits::LOOK_EVERY_MIN;
 use crate::store::{ClientRecord, Note};
 
@@ -247,10 +245,10 @@ fn a_pipe_whose_maker_was_killed_before_its_rename_is_removed_after_a_minute() {
     };
     let (abandoned, in_work) = (first_name(1), first_name(2));
     for pipe in [&abandoned, &in_work] {
-        mkfifoat(CWD, pipe, Mode::from_raw_mode(0o600)).expect("a pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, pipe, mode).expect("a pipe");
     }
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-    let reader = rustix::fs::open(&in_work, flags, Mode::empty()).expect("our pipe");
+    let reader = bells::options().read(true).open(&in_work).expect("our pipe");
     let made = std::fs::metadata(&abandoned).expect("our pipe").mtime();
     let made = u64::try_from(made).expect("after 1970");
     let bells = Bells::new(belfry, false);
