@@ -143,7 +143,7 @@ pub(crate) async fn a_number_of_permits_that_others_do_not_use_is_refused(world:
 
 /// While somebody uses it.
 pub(crate) async fn a_key_is_a_lock_or_a_semaphore_and_not_both(world: &World) {
-    let [anna, bert, ..] = actors(world);
+    let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).send().await);
     refused(bert.ask(&key("a")).send().await, ErrorKind::Config);
     refused(bert.ask(&key("a")).join().send().await, ErrorKind::Config);
@@ -158,6 +158,8 @@ pub(crate) async fn a_key_is_a_lock_or_a_semaphore_and_not_both(world: &World) {
     }
     released(anna.release_as(&key("a"), of(2)).await, Released::Freed);
     granted(bert.ask(&key("a")).send().await);
+    taken(carl.ask(&key("a")).send().await);
+    refused(carl.ask(&key("a")).permits(1, 2).send().await, ErrorKind::Config);
 }
 
 /// None, or more than there are.

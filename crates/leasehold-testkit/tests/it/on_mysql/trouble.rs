@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
-use leasehold_testkit::servers::{MysqlDatabase, MysqlServer, Proxy};
+use leasehold_testkit::servers::{MysqlDatabase, MysqlServer, Proxy, Way};
 
 use super::{client, until};
 
@@ -58,6 +58,27 @@ async fn a_connection_that_loses_a_request_is_given_up_for_another_one() {
     drop(client.mutex("b").try_lock().await);
     until("it is asked again", async || client.mutex("b").try_lock().await.is_ok()).await;
     until("it is renewed", async || guard.renew().await.is_ok()).await;
+}
+
+/// Its caller was told so.
+#[tokio::test]
+async fn a_request_that_was_not_sent_in_time_is_never_sent() {
+    let database = MysqlDatabase::lend();
+    let port = MysqlServer::shared().port();
+    let proxy = Proxy::to(port);
+    let url = database.url().replace(&port.to_string(), &proxy.port().to_string());
+    let (ours, other) = (client(&url).await, client(&database.url()).await);
+    // The client connects again, and hears nothing.
+    proxy.hold(Way::ToClient);
+    proxy.close_all();
+    until("a request is not sent", async || {
+        let unsent = ours.mutex("a").try_lock().await.expect_err("the server is silent");
+        unsent.to_string().contains("no request was sent")
+    })
+    .await;
+    proxy.go_on(Way::ToClient);
+    until("another one is sent", async || ours.inspect("b").await.is_ok()).await;
+    assert!(other.mutex("a").try_lock().await.expect("answered").is_some(), "the key is free");
 }
 
 /// A program that opens a transaction and then hangs keeps the row of one key, not all of them.

@@ -44,6 +44,28 @@ async fn a_lock_is_kept_and_waited_for_while_its_connections_end_again_and_again
 }
 
 #[tokio::test]
+async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
+    let (server, url) = migrated().await;
+    let (one, other) = (client(&url).await, client(&url).await);
+    let _guard = one.mutex("a").lock().await.expect("free");
+    let _waiting = tokio::spawn(async move { other.mutex("a").lock().await });
+    let listening = || -> Vec<_> {
+        let pids = server.sql(
+            "SELECT pid FROM pg_stat_activity
+            WHERE query LIKE 'LISTEN \"leasehold:%' AND query NOT LIKE '%:trial:%'",
+        );
+        pids.into_iter().flatten().collect()
+    };
+    until("it listens", async || !listening().is_empty()).await;
+    let before = listening();
+    server.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name = 'leasehold'",
+    );
+    until("it listens again", async || listening().iter().any(|pid| !before.contains(pid))).await;
+}
+
+#[tokio::test]
 async fn a_lease_outlives_a_crash_of_the_server_and_tokens_rise_after_it() {
     let (server, url) = migrated().await;
     let (one, other) = (client(&url).await, client(&url).await);

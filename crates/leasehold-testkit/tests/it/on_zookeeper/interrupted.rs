@@ -41,6 +41,23 @@ async fn a_lease_outlives_its_connection() {
     assert!(proxy.counts().connections > 3, "each over another connection");
 }
 
+/// The session goes on, and its nodes with it.
+#[tokio::test]
+async fn a_release_without_a_connection_ends_the_lock_when_there_is_one_again() {
+    let (path, proxy) = (ZookeeperPath::lend(), proxy());
+    let other = client(&path.url("15s")).await;
+    let ours = client(&through(&proxy, &path, "15s")).await;
+    let guard = ours.mutex("a").lock().await.expect("free");
+    proxy.refuse();
+    proxy.close_all();
+    let unknown = guard.release().await.expect_err("no connection");
+    assert!(matches!(unknown.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{unknown}");
+    assert_eq!(path.nodes("a").len(), 1, "its session goes on");
+    proxy.accept();
+    until("it is free", async || other.mutex("a").try_lock().await.expect("a store").is_some())
+        .await;
+}
+
 #[tokio::test]
 async fn a_server_is_used_only_with_a_session_that_is_long_enough_for_its_answers() {
     let (path, proxy) = (ZookeeperPath::lend(), proxy());

@@ -81,6 +81,20 @@ fn a_start_counts_for_its_period_after_its_process_has_ended_and_no_longer() {
 }
 
 #[test]
+fn a_start_counts_for_its_period_if_leases_are_longer_than_that() {
+    play(0..3, async |scene| {
+        let limit = scene.client().await.rate_limit("calls", 2, ms(1_000));
+        for round in 0..3 {
+            for _ in 0..2 {
+                assert!(limit.try_start().await.expect("the store answers"), "round {round}");
+            }
+            assert!(!limit.try_start().await.expect("the store answers"), "round {round}");
+            scene.pass(ms(1_060)).await;
+        }
+    });
+}
+
+#[test]
 fn a_start_that_waits_comes_when_the_period_is_over() {
     play(0..3, async |scene| {
         let (ours, other) = (scene.client().await, scene.calm_client().await);

@@ -301,6 +301,8 @@ mod tests {
             ("TRYAGAIN Multiple keys request during rehashing of slot", Refused::Again),
             ("CLUSTERDOWN Hash slot not served", Refused::Stale),
             ("LOADING Redis is loading", Refused::Stale),
+            ("READONLY You can't write against a read only replica.", Refused::Stale),
+            ("MASTERDOWN Link with MASTER is down", Refused::Stale),
             ("NOSCRIPT No matching script", Refused::Here),
             ("", Refused::Here),
         ];
