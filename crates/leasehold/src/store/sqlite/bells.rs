@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::core::WallTime;
+use crate::core::moment::WallTime;
 use crate::core::token::ClientId;
 
 /// How many bells one sweep looks at.

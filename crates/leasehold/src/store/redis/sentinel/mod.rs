@@ -175,8 +175,8 @@ impl Shared {
         Ok(self.keep(number, named))
     }
 
-    /// Keeps what the sentinels named in the ask with this number. Returns what is kept now: because
-    /// of a silent sentinel, a later ask may have been faster.
+    /// Keeps what the sentinels named in the ask with this number. Returns what is kept now:
+    /// because of a silent sentinel, a later ask may have been faster.
     fn keep(&self, number: u64, named: Named) -> Named {
         let mut kept = named;
         self.named.send_if_modified(|last| {

@@ -204,8 +204,8 @@ impl Pipeline {
         Pending(answer)
     }
 
-    /// Asks for copies of the writes that were submitted before. Requests that ask for the same, and
-    /// leave together, share the answer.
+    /// Asks for copies of the writes that were submitted before. Requests that ask for the same,
+    /// and leave together, share the answer.
     pub(super) fn confirm(&self, command: Command) -> Pending {
         let (answering, answer) = oneshot::channel();
         self.enqueue(answering, |state, answering| state.confirm(command, answering));
