@@ -67,8 +67,7 @@ impl Patience {
         talk: &Talk,
     ) -> bool {
         let now = SystemHost.now();
-        let may_help = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
-        if !may_help || self.limit.is_some_and(|(_, until)| now >= until) {
+        if !may_pass(error.kind()) || self.limit.is_some_and(|(_, until)| now >= until) {
             return false;
         }
         self.last_failure.note(now);
@@ -86,5 +85,30 @@ impl Patience {
         tokio::time::sleep(self.pause.min(left)).await;
         self.pause = (self.pause * 2).min(PAUSES.1);
         true
+    }
+}
+
+/// Whether another try may succeed by itself. If a server fell silent in the middle of a request,
+/// its outcome is unknown, and the client has released what it may have taken.
+const fn may_pass(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_away_or_falls_silent_is_tried_again_and_a_refusal_is_not() {
+        for (kind, expected) in [
+            (ErrorKind::Unavailable, true),
+            (ErrorKind::Unknown, true),
+            (ErrorKind::Config, false),
+            (ErrorKind::Denied, false),
+            (ErrorKind::Unsupported, false),
+            (ErrorKind::WaitElapsed, false),
+        ] {
+            assert_eq!(may_pass(kind), expected, "{kind:?}");
+        }
     }
 }
