@@ -47,8 +47,8 @@ async fn a_lock_is_kept_and_waited_for_while_its_connections_end_again_and_again
 async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
     let (server, url) = migrated().await;
     let (one, other) = (client(&url).await, client(&url).await);
-    let _guard = one.mutex("a").lock().await.expect("free");
-    let _waiting = tokio::spawn(async move { other.mutex("a").lock().await });
+    let _token = one.mutex("a").ttl(Duration::from_secs(600)).lock().await.expect("free").detach();
+    drop(one);
     let listening = || -> Vec<_> {
         let pids = server.sql(
             "SELECT pid FROM pg_stat_activity
@@ -56,7 +56,9 @@ async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
         );
         pids.into_iter().flatten().collect()
     };
-    until("it listens", async || !listening().is_empty()).await;
+    until("the holder is gone", async || listening().is_empty()).await;
+    let _waiting = tokio::spawn(async move { other.mutex("a").lock().await });
+    until("the waiter listens", async || !listening().is_empty()).await;
     let before = listening();
     server.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity

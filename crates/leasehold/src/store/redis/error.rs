@@ -93,7 +93,7 @@ fn explain(code: &str, text: &str) -> (ErrorKind, String) {
 
 /// The error inside a script, without the one or two prefixes that Redis before 7.0 adds:
 /// `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -OOM command …`.
-fn inside_script<'a>(code: &'a str, text: &'a str) -> (&'a str, &'a str) {
+pub(super) fn inside_script<'a>(code: &'a str, text: &'a str) -> (&'a str, &'a str) {
     fn unwrapped(after: &str) -> Option<&str> {
         let (line, inner) = after.trim_start().split_once(':')?;
         let is_line = line.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,6 +1,7 @@
 //! Which node of a cluster has which slot, and what nodes say about that.
 
 use crate::store::redis::codec::command::{Digits, Value};
+use crate::store::redis::error::inside_script;
 use crate::store::redis::keys::{SLOTS, slot};
 
 /// The host and the port of a node.
@@ -173,6 +174,7 @@ pub(super) enum Refused {
 
 /// Reads a refusal of the node at `asked`.
 pub(super) fn refused(code: &str, text: &str, asked: &Place) -> Refused {
+    let (code, text) = inside_script(code, text);
     let redirection = || {
         let (slot, place) = text.split_once(' ')?.1.split_once(' ')?;
         let (host, port) = place.split_once(' ').unwrap_or((place, "")).0.rsplit_once(':')?;
@@ -303,6 +305,10 @@ mod tests {
             ("LOADING Redis is loading", Refused::Stale),
             ("READONLY You can't write against a read only replica.", Refused::Stale),
             ("MASTERDOWN Link with MASTER is down", Refused::Stale),
+            (
+                "ERR Error running script (call to f_a): @user_script:9: -READONLY You can't write",
+                Refused::Stale,
+            ),
             ("NOSCRIPT No matching script", Refused::Here),
             ("", Refused::Here),
         ];

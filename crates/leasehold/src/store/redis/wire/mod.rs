@@ -363,7 +363,7 @@ impl Answer {
             };
             let retry = match &failed {
                 NoAnswer::Refused { code, text } => {
-                    if is_replica(code) {
+                    if is_replica(code, text) {
                         // It may have been the primary. It does not end its connections when
                         // another server takes over, but its name may lead to that one now.
                         self.shared.leave(sent.generation);
@@ -411,7 +411,9 @@ impl Answer {
             // silent.
             let answer = self.shared.ticks.until(self.deadline, &mut sent.reply).await;
             self.shared.note_answer(answer.as_ref());
-            if matches!(&answer, Some(Err(NoAnswer::Refused { code, .. })) if is_replica(code)) {
+            if let Some(Err(NoAnswer::Refused { code, text })) = &answer
+                && is_replica(code, text)
+            {
                 self.shared.leave(sent.generation);
             }
             if answer.is_none() {
@@ -443,8 +445,8 @@ impl Drop for Answer {
 }
 
 /// Whether a server that refuses a request in this way follows another one.
-fn is_replica(code: &str) -> bool {
-    ["READONLY", "MASTERDOWN"].contains(&code)
+fn is_replica(code: &str, text: &str) -> bool {
+    ["READONLY", "MASTERDOWN"].contains(&error::inside_script(code, text).0)
 }
 
 /// Hears the answers to the probes that were sent behind a request.
