@@ -29,8 +29,8 @@ pub(crate) fn is_passed_on(signal: Signal) -> bool {
     FATAL.contains(&signal) || [Signal::USR1, Signal::USR2].contains(&signal)
 }
 
-/// What to send to pass this signal on. A stopped process acts on a request to stop only when it is
-/// continued.
+/// The signals that pass this one on. A stopped process heeds a request to stop only once it is
+/// continued, so such a request comes with CONT.
 pub(crate) fn to_pass_on(signal: Signal) -> Vec<Signal> {
     let asks_to_stop = FATAL.contains(&signal);
     [signal].into_iter().chain(asks_to_stop.then_some(Signal::CONT)).collect()

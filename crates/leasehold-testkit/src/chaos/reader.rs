@@ -1,4 +1,4 @@
-//! What the processes of a world report, on its way to the journal.
+//! Reads the reports of a process and its children into the journal.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,7 +92,6 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::history::to_line;
 

@@ -21,7 +21,7 @@ use super::gathering::{Answered, Gathered, Gathering, Several};
 use super::handshake::{ServerFacts, handshake_on_terms, no_run_id};
 use super::known::{Known, ServerProcess, Strictly};
 use super::redirect::{Answering, Passed, Redirect, Unsent};
-use super::waiting::{Reply, Sent, Waiting};
+use super::waiting::{Reply, Sent, Waiting, answer_all};
 use crate::core::error::Error;
 use crate::store::redis::codec::command::{Command, NoAnswer};
 use crate::store::redis::codec::{self, Frame, Invalid, Reader};
@@ -404,12 +404,7 @@ impl Mover {
                     waiting.answer(answer);
                 }
                 Sent::Several(several) => self.pipeline.answer_several(several, &answer),
-                Sent::Confirmation(callers) => {
-                    for caller in callers {
-                        // A caller that gave up needs no answer.
-                        let _gone = caller.send(answer.clone());
-                    }
-                }
+                Sent::Confirmation(callers) => answer_all(callers, &answer),
             }
         }
         Ok(())
@@ -420,7 +415,7 @@ impl Drop for Mover {
     fn drop(&mut self) {
         let mut state = self.pipeline.state();
         state.ended = true;
-        // What is not written yet ends like what is in the buffer.
+        // Requests that are not written yet end like those in the buffer.
         state.write_all();
         let (waiting, held) = (std::mem::take(&mut state.waiting), state.steps.take_held());
         (state.out, state.writer) = (Vec::new(), None);

@@ -24,13 +24,16 @@ impl Sent {
             Self::Several(several) => {
                 several.waiting().for_each(|waiting| waiting.answer(Err(why.clone())));
             }
-            Self::Confirmation(callers) => {
-                for caller in callers {
-                    // A caller that gave up needs no answer.
-                    let _gone = caller.send(Err(why.clone()));
-                }
-            }
+            Self::Confirmation(callers) => answer_all(callers, &Err(why.clone())),
         }
+    }
+}
+
+/// Hands one answer to all callers.
+pub(super) fn answer_all(callers: Vec<Answering>, answer: &Reply) {
+    for caller in callers {
+        // A caller that gave up needs no answer.
+        let _gone = caller.send(answer.clone());
     }
 }
 

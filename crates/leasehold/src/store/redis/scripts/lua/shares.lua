@@ -211,8 +211,7 @@ local function open_shares(holder)
   -- the request to let go that was made to it, or false.
   function shares.lift(owner, ttl_ms)
     local ends = math.max(tonumber(call('ZSCORE', SHARES, owner)), now_ms + ttl_ms)
-    -- At the server's memory limit, a script that has begun to write may go on, but may not begin
-    -- with ZADD.
+    -- First: at the server's memory limit, a script may not begin with ZADD, see grant.lua.
     call('PEXPIRE', LOCK, whole(math.max(call('PTTL', LOCK), ttl_ms)))
     call('ZADD', SHARES, whole(ends), owner)
     seal(holder == PERMITS)
