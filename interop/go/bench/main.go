@@ -87,12 +87,15 @@ func bsmLocker(client *redis.Client, ttl, poll time.Duration) orders.Locker {
 	}
 }
 
-// One key per lock, since the server is one.
+// One key per lock, since the server is one. So there is no next key to try, and an attempt may take
+// as long as the lock lasts. With the default, 20 ms, an attempt of a busy process may end before it
+// is sent. Then nobody touches the free key, and the process waits for a message for ever.
 func rueidisLocker(address string, ttl time.Duration) orders.Locker {
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{address}},
 		KeyValidity:  ttl,
 		KeyMajority:  1,
+		TryNextAfter: ttl,
 	})
 	orders.Must(err)
 	return func(key string) (func() error, error) {
