@@ -1,8 +1,11 @@
 //! One planted bug under the test that must catch it: builds and runs the test, and judges the end.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::time::Duration;
+
+use rustix::process::Signal;
 
 use super::bug::Catcher;
 use super::copy::Copy;
@@ -141,9 +144,13 @@ fn summary(line: &str) -> Option<String> {
     line.strip_prefix("test result: ").map(str::to_owned)
 }
 
-/// Judges the one test that should have run.
+/// Judges the one test that should have run. A program that aborts has no summary: it ran nothing
+/// but this test.
 fn verdict(ended: Ended<String>) -> Result<Verdict, String> {
     let Ended { status, kept, last_words } = ended;
+    if status.signal() == Some(Signal::ABORT.as_raw()) {
+        return Ok(Verdict::Failed);
+    }
     let counts = kept.unwrap_or_default();
     if status.success() && counts.contains(" 1 passed; 0 failed;") {
         Ok(Verdict::Passed)
@@ -172,8 +179,10 @@ mod tests {
         let failed = "echo 'test result: FAILED. 0 passed; 1 failed; 0 ignored'; exit 101";
         let none = "echo 'test result: ok. 0 passed; 0 failed; 0 ignored; 9 filtered out'";
         assert_eq!(verdict_of(passed), Ok(Verdict::Passed));
-        assert_eq!(verdict_of(failed), Ok(Verdict::Failed));
-        for neither in [none, "echo 'running 1 test'; exit 101", "kill -ABRT $$"] {
+        for fails in [failed, "echo 'running 1 test'; kill -ABRT $$"] {
+            assert_eq!(verdict_of(fails), Ok(Verdict::Failed), "{fails}");
+        }
+        for neither in [none, "echo 'running 1 test'; exit 101", "kill -KILL $$"] {
             assert!(verdict_of(neither).is_err(), "{neither}");
         }
     }

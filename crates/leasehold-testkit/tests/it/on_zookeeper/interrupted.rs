@@ -9,7 +9,8 @@ use leasehold::core::token::{ClientId, OwnerToken};
 use leasehold::host::SystemHost;
 use leasehold::store::zookeeper::ZookeeperConnector;
 use leasehold::store::{
-    Acquired, Ask, Claim, Hint, HintSink, Line, Revoked, Store as _, ZookeeperStore,
+    Acquired, Ask, Claim, Hint, HintSink, LeaseId, Line, OnRelease, Revoked, Store as _,
+    ZookeeperStore,
 };
 use leasehold::{Client, ErrorKind, Key};
 use leasehold_testkit::servers::{Proxy, Way, ZookeeperPath, ZookeeperServer};
@@ -24,6 +25,21 @@ fn through(proxy: &Proxy, path: &ZookeeperPath, session_timeout: &str) -> String
 
 fn proxy() -> Proxy {
     Proxy::to(ZookeeperServer::shared().port(0))
+}
+
+fn store(url: &str) -> ZookeeperStore {
+    let connector = ZookeeperConnector::new(url).expect("a URL");
+    ZookeeperStore::open(connector, SystemHost::shared())
+}
+
+fn ttl(seconds: u64) -> Ttl {
+    Ttl::new(Duration::from_secs(seconds)).expect("within bounds")
+}
+
+/// An ask for the lock `a`.
+fn ask() -> Ask {
+    let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("x").expect("printable"));
+    Ask::new(key, owner, Claim::Exclusive, ttl(6))
 }
 
 #[tokio::test]
@@ -41,16 +57,20 @@ async fn a_lease_outlives_its_connection() {
     assert!(proxy.counts().connections > 3, "each over another connection");
 }
 
-/// The session goes on, and its nodes with it.
+/// The session goes on, and its nodes with it. A client would release the lock again, so this asks
+/// the store.
 #[tokio::test]
 async fn a_release_without_a_connection_ends_the_lock_when_there_is_one_again() {
     let (path, proxy) = (ZookeeperPath::lend(), proxy());
     let other = client(&path.url("15s")).await;
-    let ours = client(&through(&proxy, &path, "15s")).await;
-    let guard = ours.mutex("a").lock().await.expect("free");
+    let ours = store(&through(&proxy, &path, "15s"));
+    let ask = ask();
+    let lease = LeaseId { key: ask.key.clone(), owner: ask.owner.clone(), claim: ask.claim };
+    let granted = ours.acquire(ask).await.expect("asked");
+    assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
     proxy.refuse();
     proxy.close_all();
-    let unknown = guard.release().await.expect_err("no connection");
+    let unknown = ours.release(lease, OnRelease::Free).await.expect_err("no connection");
     assert!(matches!(unknown.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{unknown}");
     assert_eq!(path.nodes("a").len(), 1, "its session goes on");
     proxy.accept();
@@ -108,14 +128,11 @@ async fn a_waiter_that_asked_again_over_another_connection_is_told_of_its_turn()
     let (path, proxy) = (ZookeeperPath::lend(), proxy());
     let holder = client(&path.url("15s")).await;
     let guard = holder.mutex("a").lock().await.expect("free");
-    let connector = ZookeeperConnector::new(&through(&proxy, &path, "15s")).expect("a URL");
-    let store = ZookeeperStore::open(connector, SystemHost::shared());
+    let store = store(&through(&proxy, &path, "15s"));
     let (id, inbox) = (ClientId::from_random([7; ClientId::CHARS]), Arc::new(Inbox::default()));
     let sink: Arc<dyn HintSink> = inbox.clone();
     store.watch(&id, Arc::downgrade(&sink));
-    let ttl = |seconds| Ttl::new(Duration::from_secs(seconds)).expect("within bounds");
-    let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("x").expect("printable"));
-    let mut ask = Ask::new(key, owner, Claim::Exclusive, ttl(6));
+    let mut ask = ask();
     ask.line =
         Line::Join { waiter_ttl: ttl(600), handed_ttl: ttl(6), ask_no: 1, inbox: id.clone() };
     for _ in 0..3 {
