@@ -96,8 +96,7 @@ impl Holding<'_> {
         signals: &mut Signals,
     ) -> Result<Verdict, Failure> {
         let talk = &self.context.talk;
-        let policy = Policy { terminal: child.is_at_terminal(), ..self.policy };
-        let verdict = supervise(guard, &mut child, signals, policy, talk).await;
+        let verdict = supervise(guard, &mut child, signals, self.policy, talk).await;
         match child.why_not_begun() {
             Some(error) => {
                 let state = "the lock was released";
@@ -224,7 +223,7 @@ pub(crate) fn policy(name: Option<&str>, guarded: &Guarded) -> Result<Policy, Fa
         ))
         .about_any(name));
     }
-    Ok(Policy { ttl, grace: span, stop: *stop_signal, terminal: false, limit: None })
+    Ok(Policy { ttl, grace: span, stop: *stop_signal, limit: None })
 }
 
 /// The holder as other clients see it: `verb` is our own command. The pid that they see is ours,

@@ -30,7 +30,7 @@ pub(crate) async fn supervise(
     talk: &Talk,
 ) -> Verdict {
     let clock = SystemHost;
-    let mut supervision = Supervision::new(policy);
+    let mut supervision = Supervision::new(policy, child.is_at_terminal());
     let first_lost = guard.lost();
     let mut lost = pin!(async { first_lost.await.1 });
     let mut revoked = pin!(guard.revoked());

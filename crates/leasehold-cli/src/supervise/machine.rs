@@ -168,6 +168,7 @@ enum Bound {
 #[derive(Debug)]
 pub(crate) struct Supervision {
     policy: Policy,
+    at_terminal: bool,
     phase: Phase,
     /// Why the command was stopped, unless we were asked to.
     stopped_for: Option<Bound>,
@@ -189,10 +190,12 @@ pub(crate) struct Supervision {
 }
 
 impl Supervision {
-    /// Starts supervising a command that runs from now on.
-    pub(crate) fn new(policy: Policy) -> Self {
+    /// Starts supervising a command that runs from now on. `at_terminal`: it shares our process
+    /// group, at a terminal that signals both of us.
+    pub(crate) fn new(policy: Policy, at_terminal: bool) -> Self {
         Self {
             policy,
+            at_terminal,
             phase: Phase::Running,
             stopped_for: None,
             lost: None,
@@ -280,7 +283,7 @@ impl Supervision {
             return;
         }
         let is_key = came.way == Way::Kernel && [Signal::INT, Signal::QUIT].contains(&signal);
-        if self.policy.terminal && is_key {
+        if self.at_terminal && is_key {
             // The terminal sent it to the command as well, and the command may choose to live on.
             self.asked_at_terminal = true;
         } else if FATAL.contains(&signal) {

@@ -1,14 +1,11 @@
 use super::*;
 
-const TERMINAL: Policy = Policy { terminal: true, ..POLICY };
-
 /// A ttl of 10 s with its defaults: the command is told to stop 2.5 s before the deadline, and
 /// killed 200 ms before it.
 const POLICY: Policy = Policy {
     ttl: Duration::from_secs(10),
     grace: Duration::from_millis(2_500),
     stop: Signal::TERM,
-    terminal: false,
     limit: None,
 };
 
@@ -33,9 +30,21 @@ fn typed(signal: Signal) -> Input {
     Input::Signal(Came { signal, way: Way::Kernel })
 }
 
+fn away_from_a_terminal(policy: Policy) -> Supervision {
+    Supervision::new(policy, false)
+}
+
 /// Feeds `inputs` of (now, time left, input) and returns the actions for the last one.
 fn last(policy: Policy, inputs: &[(u64, u64, Input)]) -> Vec<Action> {
-    let mut supervision = Supervision::new(policy);
+    last_of(away_from_a_terminal(policy), inputs)
+}
+
+/// The same at a terminal.
+fn last_at_terminal(inputs: &[(u64, u64, Input)]) -> Vec<Action> {
+    last_of(Supervision::new(POLICY, true), inputs)
+}
+
+fn last_of(mut supervision: Supervision, inputs: &[(u64, u64, Input)]) -> Vec<Action> {
     let mut actions = Vec::new();
     for (now, left, input) in inputs {
         actions = supervision.on(at(*now), ms(*left), *input);
@@ -65,11 +74,11 @@ fn a_command_that_ends_by_itself_ends_us_as_it_ended_and_frees_the_lock() {
 
 #[test]
 fn signals_are_forwarded_and_the_command_decides() {
-    for policy in [POLICY, TERMINAL] {
-        let others = [Signal::USR1, Signal::USR2, Signal::WINCH];
-        for signal in FATAL.into_iter().chain(others) {
-            let inputs = [(5, FRESH, sent(signal))];
-            assert_eq!(last(policy, &inputs), [Action::Forward(signal)], "{signal:?}");
+    let others = [Signal::USR1, Signal::USR2, Signal::WINCH];
+    for signal in FATAL.into_iter().chain(others) {
+        let inputs = [(5, FRESH, sent(signal))];
+        for actions in [last(POLICY, &inputs), last_at_terminal(&inputs)] {
+            assert_eq!(actions, [Action::Forward(signal)], "{signal:?}");
         }
     }
     let inputs = [(5, FRESH, typed(Signal::INT))];
@@ -88,29 +97,31 @@ fn signals_are_forwarded_and_the_command_decides() {
 #[test]
 fn at_a_terminal_ctrl_c_is_left_to_the_command_however_often() {
     let press = (5, FRESH, typed(Signal::INT));
-    assert_eq!(last(TERMINAL, &[press, press, press, press]), []);
-    assert_eq!(last(TERMINAL, &[(5, FRESH, typed(Signal::QUIT))]), []);
+    assert_eq!(last_at_terminal(&[press, press, press, press]), []);
+    assert_eq!(last_at_terminal(&[(5, FRESH, typed(Signal::QUIT))]), []);
 }
 
 #[test]
 fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
-    let cause = |policy, inputs: &[(u64, u64, Input)]| match last(policy, inputs)[..] {
+    let finishes = |actions: Vec<Action>| match actions[..] {
         [.., Action::Finish(verdict)] => verdict.cause,
         ref other => panic!("{other:?}"),
     };
+    let cause = |inputs: &[_]| finishes(last(POLICY, inputs));
     let ended = |code| (9, FRESH, Input::Ended(Exit::Code(code)));
     let gone = (9, FRESH, Input::AllGone);
     let signal = |signal| (5, FRESH, sent(signal));
     let lost = (4, 0, Input::Lost(Lost::NotOurs));
     for code in [0, 1, 79] {
-        assert_eq!(cause(POLICY, &[ended(code), gone]), Cause::Command);
-        assert_eq!(cause(POLICY, &[signal(Signal::USR1), ended(code), gone]), Cause::Command);
-        assert_eq!(cause(POLICY, &[lost, ended(code), gone]), Cause::Lease);
-        assert_eq!(cause(POLICY, &[signal(Signal::TERM), ended(code), gone]), Cause::Request);
+        assert_eq!(cause(&[ended(code), gone]), Cause::Command);
+        assert_eq!(cause(&[signal(Signal::USR1), ended(code), gone]), Cause::Command);
+        assert_eq!(cause(&[lost, ended(code), gone]), Cause::Lease);
+        assert_eq!(cause(&[signal(Signal::TERM), ended(code), gone]), Cause::Request);
         let pressed = (5, FRESH, typed(Signal::INT));
-        assert_eq!(cause(TERMINAL, &[pressed, ended(code), gone]), Cause::Request);
+        let at_terminal = last_at_terminal(&[pressed, ended(code), gone]);
+        assert_eq!(finishes(at_terminal), Cause::Request);
         let both = [lost, signal(Signal::TERM), ended(code), gone];
-        assert_eq!(cause(POLICY, &both), Cause::Request);
+        assert_eq!(cause(&both), Cause::Request);
     }
 }
 
@@ -265,7 +276,7 @@ fn the_kill_comes_before_the_deadline_for_every_ttl() {
             let grace = ms(ttl / grace_of).min(Duration::from_secs(5));
             let policy = Policy { ttl: ms(ttl), grace, ..POLICY };
             let deadline = ttl - ttl / 100 - 2;
-            let mut supervision = Supervision::new(policy);
+            let mut supervision = away_from_a_terminal(policy);
             let mut now = Duration::from_nanos(0);
             let mut stopped = None;
             let killed = loop {
@@ -319,7 +330,7 @@ fn the_keeper_kills_after_we_would_have_and_before_the_deadline() {
     for ttl in [10_u64, 50, 1_000, 10_000, 86_400_000] {
         let policy = Policy { ttl: ms(ttl), grace: ms(ttl / 4), ..POLICY };
         for took in [0, 1, 20, 10_000] {
-            let mut supervision = Supervision::new(policy);
+            let mut supervision = away_from_a_terminal(policy);
             assert_eq!(supervision.on(at(0), ms(ttl), Input::Counted(ms(took))), []);
             let deadline = at(ttl);
             let keeper = supervision.kill_at(at(0), ms(ttl)).expect("a lease that is ours");
@@ -327,7 +338,7 @@ fn the_keeper_kills_after_we_would_have_and_before_the_deadline() {
             assert!(ours < keeper && keeper < deadline, "ttl {ttl} ms, a look took {took} ms");
         }
     }
-    let mut supervision = Supervision::new(POLICY);
+    let mut supervision = away_from_a_terminal(POLICY);
     supervision.on(at(5), ms(0), Input::Lost(Lost::NotOurs));
     assert_eq!(supervision.kill_at(at(5), ms(0)), None, "the grace of a loss says when");
 }
@@ -372,7 +383,7 @@ fn a_command_is_stopped_and_killed_before_its_longest_hold_is_over_and_the_lock_
         let expected = finish_because(Cause::Lease, Exit::Code(124), Lease::Release);
         assert_eq!(last(policy, &inputs), expected);
     }
-    let keeper = Supervision::new(policy).kill_at(at(55_000), ms(FRESH));
+    let keeper = away_from_a_terminal(policy).kill_at(at(55_000), ms(FRESH));
     assert_eq!(keeper, Some(at(59_900)), "the keeper knows it as well");
 }
 

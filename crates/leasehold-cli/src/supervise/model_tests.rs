@@ -111,15 +111,15 @@ impl World {
         let ttl = [100_000, 300_000, 1_000_000, 10_000_000][random.below(4) as usize];
         let ttl = Duration::from_micros(ttl);
         let grace = if random.one_in(4) { ttl * 2 / 5 } else { ttl / 4 };
-        let terminal = random.one_in(3);
-        let policy = Policy { ttl, grace, stop: Signal::TERM, terminal, limit: None };
+        let at_terminal = random.one_in(3);
+        let policy = Policy { ttl, grace, stop: Signal::TERM, limit: None };
         let mut world = Self {
             random,
             now: 0,
             events: BTreeMap::new(),
             serial: 0,
             policy,
-            supervision: Supervision::new(policy),
+            supervision: Supervision::new(policy, at_terminal),
             deadline: 0,
             store_is_up: true,
             not_ours_since: None,

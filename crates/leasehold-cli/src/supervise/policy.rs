@@ -17,9 +17,6 @@ pub(crate) struct Policy {
     pub(crate) grace: Duration,
     /// The signal that tells the command to stop.
     pub(crate) stop: Signal,
-    /// Whether the command shares our process group, at a terminal that signals both of us. This is
-    /// known once the command has started.
-    pub(crate) terminal: bool,
     /// When the command must be dead even if the lease can be renewed.
     pub(crate) limit: Option<Moment>,
 }

@@ -242,8 +242,8 @@ async fn watch_over(
 ) {
     let clock = held.process();
     let grace = (held.ttl / 4).min(Duration::from_secs(5));
-    let policy = Policy { ttl: held.ttl, grace, stop: Signal::TERM, terminal: false, limit: None };
-    let mut supervision = Supervision::new(policy);
+    let policy = Policy { ttl: held.ttl, grace, stop: Signal::TERM, limit: None };
+    let mut supervision = Supervision::new(policy, false);
     let mut signals = signals(clock.now(), held.ttl, &mut random);
     let mut lost = pin!(held.guard().lost());
     let mut told = false;

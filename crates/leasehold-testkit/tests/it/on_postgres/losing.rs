@@ -48,7 +48,6 @@ async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
     let (server, url) = migrated().await;
     let (one, other) = (client(&url).await, client(&url).await);
     let _token = one.mutex("a").ttl(Duration::from_secs(600)).lock().await.expect("free").detach();
-    drop(one);
     let listening = || -> Vec<_> {
         let pids = server.sql(
             "SELECT pid FROM pg_stat_activity
@@ -56,6 +55,9 @@ async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
         );
         pids.into_iter().flatten().collect()
     };
+    // So that who listens from then on is the waiter.
+    until("the holder listens", async || !listening().is_empty()).await;
+    drop(one);
     until("the holder is gone", async || listening().is_empty()).await;
     let _waiting = tokio::spawn(async move { other.mutex("a").lock().await });
     until("the waiter listens", async || !listening().is_empty()).await;

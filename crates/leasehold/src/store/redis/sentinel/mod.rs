@@ -55,13 +55,18 @@ struct Shared {
     nodes: Vec<Node>,
     primary: String,
     /// What the sentinels said last.
-    named: watch::Sender<Option<Named>>,
+    last: watch::Sender<Last>,
     /// How many asks have begun.
     asks: AtomicU64,
-    /// The number of the ask whose answer is kept.
-    kept: AtomicU64,
     /// Ends the task that listens when this is dropped.
     listening: OnceLock<oneshot::Sender<Infallible>>,
+}
+
+/// What the sentinels named in the last ask of those that have ended.
+#[derive(Debug, Default)]
+struct Last {
+    ask: u64,
+    named: Option<Named>,
 }
 
 /// How long to ask.
@@ -89,9 +94,8 @@ impl Sentinels {
         let shared = Shared {
             nodes: sentinels.iter().map(node).collect(),
             primary: primary.clone(),
-            named: watch::Sender::new(None),
+            last: watch::Sender::default(),
             asks: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
             listening: OnceLock::new(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -117,10 +121,10 @@ impl Sentinels {
         self.shared.listen();
         loop {
             // Before asking, so that no announcement is missed.
-            let named = self.shared.named.subscribe();
+            let last = self.shared.last.subscribe();
             let place = self.shared.ask(Patience::Short).await?.place;
             let (host, port) = place.clone();
-            let mut switched = Box::pin(is_left(named, place));
+            let mut switched = Box::pin(is_left(last, place));
             let opened = tokio::select! {
                 biased;
                 // The host of an old primary may be silent.
@@ -134,9 +138,9 @@ impl Sentinels {
 }
 
 /// Ends when the sentinels name another server than this one.
-async fn is_left(mut named: watch::Receiver<Option<Named>>, place: Place) {
-    let is_other = |named: &Option<Named>| named.as_ref().is_some_and(|named| named.place != place);
-    if named.wait_for(is_other).await.is_err() {
+async fn is_left(mut last: watch::Receiver<Last>, place: Place) {
+    let is_other = |last: &Last| last.named.as_ref().is_some_and(|named| named.place != place);
+    if last.wait_for(is_other).await.is_err() {
         // The connector is gone, so nobody listens any more.
         pending::<()>().await;
     }
@@ -147,7 +151,7 @@ impl Shared {
     async fn ask(&self, patience: Patience) -> Result<Named, Error> {
         let host = SystemHost::shared();
         let number = self.asks.fetch_add(1, Ordering::Relaxed) + 1;
-        let last = self.named.borrow().clone();
+        let last = self.last.borrow().named.clone();
         let mut asked: FuturesUnordered<_> =
             self.nodes.iter().map(|node| self.hear(node)).collect();
         let mut answers = Vec::with_capacity(self.nodes.len());
@@ -179,14 +183,13 @@ impl Shared {
     /// because of a silent sentinel, a later ask may have been faster.
     fn keep(&self, number: u64, named: Named) -> Named {
         let mut kept = named;
-        self.named.send_if_modified(|last| {
-            if self.kept.fetch_max(number, Ordering::Relaxed) > number
-                && let Some(later) = last
-            {
+        self.last.send_if_modified(|last| {
+            if let Some(later) = last.named.as_ref().filter(|_| last.ask > number) {
                 kept = later.clone();
                 return false;
             }
-            let before = last.replace(kept.clone());
+            last.ask = number;
+            let before = last.named.replace(kept.clone());
             if let Some(before) = before.as_ref().filter(|before| before.place != kept.place) {
                 let (from, to) = (&before.place, &kept.place);
                 tracing::info!(?from, ?to, "the sentinels name another primary");
@@ -318,16 +321,15 @@ mod tests {
         let shared = Shared {
             nodes: Vec::new(),
             primary: "main".to_owned(),
-            named: watch::Sender::new(None),
+            last: watch::Sender::default(),
             asks: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
             listening: OnceLock::new(),
         };
         let named = |host: &str, epoch| Named { place: (host.to_owned(), 1), epoch };
         assert_eq!(shared.keep(1, named("p", 1)), named("p", 1));
         assert_eq!(shared.keep(3, named("q", 2)), named("q", 2));
         assert_eq!(shared.keep(2, named("p", 1)), named("q", 2), "it began before");
-        assert_eq!(*shared.named.borrow(), Some(named("q", 2)));
+        assert_eq!(shared.last.borrow().named, Some(named("q", 2)));
         assert_eq!(shared.keep(4, named("p", 3)), named("p", 3));
     }
 }
