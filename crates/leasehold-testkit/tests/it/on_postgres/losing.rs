@@ -48,10 +48,11 @@ async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
     let (server, url) = migrated().await;
     let (one, other) = (client(&url).await, client(&url).await);
     let _token = one.mutex("a").ttl(Duration::from_secs(600)).lock().await.expect("free").detach();
+    // Those that have their answer.
     let listening = || -> Vec<_> {
         let pids = server.sql(
             "SELECT pid FROM pg_stat_activity
-            WHERE query LIKE 'LISTEN \"leasehold:%' AND query NOT LIKE '%:trial:%'",
+            WHERE state = 'idle' AND query LIKE 'LISTEN \"leasehold:%' AND query NOT LIKE '%:trial:%'",
         );
         pids.into_iter().flatten().collect()
     };
@@ -61,12 +62,15 @@ async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
     until("the holder is gone", async || listening().is_empty()).await;
     let _waiting = tokio::spawn(async move { other.mutex("a").lock().await });
     until("the waiter listens", async || !listening().is_empty()).await;
-    let before = listening();
-    server.sql(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE application_name = 'leasehold'",
-    );
-    until("it listens again", async || listening().iter().any(|pid| !before.contains(pid))).await;
+    for _ in 0..3 {
+        let before = listening();
+        server.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE application_name = 'leasehold'",
+        );
+        let is_new = |pid| !before.contains(pid);
+        until("it listens again", async || listening().iter().any(is_new)).await;
+    }
 }
 
 #[tokio::test]
