@@ -172,29 +172,32 @@ impl Shared {
                 grace = Some(host.sleep_until(host.now() + GRACE));
             }
         }
-        let said = answers.iter().map(|(_, answer)| answer);
-        let Some(named) = decide(said, self.nodes.len(), last.as_ref()) else {
-            return Err(self.not_named(&answers, last.is_some()));
-        };
-        Ok(self.keep(number, named))
+        let (asked, said): (Vec<_>, Vec<_>) = answers.into_iter().unzip();
+        self.keep(number, &said).ok_or_else(|| self.not_named(&asked, &said, last.is_some()))
     }
 
     /// Keeps what the sentinels named in the ask with this number. Returns what is kept now:
-    /// because of a silent sentinel, a later ask may have been faster.
-    fn keep(&self, number: u64, named: Named) -> Named {
-        let mut kept = named;
+    /// because of a silent sentinel, a later ask may have been faster. It counts unless this one
+    /// has heard of a newer epoch.
+    fn keep(&self, number: u64, said: &[Answer]) -> Option<Named> {
+        let mut kept = None;
         self.last.send_if_modified(|last| {
-            if let Some(later) = last.named.as_ref().filter(|_| last.ask > number) {
-                kept = later.clone();
+            let before = last.named.clone();
+            kept = decide(said.iter(), self.nodes.len(), before.as_ref());
+            let Some(named) = &kept else { return false };
+            let is_newer = before.as_ref().is_none_or(|before| named.epoch > before.epoch);
+            if last.ask > number && !is_newer {
+                kept = before;
                 return false;
             }
-            last.ask = number;
-            let before = last.named.replace(kept.clone());
-            if let Some(before) = before.as_ref().filter(|before| before.place != kept.place) {
-                let (from, to) = (&before.place, &kept.place);
+            last.ask = last.ask.max(number);
+            if let Some(before) = before.as_ref().filter(|before| before.place != named.place) {
+                let (from, to) = (&before.place, &named.place);
                 tracing::info!(?from, ?to, "the sentinels name another primary");
             }
-            before.as_ref() != Some(&kept)
+            let is_other = before.as_ref() != Some(named);
+            last.named = Some(named.clone());
+            is_other
         });
         kept
     }
@@ -214,15 +217,15 @@ impl Shared {
 
     /// The error if no sentinel names a server. It is final only if most sentinels say so, and none
     /// has named one before.
-    fn not_named(&self, answers: &[(&Node, Answer)], named_before: bool) -> Error {
+    fn not_named(&self, asked: &[&Node], said: &[Answer], named_before: bool) -> Error {
         let primary = self.primary.escape_debug();
         let most = |kind: Option<ErrorKind>| {
-            let is_it = |(_, answer): &&(&Node, Answer)| match (answer, kind) {
+            let is_it = |answer: &&Answer| match (answer, kind) {
                 (Answer::Unknown, None) => true,
                 (Answer::Failed(error), Some(kind)) => error.kind() == kind,
                 _ => false,
             };
-            !named_before && answers.iter().filter(is_it).count() > self.nodes.len() / 2
+            !named_before && said.iter().filter(is_it).count() > self.nodes.len() / 2
         };
         if most(None) {
             let message = format!(
@@ -231,7 +234,7 @@ impl Shared {
             );
             return Error::new(ErrorKind::Config, message);
         }
-        let said = answers.iter().map(|(node, answer)| match answer {
+        let said = asked.iter().zip(said).map(|(node, answer)| match answer {
             Answer::Failed(error) => format!("{}: {error}", node.name()),
             _ => format!("{}: it knows no such primary", node.name()),
         });
@@ -315,21 +318,35 @@ impl Stream for UntilSwitched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::connector::Access;
 
     #[test]
-    fn an_ask_that_ends_after_a_later_one_changes_nothing() {
-        let shared = Shared {
-            nodes: Vec::new(),
+    fn an_ask_that_ends_after_a_later_one_counts_only_by_a_newer_epoch() {
+        let address = SentinelAddress {
+            sentinels: ["a", "b", "c"].map(|host| (host.to_owned(), 1)).to_vec(),
+            access: Access::default(),
+            tls: None,
             primary: "main".to_owned(),
-            last: watch::Sender::default(),
-            asks: AtomicU64::new(0),
-            listening: OnceLock::new(),
         };
+        let Sentinels { shared } = Sentinels::new(&address).expect("no TLS");
         let named = |host: &str, epoch| Named { place: (host.to_owned(), 1), epoch };
-        assert_eq!(shared.keep(1, named("p", 1)), named("p", 1));
-        assert_eq!(shared.keep(3, named("q", 2)), named("q", 2));
-        assert_eq!(shared.keep(2, named("p", 1)), named("q", 2), "it began before");
-        assert_eq!(shared.last.borrow().named, Some(named("q", 2)));
-        assert_eq!(shared.keep(4, named("p", 3)), named("p", 3));
+        // So many of the three sentinels name a server.
+        let keep_from = |sentinels, number, host, epoch| {
+            let answer = || Answer::Named(named(host, epoch));
+            let said: Vec<_> = std::iter::repeat_with(answer).take(sentinels).collect();
+            let kept = shared.keep(number, &said).expect("named");
+            assert_eq!(shared.last.borrow().named.as_ref(), Some(&kept));
+            (kept.place.0, kept.epoch)
+        };
+        let keep = |number, host, epoch| keep_from(2, number, host, epoch);
+        let is = |host: &str, epoch| (host.to_owned(), epoch);
+        assert_eq!(keep(1, "p", 1), is("p", 1));
+        assert_eq!(keep(3, "q", 2), is("q", 2));
+        assert_eq!(keep(2, "p", 1), is("q", 2), "it began before");
+        assert_eq!(keep(5, "p", 3), is("p", 3));
+        // A slow sentinel was the first to hear of a failover.
+        assert_eq!(keep_from(1, 4, "q", 4), is("q", 4), "a newer epoch counts");
+        assert_eq!(keep_from(1, 6, "p", 3), is("q", 4), "one of three is not most of them");
+        assert!(shared.keep(7, &[Answer::Unknown]).is_none());
     }
 }
