@@ -8,10 +8,10 @@
 //!
 //! [`Spent`] has the tokens of grants that were released for lack of copies.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::error::{Said, refusal};
+use crate::store::redis::wire::IN_FLIGHT_MAX;
 use crate::store::redis::wire::known::Known;
 use crate::store::redis::wire::pipeline::Pending;
 
@@ -40,7 +41,12 @@ impl Copies {
             // With such terms, every connection knows the number of replicas.
             Replicas::Majority => known.replicas().unwrap_or(1).div_ceil(2).max(1),
         };
-        let within = (limit / 2).clamp(Duration::from_millis(1), WITHIN_MAX);
+        // Few different spans, so that requests share one `WAIT` whatever their ttls are.
+        let mut within = WITHIN_MAX;
+        while within > limit / 2 {
+            within /= 2;
+        }
+        let within = within.max(Duration::from_millis(1));
         self.is_any().then_some(Confirmation { replicas, fsync: self.fsync, within })
     }
 }
@@ -207,9 +213,10 @@ impl Future for Replying {
     }
 }
 
-/// How many tokens are remembered, the newest ones. A caller that still uses an older token has
-/// waited for longer than that many shortfalls take.
-const SPENT_MAX: usize = 1_024;
+/// How many tokens are remembered, the newest ones. One `WAIT` may be short for all requests of a
+/// connection, so these are twice as many: a caller that still uses an older token has waited for
+/// longer than another `WAIT` takes.
+const SPENT_MAX: usize = 2 * IN_FLIGHT_MAX;
 
 /// Tokens whose grants were released because there were too few copies, newest last. Such a release
 /// may arrive late or twice. It would then end a newer grant of the same token, so the token must
@@ -218,29 +225,43 @@ const SPENT_MAX: usize = 1_024;
 /// A session then goes on with a fresh token. A quorum, though, asks each node with the same token
 /// for as long as it waits. It also uses the token of the lease when it asks a node that lacks it.
 #[derive(Default)]
-pub(in crate::store::redis) struct Spent(Mutex<VecDeque<(Key, OwnerToken)>>);
+pub(in crate::store::redis) struct Spent(Mutex<Tokens>);
+
+#[derive(Default)]
+struct Tokens {
+    known: HashSet<Arc<(Key, OwnerToken)>>,
+    order: VecDeque<Arc<(Key, OwnerToken)>>,
+}
 
 impl Spent {
     pub(in crate::store::redis) fn add(&self, key: Key, token: OwnerToken) {
         let mut spent = self.lock();
-        if spent.len() == SPENT_MAX {
-            spent.pop_front();
+        let token = Arc::new((key, token));
+        if !spent.known.insert(Arc::clone(&token)) {
+            return;
         }
-        spent.push_back((key, token));
+        spent.order.push_back(token);
+        if spent.order.len() > SPENT_MAX
+            && let Some(oldest) = spent.order.pop_front()
+        {
+            spent.known.remove(&oldest);
+        }
     }
 
     /// The error if this token must not be used again for that key. `None` if it may be used.
     pub(in crate::store::redis) fn look(&self, key: &Key, token: &OwnerToken) -> Option<Error> {
-        if !self.lock().iter().any(|spent| spent.0 == *key && spent.1 == *token) {
+        let spent = self.lock();
+        if spent.known.is_empty() || !spent.known.contains(&(key.clone(), token.clone())) {
             return None;
         }
+        drop(spent);
         let message = "the grant of this owner token was released, since it had too few copies; no \
                        request was sent, use a fresh token";
         Some(Error::new(ErrorKind::Unavailable, message).with_name(key.as_str()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Key, OwnerToken)>> {
-        // Every change leaves the list complete, so it is valid even after a panic.
+    fn lock(&self) -> MutexGuard<'_, Tokens> {
+        // Every change leaves the tokens complete, so they are valid even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -263,11 +284,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_takes_half_of_the_limit_and_is_never_without_end() {
+    fn what_is_asked_for_takes_half_of_the_limit_at_most_and_is_never_without_end() {
         let of = Copies::new;
         assert_eq!(confirmation(Copies::default(), Some(5), 1_000), None);
         assert_eq!(words(of(Replicas::Count(2), false), None, 1_000), "WAIT 2 500");
-        assert_eq!(words(of(Replicas::Count(1), false), None, 25), "WAIT 1 12");
+        assert_eq!(words(of(Replicas::Count(1), false), None, 25), "WAIT 1 7");
+        assert_eq!(words(of(Replicas::Count(1), false), None, 999), "WAIT 1 250");
         assert_eq!(words(of(Replicas::Count(1), false), None, 0), "WAIT 1 1");
         assert_eq!(words(of(Replicas::Count(1), false), None, 60_000), "WAIT 1 500");
         assert_eq!(words(of(Replicas::Count(0), true), None, 1_000), "WAITAOF 1 0 500");

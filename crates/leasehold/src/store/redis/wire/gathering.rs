@@ -1,4 +1,4 @@
-//! Gathering that wait at the same moment, and are done together.
+//! Steps that wait at the same moment, and are done together.
 //!
 //! | the server says of them | then each step |
 //! |---|---|
@@ -45,7 +45,7 @@ pub(super) enum Gathered {
     Several(Command, Several),
 }
 
-/// Gathering that were sent in one call.
+/// Steps that were sent in one call.
 pub(super) struct Several(Vec<Step>);
 
 /// What follows from an answer.

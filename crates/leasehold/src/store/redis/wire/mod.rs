@@ -7,8 +7,8 @@
 //! | open | is sent | – | closed; requests without an answer are unknown |
 //! | open, probed | is queued until the probe is answered | – | as open; connecting for the queue |
 //!
-//! A connection is *left* when it leads to another server than at first, and *silent* when the
-//! server does not answer a probe.
+//! A connection is *left* when it leads to another server than at first, or the server has become a
+//! replica. It is *silent* when the server does not answer a probe.
 //!
 //! If a connection leads to another server soon after it was made, a pause precedes the next one.
 //! Repeated pauses grow longer. Requests are queued meanwhile.
@@ -58,7 +58,7 @@ use tokio::sync::oneshot;
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 /// How many requests may wait for an answer. Further ones are refused.
-const IN_FLIGHT_MAX: usize = 65_536;
+pub(super) const IN_FLIGHT_MAX: usize = 65_536;
 
 /// A request, whose command is built again for every connection that it is tried on.
 pub(super) trait Request: Send + 'static {
@@ -71,8 +71,8 @@ pub(super) trait Request: Send + 'static {
         None
     }
 
-    /// The request that asks for copies of the last write, sent directly after it on the same
-    /// connection.
+    /// The request that asks for copies of the last write, sent after it on the same connection,
+    /// behind all that leave together.
     fn confirmation(&self, _known: &Known) -> Option<Confirmation> {
         None
     }

@@ -101,8 +101,8 @@ struct State {
     waiting: VecDeque<Sent>,
     /// How many of those are in `out`.
     unsent: usize,
-    /// The request for copies of the writes in `out`, and who waits for its answer.
-    confirming: Option<(Command, Vec<Answering>)>,
+    /// The different requests for copies of the writes in `out`, and who waits for each answer.
+    confirming: Vec<(Command, Vec<Answering>)>,
     /// Wakes the task that does the I/O while it has nothing to write.
     writer: Option<Waker>,
     ended: bool,
@@ -136,31 +136,29 @@ impl State {
     }
 
     /// Asks for copies of all writes before, once behind all that leave together: the server serves
-    /// no other request of this connection until the copies are there.
+    /// no other request of this connection until the copies are there. Locks of different ttls may
+    /// wait for different spans.
     fn confirm(&mut self, command: Command, answering: Answering) {
-        match &mut self.confirming {
-            Some((same, callers)) if *same == command => callers.push(answering),
-            _ => {
-                self.write_confirmation();
-                self.confirming = Some((command, vec![answering]));
-            }
+        match self.confirming.iter_mut().find(|(same, _)| *same == command) {
+            Some((_, callers)) => callers.push(answering),
+            None => self.confirming.push((command, vec![answering])),
         }
     }
 
-    fn write_confirmation(&mut self) {
-        if let Some((command, callers)) = self.confirming.take() {
+    fn write_confirmations(&mut self) {
+        for (command, callers) in std::mem::take(&mut self.confirming) {
             self.write(&command, Sent::Confirmation(callers));
         }
     }
 
     fn has_nothing_to_write(&self) -> bool {
-        self.out.is_empty() && self.steps.are_none() && self.confirming.is_none()
+        self.out.is_empty() && self.steps.are_none() && self.confirming.is_empty()
     }
 
     /// Writes all that waits to be written.
     fn write_all(&mut self) {
         self.write_steps();
-        self.write_confirmation();
+        self.write_confirmations();
     }
 
     /// Writes the steps that are gathered.

@@ -401,8 +401,8 @@ impl Shared {
         }
     }
 
-    /// The connection may lead to another server than at first. New requests use a new connection,
-    /// after a pause if this one was new too. Requests under way are still answered if the answer
+    /// The connection may lead to another server than at first, or to a replica. New requests use a
+    /// new connection, after a pause if this one was new too. Requests under way are still answered if the answer
     /// is in time.
     pub(super) fn leave(self: &Arc<Self>, generation: u64) {
         let mut state = self.state();
@@ -420,7 +420,8 @@ impl Shared {
         self.replace(state);
         tracing::warn!(
             server = self.connector.label(),
-            "the server process may have changed since this connection was opened; reconnecting"
+            "the server may be another one, or a replica, since this connection was opened; \
+             reconnecting"
         );
         let (host, left) = (Arc::clone(&self.host), Arc::clone(&self.left));
         if left.fetch_add(1, Ordering::Relaxed) >= LEFT_MAX {

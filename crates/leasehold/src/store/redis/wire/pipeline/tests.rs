@@ -61,8 +61,7 @@ async fn writes_that_leave_together_are_confirmed_by_one_request() {
         let written = pipeline.submit(&Command::new("ECHO").number(number));
         (written, pipeline.confirm(confirmation(replicas)))
     };
-    let alike = [confirmed(1, 1), confirmed(2, 1)];
-    let other = confirmed(3, 2);
+    let (one, other, same) = (confirmed(1, 1), confirmed(2, 2), confirmed(3, 1));
     moved(&mut io).await;
     let mut sent = vec![0; 1_000];
     let count = server.read(&mut sent).await.expect("written");
@@ -72,7 +71,7 @@ async fn writes_that_leave_together_are_confirmed_by_one_request() {
     // The answers to the three writes, with the first confirmation before the last one.
     server.write_all(b":0\r\n:0\r\n:0\r\n:7\r\n:8\r\n").await.expect("room");
     moved(&mut io).await;
-    for (written, confirmed) in alike {
+    for (written, confirmed) in [one, same] {
         assert_eq!((written.await, confirmed.await), (Ok(Value::Int(0)), Ok(Value::Int(7))));
     }
     assert_eq!((other.0.await, other.1.await), (Ok(Value::Int(0)), Ok(Value::Int(8))));
