@@ -48,7 +48,7 @@ pub(in crate::doctor) fn checks(nodes: usize, servers: &[&Facts]) -> Vec<Check> 
         terms(servers),
         settings(servers),
         hosts(nodes, servers),
-        clocks(servers),
+        clocks(nodes, servers),
     ];
     all.into_iter().flatten().collect()
 }
@@ -161,8 +161,9 @@ fn hosts(nodes: usize, servers: &[&Facts]) -> Option<Check> {
     })
 }
 
-fn clocks(servers: &[&Facts]) -> Option<Check> {
-    let offsets: Vec<_> = servers.iter().filter_map(|facts| offset_us(facts)).collect();
+fn clocks(nodes: usize, servers: &[&Facts]) -> Option<Check> {
+    let offset = |facts: &&Facts| offset_us(facts).map(|offset| (facts.place.url, offset));
+    let (read, offsets): (BTreeSet<_>, Vec<_>) = servers.iter().filter_map(offset).unzip();
     let first = offsets.iter().map(|(offset, _)| *offset).min()?;
     let last = offsets.iter().map(|(offset, _)| *offset).max()?;
     let error: u64 = offsets.iter().map(|(_, trip)| *trip).max()?;
@@ -173,10 +174,13 @@ fn clocks(servers: &[&Facts]) -> Option<Check> {
         span(Duration::from_micros(spread))
     );
     let advice = "run a time service such as chrony on every node";
-    Some(if Duration::from_micros(spread) >= FENCE_IDLE {
+    Some(if Duration::from_micros(spread.saturating_sub(2 * error)) >= FENCE_IDLE {
         CLOCKS.fail(evidence, advice)
     } else if spread > SPREAD_MAX_US + 2 * error {
         CLOCKS.warn(evidence, advice)
+    } else if read.len() < nodes {
+        let evidence = format!("the clocks of {} of {nodes} nodes were read", read.len());
+        CLOCKS.unknown(evidence, "make all nodes answer `TIME`, then run this again")
     } else {
         CLOCKS.ok(evidence)
     })

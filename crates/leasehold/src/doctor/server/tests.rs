@@ -413,9 +413,9 @@ fn together(change: impl Fn(&mut Facts)) -> Vec<Check> {
 
 #[test]
 fn nodes_that_are_not_independent_are_named() {
-    use Verdict::{Fail, Warn};
+    use Verdict::{Fail, Unknown, Warn};
     assert_eq!(together(|_| {}), []);
-    let table: [(Change, &str, Verdict, &str); 7] = [
+    let table: [(Change, &str, Verdict, &str); 8] = [
         (|it| it.terms.strict = YES, "same-terms", Fail, "n2 is strict, and n1"),
         (|it| it.marks[0] = Ok(true), "independent-nodes", Fail, "a write to n1 appears at n2"),
         (|it| info(it, &[("run_id", "1")]), "independent-nodes", Fail, "are one process"),
@@ -428,6 +428,7 @@ fn nodes_that_are_not_independent_are_named() {
             "5000 ms apart",
         ),
         (|it| it.clock = Ok(vec![reading(0, 700_000)]), "clock-spread", Fail, "700 s apart"),
+        (|it| it.clock = Err(Gap::Denied), "clock-spread", Unknown, "2 of 3 nodes were read"),
     ];
     for (change, id, verdict, words) in table {
         let found = together(change);
