@@ -43,12 +43,13 @@ async fn a_lock_is_kept_and_waited_for_while_its_connections_end_again_and_again
     assert!(next.fencing_token().expect("a token") > token);
 }
 
-#[tokio::test]
+/// The client notes its answers while this test asks the server, so it has threads of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
     let (server, url) = migrated().await;
     let (one, other) = (client(&url).await, client(&url).await);
     let _token = one.mutex("a").ttl(Duration::from_secs(600)).lock().await.expect("free").detach();
-    // Those that have their answer.
+    // Those that have had their answer.
     let listening = || -> Vec<_> {
         let pids = server.sql(
             "SELECT pid FROM pg_stat_activity
@@ -68,7 +69,7 @@ async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
             WHERE application_name = 'leasehold'",
         );
-        let is_new = |pid| !before.contains(pid);
+        let is_new = |pid: &String| !before.contains(pid);
         until("it listens again", async || listening().iter().any(is_new)).await;
     }
 }

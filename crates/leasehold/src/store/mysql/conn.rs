@@ -220,3 +220,45 @@ const NO_PLUGIN: &str = "the server wants this user to log in in a way that this
 const NOT_PRIVATE: &str = "the server wants to see the password, and the connection is not \
                            encrypted; no request was sent; write `sslmode=require` or \
                            `sslmode=verify-full`";
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// What a client sends to a server that does not know its password yet, after its name.
+    async fn sent_in_the_clear(is_private: bool) -> (Vec<u8>, Option<Failure>) {
+        let (stream, mut server) = tokio::io::duplex(10_000);
+        let address = Address::parse("mysql://anna:secret@h/locks").expect("a URL");
+        let (nonce, plugin) = (vec![7; 20], CACHING.to_owned());
+        let greeting = Greeting { flags: 0, nonce, plugin };
+        let client = async {
+            let io = Io(Box::new(stream));
+            Conn::log_in(io, &address, (&greeting, 1, is_private)).await.err()
+        };
+        let serve = async {
+            let _login = read_packet(&mut server).await.expect("its name");
+            write_packet(&mut server, 2, &[1, 4]).await.expect("it listens");
+            let mut rest = Vec::new();
+            let mut packet = [0; 64];
+            let count = server.read(&mut packet).await.expect("it says more, or goes");
+            rest.extend_from_slice(&packet[..count]);
+            if count > 0 {
+                write_packet(&mut server, 4, &[0, 0, 0, 2, 0, 0, 0]).await.expect("it listens");
+            }
+            rest
+        };
+        let (failed, rest) = tokio::join!(client, serve);
+        (rest, failed)
+    }
+
+    #[tokio::test]
+    async fn a_password_is_shown_to_a_server_only_if_nobody_can_listen() {
+        let (sent, failed) = sent_in_the_clear(true).await;
+        assert!(sent.ends_with(b"secret\0") && failed.is_none(), "{failed:?}");
+        let (sent, failed) = sent_in_the_clear(false).await;
+        assert_eq!(sent, b"");
+        assert!(matches!(failed, Some(Failure::Login(NOT_PRIVATE))), "{failed:?}");
+    }
+}

@@ -134,6 +134,8 @@ impl Said {
 #[derive(Default)]
 pub(super) struct Results {
     rows: Vec<Row>,
+    /// How many values the rows have.
+    values: usize,
     stage: Stage,
 }
 
@@ -153,6 +155,9 @@ enum Stage {
 
 /// The most columns that an answer has.
 const COLUMNS_MAX: u64 = 64;
+
+/// The most values that an answer has: each takes more memory here than in its packet.
+const VALUES_MAX: usize = 1 << 19;
 
 impl Results {
     /// Takes the next packet. Returns all rows if it was the last one.
@@ -193,6 +198,10 @@ impl Results {
                 return Ok(self.ends(status));
             }
             Stage::Rows { columns } => {
+                self.values += *columns;
+                if self.values > VALUES_MAX {
+                    return Err(Malformed);
+                }
                 let mut bytes = Bytes(packet);
                 let row = (0..*columns).map(|_| {
                     let text = bytes.text()?;
@@ -234,6 +243,18 @@ mod tests {
         assert_eq!(rows, Ok(Some(Ok(vec![row]))));
         assert_eq!(results(&[OK]), Ok(Some(Ok(vec![]))));
         assert_eq!(results(&[&[1], b"def", mark]), Ok(None), "it is not over");
+    }
+
+    #[test]
+    fn an_answer_of_too_many_values_is_refused() {
+        let mut results = Results::default();
+        for packet in [&[2][..], b"def", b"def", &[0xfe, 0, 0, 2, 0]] {
+            assert_eq!(results.take(packet), Ok(None));
+        }
+        for _ in 0..VALUES_MAX / 2 {
+            assert_eq!(results.take(&[0xfb, 0xfb]), Ok(None));
+        }
+        assert_eq!(results.take(&[0xfb, 0xfb]), Err(Malformed));
     }
 
     #[test]

@@ -118,6 +118,20 @@ mod tests {
     }
 
     #[test]
+    fn a_node_was_alone_if_no_other_one_was_made_or_deleted_since() {
+        let made = Stat { created: 7, ..Stat::default() };
+        let is_alone = |nodes: &[&str], children_changed| {
+            let stat = Stat { children_changed, ..Stat::default() };
+            let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+            Line::of((nodes, stat)).expect("a lock").is_alone_since(made)
+        };
+        let (one, other) = ("_c_a-lock-0000000009", "_c_b-lock-0000000010");
+        assert!(is_alone(&[one], 7));
+        assert!(!is_alone(&[one], 8), "one was ahead of it, and has left since");
+        assert!(!is_alone(&[one, other], 8));
+    }
+
+    #[test]
     fn children_that_are_no_places_are_no_lock() {
         for (nodes, part) in [
             (&["locks", "leases"][..], "not a lock"),
