@@ -15,6 +15,7 @@ mod http;
 mod log;
 mod output;
 mod patience;
+mod process;
 mod serve;
 mod settings;
 mod signals;

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::UnixStream;
 
 use crate::exit::{Exit, Failure};
+use crate::process::{can_be_continued, is_first};
 
 /// Signals that ask to stop: the first is forwarded, the second kills, the third leaves.
 pub(crate) const FATAL: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
@@ -91,9 +92,10 @@ impl Signals {
     /// and the other signals do nothing.
     pub(crate) async fn interrupt(&mut self) -> Signal {
         loop {
-            match self.next().await.signal {
+            let Received { signal, sender } = self.next().await;
+            match signal {
                 signal if FATAL.contains(&signal) => return signal,
-                Signal::TSTP => suspend(),
+                Signal::TSTP if may_stop_for(sender) => suspend(),
                 Signal::CHILD => reap(),
                 _ => {}
             }
@@ -135,7 +137,7 @@ impl Signals {
                 self.received.push_back(received);
             }
         }
-        drop_opposites(&mut self.received);
+        drop_late_stops(&mut self.received);
     }
 
     /// Whether we were continued and have not dealt with it yet. Then it is too late to stop.
@@ -145,12 +147,11 @@ impl Signals {
     }
 }
 
-/// Drops TSTP and CONT if both are there. Nothing tells which of them came first, and nobody would
-/// continue us once more.
-fn drop_opposites(received: &mut VecDeque<Received>) {
-    let opposites = [Signal::TSTP, Signal::CONT];
-    if opposites.iter().all(|one| received.iter().any(|it| it.signal == *one)) {
-        received.retain(|it| !opposites.contains(&it.signal));
+/// Drops TSTP if CONT is there. Nothing tells which of them came first, and nobody would continue us
+/// once more.
+fn drop_late_stops(received: &mut VecDeque<Received>) {
+    if received.iter().any(|it| it.signal == Signal::CONT) {
+        received.retain(|it| it.signal != Signal::TSTP);
     }
 }
 
@@ -166,6 +167,13 @@ fn received(origin: &Origin) -> Option<Received> {
 /// Reaps the children that have ended, such as the keeper of an earlier command.
 fn reap() {
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+}
+
+/// Whether we may stop because of Ctrl-Z or a signal of somebody, who can then continue us.
+pub(crate) fn may_stop_for(sender: Sender) -> bool {
+    // A kill(1) can be followed by another one.
+    let comes_back = sender != Sender::Kernel || can_be_continued();
+    comes_back && !is_first()
 }
 
 /// Stops this whole process until somebody continues it.
@@ -189,7 +197,7 @@ fn die_of(signal: i32) {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(Resource::Core, none);
     let pid = rustix::process::getpid();
-    if pid.as_raw_nonzero().get() == 1 {
+    if is_first() {
         return;
     }
     if signal_hook::low_level::emulate_default_handler(signal).is_err()
@@ -271,20 +279,20 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_and_a_continuation_of_the_same_moment_cancel_each_other() {
+    fn a_stop_is_dropped_if_a_continuation_came_in_the_same_moment() {
         let of = |signals: &[Signal]| -> VecDeque<Received> {
             let sender = Sender::Process(7);
             signals.iter().map(|signal| Received { signal: *signal, sender }).collect()
         };
         let (stop, go, term) = (Signal::TSTP, Signal::CONT, Signal::TERM);
         for (came, left) in [
-            (&[stop, go][..], &[][..]),
-            (&[go, term, stop], &[term]),
+            (&[stop, go][..], &[go][..]),
+            (&[go, term, stop], &[go, term]),
             (&[stop, term], &[stop, term]),
             (&[go], &[go]),
         ] {
             let mut received = of(came);
-            drop_opposites(&mut received);
+            drop_late_stops(&mut received);
             assert_eq!(received, of(left), "{came:?}");
         }
     }

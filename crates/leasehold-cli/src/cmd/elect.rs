@@ -78,8 +78,8 @@ struct Candidate<'a> {
 enum Term {
     /// The command never started, because the lease was in doubt.
     NotBegun(Failure),
-    /// The command ran for this long, and maybe shared our terminal.
-    Ran { verdict: Verdict, end: End, lasted: Duration, at_terminal: bool },
+    /// The command ran for this long.
+    Ran { verdict: Verdict, end: End, lasted: Duration },
 }
 
 impl Candidate<'_> {
@@ -109,8 +109,9 @@ impl Candidate<'_> {
                 Term::NotBegun(failure) => {
                     (failure.unnamed().to_owned(), pauses.next(Duration::ZERO))
                 }
-                Term::Ran { verdict: Verdict { exit, cause, .. }, end, lasted, at_terminal } => {
-                    if cause == Cause::Request || is_over(cause, exit, at_terminal) {
+                Term::Ran { verdict: Verdict { exit, cause, .. }, end, lasted } => {
+                    let has_done_its_work = cause == Cause::Command && exit == Exit::OK;
+                    if cause == Cause::Request || has_done_its_work {
                         return end.exit(exit);
                     }
                     self.say_over(end);
@@ -145,7 +146,6 @@ impl Candidate<'_> {
             Err(failure) if is_about_the_lease(&failure) => return Ok(Term::NotBegun(failure)),
             Err(failure) => return Err(failure),
         };
-        let at_terminal = child.is_at_terminal();
         let fence = guard.fencing_token(name).map(|it| it.to_string()).unwrap_or_default();
         let text = format!("this instance leads, with fencing token {fence}");
         talk.notice(Level::Info, "leading", Some(name), &text);
@@ -157,7 +157,7 @@ impl Candidate<'_> {
         let verdict = watched?;
         let lasted = SystemHost.now().since(since);
         let end = end(guard, since, verdict, talk).await;
-        Ok(Term::Ran { verdict, end, lasted, at_terminal })
+        Ok(Term::Ran { verdict, end, lasted })
     }
 
     /// Reports what the end of a term showed.
@@ -183,13 +183,6 @@ impl Candidate<'_> {
             () = tokio::time::sleep(pause) => None,
         }
     }
-}
-
-/// Whether the end of the command is the end of this instance: it has done its work, or a person at
-/// the terminal ended it. The terminal signals both, and our signal may be late.
-fn is_over(cause: Cause, exit: Exit, at_terminal: bool) -> bool {
-    let keys = [Signal::INT, Signal::QUIT].map(|it| Exit::Signal(it.as_raw()));
-    cause == Cause::Command && (exit == Exit::OK || at_terminal && keys.contains(&exit))
 }
 
 /// The message about a command that failed by itself.

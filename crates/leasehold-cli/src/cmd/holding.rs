@@ -264,8 +264,10 @@ const SHELL_WORDS: [&str; 22] = [
     "local", "read", "set", "shopt", "source", "trap", "ulimit", "umask", "wait", "while",
 ];
 
+/// The command in a line, without its arguments.
 fn shell_line(command: &[OsString]) -> String {
-    command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    let rest = if command.len() > 1 { " ..." } else { "" };
+    format!("{}{rest}", program(command))
 }
 
 /// The failure for a command that did not start. `state` is that of the lock.

@@ -18,9 +18,10 @@ use crate::output::escape;
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
-use crate::supervise::machine::{Cause, Lease, Verdict};
+use crate::supervise::machine::{Lease, Verdict};
 use crate::supervise::{Policy, child};
 use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, only, take};
+use crate::talk::Level;
 
 /// How far a run came.
 enum Course {
@@ -81,7 +82,12 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
         Ok(Course::Ran(guard, since, verdict)) => {
             // Only a success counts as done. Work that was told to stop may look like one.
             let is_success = verdict.exit == Exit::OK && verdict.lease == Lease::Release;
-            let is_done = is_success && verdict.cause == Cause::Command;
+            let is_done = is_success && verdict.by_itself;
+            if period.is_some() && is_success && !is_done {
+                let text = "the command was told to stop, and ended with 0: the work does not \
+                            count as done";
+                talk.notice(Level::Warning, "not-done", only(&args.names), text);
+            }
             let ended = match period.filter(|_| is_done) {
                 Some(period) => once::keep(guard, period, verdict.exit, talk).await,
                 None => end(guard, since, verdict, talk).await,

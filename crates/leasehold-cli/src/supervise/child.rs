@@ -19,11 +19,12 @@ use rustix::termios::tcgetpgrp;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use super::keeper::{KEEPER, NAME};
+use super::keeper::KEEPER;
 use super::link::{Link, Note, Order, Start, hand_over};
 use super::policy::TIMES_A_LOOK;
 use super::tree::{Census, Tree};
 use crate::exit::{Exit, Failure};
+use crate::process::KEEPER_NAME;
 use crate::signals::to_pass_on;
 
 /// Our own program, even after its file was replaced or deleted.
@@ -107,7 +108,11 @@ impl Child {
         hand_over(&ours, rustix::stdio::stdin())
             .map_err(|error| refused("cannot pass stdin on", error))?;
         let mut keeper = keeper_program();
-        keeper.arg0(NAME).arg(KEEPER).stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
+        keeper
+            .arg0(KEEPER_NAME)
+            .arg(KEEPER)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .process_group(0);
         for (name, value) in env {
             match value {
                 Some(value) => keeper.env(name, value),
@@ -296,13 +301,6 @@ impl Child {
                 let _ = kill_process(self.keeper, Signal::KILL);
                 self.broken = true;
             }
-        }
-    }
-
-    /// Stops the command, unless the terminal has already done so.
-    pub(crate) fn suspend(&mut self) {
-        if !self.at_terminal {
-            self.forward(Signal::STOP);
         }
     }
 

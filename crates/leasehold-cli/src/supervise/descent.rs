@@ -10,7 +10,8 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use rustix::process::{getpid, getuid};
 
-use super::tree::{Process, is_shown_in_proc, read};
+use super::tree::is_shown_in_proc;
+use crate::process::{Process, read};
 
 /// The most ancestors to look at.
 const DEPTH_MAX: usize = 10_000;

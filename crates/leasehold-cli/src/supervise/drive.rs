@@ -7,15 +7,15 @@ use std::time::Duration;
 use leasehold::host::{Host, SystemHost};
 use leasehold::store::Revocation;
 use leasehold::{Guard, Lost, MultiGuard};
+use rustix::process::Signal;
 
 use super::child::{Change, Child};
 use super::machine::{Action, Input, News, Supervision, Verdict};
 use super::policy::Policy;
-use super::requests::{Came, Way};
-use super::tree;
+use super::requests::Came;
 use crate::duration::human;
 use crate::log;
-use crate::signals::{self, Received, Sender, Signals};
+use crate::signals::{self, Received, Signals, may_stop_for};
 use crate::stderr;
 use crate::talk::{Level, Talk};
 use crate::view::asked;
@@ -59,7 +59,7 @@ pub(crate) async fn supervise(
             Change::AllGone => Input::AllGone,
             Change::KilledInTime => Input::KilledInTime,
             Change::KeeperGone => Input::KeeperGone,
-            Change::Signal(signal) => Input::Signal(Came { signal, way: Way::OurKeeper }),
+            Change::Signal(signal) => Input::Signal(Came { signal, sender: None }),
             Change::Counted(census) => Input::Counted(census.took),
         });
         for input in in_order(changes.collect(), input) {
@@ -74,7 +74,6 @@ pub(crate) async fn supervise(
                     Action::Stop(signal) => child.stop(signal),
                     Action::Kill => child.kill(),
                     Action::Suspend => {
-                        child.suspend();
                         // Once we are stopped, no thread writes the message about it.
                         stderr::finish();
                         if !signals.are_continued() {
@@ -89,14 +88,12 @@ pub(crate) async fn supervise(
     }
 }
 
-/// Which way a signal took to us.
+/// What a signal means. Ctrl-Z means that the command must be continued if nobody could continue
+/// us: the terminal has stopped the command, since our keeper looks like a shell to the kernel.
 fn came(received: Received) -> Came {
-    let way = match received.sender {
-        Sender::Kernel => Way::Kernel,
-        Sender::Process(pid) if tree::is_keeper(pid) => Way::OuterKeeper,
-        Sender::Process(_) => Way::Process,
-    };
-    Came { signal: received.signal, way }
+    let Received { signal, sender } = received;
+    let is_lasting = signal == Signal::TSTP && !may_stop_for(sender);
+    Came { signal: if is_lasting { Signal::CONT } else { signal }, sender: Some(sender) }
 }
 
 /// Puts the inputs in the order in which they are decided. Changes are older than `input`, so they

@@ -42,8 +42,7 @@ use crate::signals::{self, FATAL, Ignored, to_pass_on};
 /// The hidden first argument of the keeper.
 pub(crate) const KEEPER: &str = "__keep";
 
-/// The name that ps(1) shows. It differs from ours, so that ending `leasehold` by name spares it.
-pub(crate) const NAME: &str = "lh-keeper";
+/// [`KEEPER_NAME`](crate::process::KEEPER_NAME) for the kernel.
 const SHORT_NAME: &CStr = c"lh-keeper";
 
 /// The other signals that would end or stop us.
@@ -109,15 +108,15 @@ fn socket() -> BorrowedFd<'static> {
 }
 
 fn start() -> io::Result<Keeper> {
+    // First of all: `leasehold run` may be told to stop right after its start, and its keeper too.
+    // The command does not inherit these handlers: a new program starts with the default actions.
+    let signals = survive()?;
     rustix::thread::set_name(SHORT_NAME)?;
     set_child_subreaper(Some(getpid()))?;
     let stdin = take_over(socket())?;
     let mut link = Link::default();
     let (start, orders) = first_order(&mut link)?;
     let tree = Tree::new();
-    // Before the command runs, since it may signal its parent at once. The command does not inherit
-    // these handlers: a new program starts with the default actions.
-    let signals = survive()?;
     let (wakes, children_ended) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(Signal::CHILD.as_raw(), wakes)?;
     children_ended.set_nonblocking(true)?;

@@ -27,7 +27,7 @@ use leasehold::core::Moment;
 use rustix::process::Signal;
 
 use super::policy::Policy;
-use super::requests::{Came, Requests, Way};
+use super::requests::{Came, Requests};
 use crate::exit::Exit;
 use crate::signals::FATAL;
 
@@ -40,6 +40,9 @@ const KILL_EVERY: Duration = Duration::from_millis(1);
 
 /// The longest grace that a command gets after a definite loss.
 const LOST_GRACE_MAX: Duration = Duration::from_secs(2);
+
+/// The signals of the keys that ask a command at a terminal to stop.
+const KEYS: [Signal; 2] = [Signal::INT, Signal::QUIT];
 
 /// How long processes that outlive the command go unmentioned.
 const LINGER_QUIETLY: Duration = Duration::from_millis(300);
@@ -76,7 +79,7 @@ pub(crate) enum Action {
     Stop(Signal),
     /// Kills everything that the command started.
     Kill,
-    /// Stops the command and ourselves until somebody continues us.
+    /// Stops ourselves until somebody continues us.
     Suspend,
     /// Says something.
     Say(News),
@@ -122,6 +125,8 @@ pub(crate) struct Verdict {
     pub(crate) lease: Lease,
     /// Why the command ended.
     pub(crate) cause: Cause,
+    /// Whether the command had ended before anything told it to.
+    pub(crate) by_itself: bool,
 }
 
 /// Why a command ended.
@@ -183,6 +188,7 @@ pub(crate) struct Supervision {
     /// How much earlier to begin because the command has many processes.
     reserve: Duration,
     ended: Option<(Exit, Moment)>,
+    ended_by_itself: bool,
     overdue: bool,
     lingering_said: bool,
     finished: bool,
@@ -205,6 +211,7 @@ impl Supervision {
             broken: false,
             reserve: Duration::ZERO,
             ended: None,
+            ended_by_itself: false,
             overdue: false,
             lingering_said: false,
             finished: false,
@@ -221,7 +228,10 @@ impl Supervision {
         }
         match input {
             Input::Signal(came) => self.on_signal(now, left, came),
-            Input::Ended(exit) => self.ended = Some((exit, now)),
+            Input::Ended(exit) => {
+                self.ended = Some((exit, now));
+                self.ended_by_itself = self.cause() == Cause::Command;
+            }
             Input::AllGone => self.on_all_gone(),
             Input::Lost(lost) => self.lose(now, lost),
             Input::Revoked => self.on_revoked(),
@@ -250,11 +260,15 @@ impl Supervision {
     }
 
     /// The moment at which the keeper kills everything if we have not. It is a little after our
-    /// own. `None` if the lease is lost: then the grace of the loss decides.
+    /// own. `None` if that moment is now.
     pub(crate) fn kill_at(&self, now: Moment, left: Duration) -> Option<Moment> {
-        let before = self.policy.margin() / 2 + self.reserve;
-        let is_ours = self.lost.is_none() && !left.is_zero();
-        is_ours.then(|| (now + self.usable(now, left)).minus(before))
+        let later = self.policy.margin() / 2;
+        match self.phase {
+            // The grace of a loss ends earlier than the lease would have.
+            Phase::Stopping { kill_at } if self.lost.is_some() => Some(kill_at + later),
+            _ if self.lost.is_some() || left.is_zero() => None,
+            _ => Some((now + self.usable(now, left)).minus(later + self.reserve)),
+        }
     }
 
     /// How long the command may still run: until the lease or `--max-hold` ends.
@@ -282,14 +296,18 @@ impl Supervision {
         if FATAL.contains(&signal) && self.requests.is_echo(now, came) {
             return;
         }
-        let is_key = came.way == Way::Kernel && [Signal::INT, Signal::QUIT].contains(&signal);
-        if self.at_terminal && is_key {
-            // The terminal sent it to the command as well, and the command may choose to live on.
+        // Then the terminal has sent it to the command as well.
+        let has_it = self.at_terminal && came.is_of_the_terminal();
+        if has_it && KEYS.contains(&signal) {
+            // The command may choose to live on.
             self.asked_at_terminal = true;
         } else if FATAL.contains(&signal) {
             self.on_asked_to_stop(now, signal);
         } else if signal == Signal::TSTP {
             self.say(News::Suspending { left });
+            if !has_it {
+                self.actions.push(Action::Forward(Signal::STOP));
+            }
             self.actions.push(Action::Suspend);
         } else if signal != Signal::CHILD && self.lost.is_none() {
             self.actions.push(Action::Forward(signal));
@@ -311,6 +329,7 @@ impl Supervision {
                     exit: Exit::Signal(signal.as_raw()),
                     lease: if self.lost.is_some() { Lease::Lost } else { Lease::LeaveToExpire },
                     cause: self.cause(),
+                    by_itself: self.ended_by_itself,
                 });
             }
         }
@@ -362,11 +381,12 @@ impl Supervision {
             None => return,
         };
         let lease = if self.lost.is_some() { Lease::Lost } else { Lease::Release };
-        self.finish(Verdict { exit, lease, cause: self.cause() });
+        let (cause, by_itself) = (self.cause(), self.ended_by_itself);
+        self.finish(Verdict { exit, lease, cause, by_itself });
     }
 
-    const fn cause(&self) -> Cause {
-        if self.requests.is_any() || self.asked_at_terminal {
+    fn cause(&self) -> Cause {
+        if self.requests.is_any() || self.asked_at_terminal || self.was_ended_by_a_key() {
             Cause::Request
         } else if self.stopped_for.is_some() {
             Cause::Lease
@@ -375,6 +395,12 @@ impl Supervision {
         } else {
             Cause::Command
         }
+    }
+
+    /// The terminal signals both of us, and our own signal may be late.
+    fn was_ended_by_a_key(&self) -> bool {
+        let by_key = |exit| KEYS.iter().any(|key| exit == Exit::Signal(key.as_raw()));
+        self.at_terminal && self.ended.is_some_and(|(exit, _)| by_key(exit))
     }
 
     fn look_at_the_time(&mut self, now: Moment, left: Duration) {

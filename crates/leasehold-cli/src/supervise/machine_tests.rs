@@ -1,4 +1,5 @@
 use super::*;
+use crate::signals::Sender;
 
 /// A ttl of 10 s with its defaults: the command is told to stop 2.5 s before the deadline, and
 /// killed 200 ms before it.
@@ -22,12 +23,12 @@ fn ms(ms: u64) -> Duration {
 
 /// A signal that a process sent to us.
 pub(super) fn sent(signal: Signal) -> Input {
-    Input::Signal(Came { signal, way: Way::Process })
+    Input::Signal(Came { signal, sender: Some(Sender::Process(7)) })
 }
 
 /// A signal for a key at the terminal.
 fn typed(signal: Signal) -> Input {
-    Input::Signal(Came { signal, way: Way::Kernel })
+    Input::Signal(Came { signal, sender: Some(Sender::Kernel) })
 }
 
 fn away_from_a_terminal(policy: Policy) -> Supervision {
@@ -57,7 +58,8 @@ fn finish(exit: Exit, lease: Lease) -> Vec<Action> {
 }
 
 fn finish_because(cause: Cause, exit: Exit, lease: Lease) -> Vec<Action> {
-    vec![Action::Finish(Verdict { exit, lease, cause })]
+    let by_itself = cause == Cause::Command && exit != Exit::INTERNAL;
+    vec![Action::Finish(Verdict { exit, lease, cause, by_itself })]
 }
 
 fn killed_for_the_lease() -> Vec<Action> {
@@ -102,6 +104,21 @@ fn at_a_terminal_ctrl_c_is_left_to_the_command_however_often() {
 }
 
 #[test]
+fn what_comes_after_the_commands_own_end_does_not_take_its_success_away() {
+    let ended = (5, FRESH, Input::Ended(Exit::Code(0)));
+    let gone = (9, FRESH, Input::AllGone);
+    let by_itself = |inputs: &[_]| match last(POLICY, inputs)[..] {
+        [.., Action::Finish(verdict)] => verdict.by_itself,
+        ref other => panic!("{other:?}"),
+    };
+    for asked in [sent(Signal::TERM), Input::Revoked] {
+        let asked = (7, FRESH, asked);
+        assert!(by_itself(&[ended, asked, gone]), "{asked:?}");
+        assert!(!by_itself(&[asked, ended, gone]), "{asked:?}");
+    }
+}
+
+#[test]
 fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
     let finishes = |actions: Vec<Action>| match actions[..] {
         [.., Action::Finish(verdict)] => verdict.cause,
@@ -123,6 +140,9 @@ fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
         let both = [lost, signal(Signal::TERM), ended(code), gone];
         assert_eq!(cause(&both), Cause::Request);
     }
+    let by_key = [(9, FRESH, Input::Ended(Exit::Signal(2))), gone];
+    assert_eq!(finishes(last_at_terminal(&by_key)), Cause::Request, "our own signal may be late");
+    assert_eq!(cause(&by_key), Cause::Command);
 }
 
 #[test]
@@ -134,7 +154,8 @@ fn the_second_request_kills_and_the_third_leaves_without_releasing() {
     ];
     assert_eq!(last(POLICY, &inputs[..2]), [Action::Say(News::KillingAsAsked), Action::Kill]);
     let exit = Exit::Signal(15);
-    let left = Verdict { exit, lease: Lease::LeaveToExpire, cause: Cause::Request };
+    let (lease, cause) = (Lease::LeaveToExpire, Cause::Request);
+    let left = Verdict { exit, lease, cause, by_itself: false };
     assert_eq!(last(POLICY, &inputs), [Action::Say(News::Leaving), Action::Finish(left)]);
 }
 
@@ -234,10 +255,12 @@ fn a_passed_deadline_kills_at_once_whoever_notices_it() {
 #[test]
 fn a_command_continued_after_its_lease_lapsed_is_killed_and_not_continued() {
     let stop = (1_000, 8_898, sent(Signal::TSTP));
-    assert_eq!(
-        last(POLICY, &[stop]),
-        [Action::Say(News::Suspending { left: ms(8_898) }), Action::Suspend]
-    );
+    let said = Action::Say(News::Suspending { left: ms(8_898) });
+    let both = [said, Action::Forward(Signal::STOP), Action::Suspend];
+    assert_eq!(last(POLICY, &[stop]), both);
+    assert_eq!(last_at_terminal(&[stop]), both);
+    let key = (1_000, 8_898, typed(Signal::TSTP));
+    assert_eq!(last_at_terminal(&[key]), [said, Action::Suspend], "the command has it already");
     assert_eq!(
         last(POLICY, &[stop, (2_000, 8_000, sent(Signal::CONT))]),
         [Action::Forward(Signal::CONT)]
@@ -340,7 +363,12 @@ fn the_keeper_kills_after_we_would_have_and_before_the_deadline() {
     }
     let mut supervision = away_from_a_terminal(POLICY);
     supervision.on(at(5), ms(0), Input::Lost(Lost::NotOurs));
-    assert_eq!(supervision.kill_at(at(5), ms(0)), None, "the grace of a loss says when");
+    let ours = at(5) + LOST_GRACE_MAX;
+    assert!(!supervision.on(at(2_004), ms(0), Input::Timer).contains(&Action::Kill));
+    let keeper = supervision.kill_at(at(2_004), ms(0)).expect("the grace of a loss ends");
+    assert!(ours < keeper && keeper < ours + ms(500));
+    assert!(supervision.on(at(2_005), ms(0), Input::Timer).contains(&Action::Kill));
+    assert_eq!(supervision.kill_at(at(2_005), ms(0)), None, "it has its order");
 }
 
 /// Looking at 4 000 processes takes about 60 ms.

@@ -2,8 +2,8 @@
 //!
 //! One request may reach us as several signals:
 //!
-//! - A supervisor such as systemd signals every process of a group. The keeper passes its copy on
-//!   to us, and so does the keeper of a `leasehold run` around us.
+//! - A supervisor such as systemd signals every process of a group. A wrapper around us passes its
+//!   copy on to us, and so do our keeper and that of a `leasehold run` around us.
 //! - A shell that closes signals its jobs with HUP, and then the terminal does so too.
 //! - A session that ends gets TERM and HUP.
 
@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use rustix::process::Signal;
+
+use crate::signals::Sender;
 
 /// Signals that belong to one request arrive within this time.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -20,21 +22,15 @@ const TOGETHER: Duration = Duration::from_secs(1);
 pub(crate) struct Came {
     /// The signal.
     pub(crate) signal: Signal,
-    /// The way that it took.
-    pub(crate) way: Way,
+    /// Who sent it. `None` if our keeper received it, and passed it on to us.
+    pub(crate) sender: Option<Sender>,
 }
 
-/// The way that a signal took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// A process sent it to us.
-    Process,
-    /// The kernel sent it: a key was pressed at our terminal, or the terminal was closed.
-    Kernel,
-    /// The keeper of a `leasehold run` around us sent it.
-    OuterKeeper,
-    /// Our keeper received it, and passed it on to us.
-    OurKeeper,
+impl Came {
+    /// Whether the kernel sent it to us: a key was pressed at our terminal, or it was closed.
+    pub(super) fn is_of_the_terminal(self) -> bool {
+        self.sender == Some(Sender::Kernel)
+    }
 }
 
 /// The requests to stop so far.
@@ -47,12 +43,32 @@ pub(super) struct Requests {
     hung_up: Option<Moment>,
 }
 
-/// A signal that may come again by other ways.
+/// A signal that may come again from others.
 #[derive(Debug)]
 struct Arrival {
     signal: Signal,
     since: Moment,
-    ways: Vec<Way>,
+    /// Who has sent it since.
+    from: Vec<Option<Sender>>,
+}
+
+impl Arrival {
+    fn new(now: Moment, came: Came) -> Self {
+        Self { signal: came.signal, since: now, from: vec![came.sender] }
+    }
+
+    /// Whether a signal belongs to this arrival. Several processes outside of our pid namespace
+    /// look like one.
+    fn has(&mut self, now: Moment, sender: Option<Sender>) -> bool {
+        if now.since(self.since) >= TOGETHER {
+            return false;
+        }
+        let is_known = self.from.contains(&sender);
+        if !is_known {
+            self.from.push(sender);
+        }
+        !is_known || sender == Some(Sender::Process(0))
+    }
 }
 
 impl Requests {
@@ -61,21 +77,19 @@ impl Requests {
         self.count > 0
     }
 
-    /// Whether a signal has just come by another way, so that it says nothing new. If it comes
-    /// again by the same way, somebody has sent it again.
+    /// Whether a signal has just come from another sender, so that it says nothing new. If it comes
+    /// again from the same one, it was sent again.
     pub(super) fn is_echo(&mut self, now: Moment, came: Came) -> bool {
-        let Came { signal, way } = came;
-        let known = self.arrivals.iter_mut().find(|arrival| arrival.signal == signal);
-        if let Some(arrival) = known
-            && now.since(arrival.since) < TOGETHER
-            && !arrival.ways.contains(&way)
-        {
-            arrival.ways.push(way);
-            return true;
+        let known = self.arrivals.iter_mut().find(|arrival| arrival.signal == came.signal);
+        let Some(arrival) = known else {
+            self.arrivals.push(Arrival::new(now, came));
+            return false;
+        };
+        let is_echo = arrival.has(now, came.sender);
+        if !is_echo {
+            *arrival = Arrival::new(now, came);
         }
-        self.arrivals.retain(|arrival| arrival.signal != signal);
-        self.arrivals.push(Arrival { signal, since: now, ways: vec![way] });
-        false
+        is_echo
     }
 
     /// Counts a request, and returns how many there are now. A HUP counts only as the first one: a
@@ -97,51 +111,66 @@ impl Requests {
 mod tests {
     use super::*;
 
-    /// Feeds signals of (ms, signal, way), and returns the count after each. An echo counts nothing
-    /// and shows as zero.
-    fn counts(all: &[(u64, Signal, Way)]) -> Vec<u32> {
+    const KEY: Option<Sender> = Some(Sender::Kernel);
+    const OUR_KEEPER: Option<Sender> = None;
+    const OUTSIDE: Option<Sender> = Some(Sender::Process(0));
+
+    const fn process(pid: i32) -> Option<Sender> {
+        Some(Sender::Process(pid))
+    }
+
+    /// Feeds signals of (ms, signal, sender), and returns the count after each. An echo counts
+    /// nothing and shows as zero.
+    fn counts(all: &[(u64, Signal, Option<Sender>)]) -> Vec<u32> {
         let mut requests = Requests::default();
-        let count = |&(ms, signal, way): &(u64, Signal, Way)| {
+        let count = |&(ms, signal, sender): &(u64, Signal, Option<Sender>)| {
             let now = Moment::from_nanos(ms * 1_000_000);
-            let is_echo = requests.is_echo(now, Came { signal, way });
+            let is_echo = requests.is_echo(now, Came { signal, sender });
             if is_echo { 0 } else { requests.count(now, signal) }
         };
         all.iter().map(count).collect()
     }
 
     #[test]
-    fn a_signal_that_comes_by_several_ways_counts_once() {
-        let ways = [Way::Process, Way::OuterKeeper, Way::OurKeeper, Way::Kernel];
+    fn a_signal_that_comes_from_several_senders_counts_once() {
+        let senders = [process(7), process(8), OUTSIDE, OUR_KEEPER, KEY];
         for signal in crate::signals::FATAL {
-            for first in ways {
-                for second in ways.into_iter().filter(|second| *second != first) {
+            for first in senders {
+                for second in senders.into_iter().filter(|second| *second != first) {
                     let near = [(5, signal, first), (1_004, signal, second)];
                     assert_eq!(counts(&near), [1, 0], "{near:?}");
                 }
             }
-            let all = ways.map(|way| (5, signal, way));
-            assert_eq!(counts(&all), [1, 0, 0, 0], "{signal:?}");
+            let all = senders.map(|sender| (5, signal, sender));
+            assert_eq!(counts(&all), [1, 0, 0, 0, 0], "{signal:?}");
         }
     }
 
     #[test]
     fn a_signal_that_is_sent_again_counts_again() {
-        let (us, keeper) = (Way::Process, Way::OurKeeper);
-        let term = |ms, way| (ms, Signal::TERM, way);
-        assert_eq!(counts(&[term(5, us), term(6, us), term(7, us)]), [1, 2, 3]);
-        assert_eq!(counts(&[term(5, keeper), term(6, keeper)]), [1, 2]);
-        assert_eq!(counts(&[term(5, us), term(1_005, keeper)]), [1, 2], "a second later");
-        assert_eq!(counts(&[term(5, us), (6, Signal::INT, keeper)]), [1, 2], "another signal");
-        // Two requests to a whole group, each of which comes by both ways.
-        let twice = [term(5, us), term(6, keeper), term(300, us), term(301, keeper)];
+        let (one, other) = (process(7), process(8));
+        let term = |ms, sender| (ms, Signal::TERM, sender);
+        assert_eq!(counts(&[term(5, one), term(6, one), term(7, one)]), [1, 2, 3]);
+        assert_eq!(counts(&[term(5, OUR_KEEPER), term(6, OUR_KEEPER)]), [1, 2]);
+        assert_eq!(counts(&[term(5, one), term(1_005, OUR_KEEPER)]), [1, 2], "a second later");
+        assert_eq!(counts(&[term(5, one), (6, Signal::INT, other)]), [1, 2], "another signal");
+        // Two requests to a whole group, each of which comes from both.
+        let twice = [term(5, one), term(6, other), term(300, one), term(301, other)];
         assert_eq!(counts(&twice), [1, 0, 2, 0]);
-        let twice = [term(5, us), term(6, keeper), term(300, keeper), term(301, us)];
+        let twice = [term(5, one), term(6, other), term(300, other), term(301, one)];
         assert_eq!(counts(&twice), [1, 0, 2, 0]);
     }
 
     #[test]
+    fn what_comes_from_outside_of_the_pid_namespace_may_come_from_several_processes() {
+        let term = |ms, sender| (ms, Signal::TERM, sender);
+        assert_eq!(counts(&[term(5, OUTSIDE), term(1_004, OUTSIDE)]), [1, 0]);
+        assert_eq!(counts(&[term(5, OUTSIDE), term(1_005, OUTSIDE)]), [1, 2]);
+    }
+
+    #[test]
     fn a_hangup_counts_only_as_the_first_request() {
-        let sent = |ms, signal| (ms, signal, Way::Process);
+        let sent = |ms, signal| (ms, signal, process(7));
         let hup = |ms| sent(ms, Signal::HUP);
         assert_eq!(counts(&[hup(5), hup(6), hup(90_000)]), [1, 1, 1]);
         assert_eq!(counts(&[sent(5, Signal::TERM), hup(6), hup(7)]), [1, 1, 1]);

@@ -15,7 +15,7 @@ use rustix::process::{
 };
 
 use super::by_wait::{ByWait, has_children};
-use super::keeper;
+use crate::process::{Process, is_keeper, read};
 use crate::signals::is_passed_on;
 
 /// The processes below this one.
@@ -48,20 +48,6 @@ impl Census {
         let (now, then) = (self.took.max(Self::SHORT), known.took.max(Self::SHORT));
         self.alive != known.alive || now > then * 2 || then > now * 2
     }
-}
-
-/// One process, as `/proc/PID/stat` shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
-    pub(super) pid: i32,
-    pub(super) parent: i32,
-    /// No thread is left. After the main thread has ended, other threads may live on.
-    pub(super) is_dead: bool,
-    has_threads: bool,
-    /// Whether it bears the name of a keeper.
-    is_keeper: bool,
-    /// When it was forked, in ticks of the kernel.
-    pub(super) started: u64,
 }
 
 impl Tree {
@@ -268,31 +254,6 @@ fn is_for_keepers(signal: Signal) -> bool {
     [Signal::KILL, Signal::CONT].contains(&signal)
 }
 
-/// Whether a process is a keeper.
-pub(super) fn is_keeper(pid: i32) -> bool {
-    read(pid).is_some_and(|process| process.is_keeper)
-}
-
-pub(super) fn read(pid: i32) -> Option<Process> {
-    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// Reads `/proc/PID/stat`, see proc(5). The command name in parentheses can contain anything.
-fn parse(stat: &str) -> Option<Process> {
-    let pid = stat.split_once(' ')?.0.parse().ok()?;
-    let (name, fields) = stat.split_once(" (")?.1.rsplit_once(')')?;
-    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-    let threads: u32 = fields.get(17)?.parse().ok()?;
-    Some(Process {
-        pid,
-        parent: fields.get(1)?.parse().ok()?,
-        is_dead: matches!(*fields.first()?, "Z" | "X" | "x") && threads <= 1,
-        has_threads: threads > 1,
-        is_keeper: name == keeper::NAME,
-        started: fields.get(19)?.parse().ok()?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,34 +270,6 @@ mod tests {
         for (before, after) in [(300, 900), (900, 300), (5_000, 10_000), (10_000, 5_000)] {
             assert!(!is_news(census(1, before), census(1, after)), "{before} {after}");
         }
-    }
-
-    #[test]
-    fn a_process_is_read_whatever_its_name_is() {
-        let stat = "42 (a) Z 1 (b) S 7 42 42 0 -1 4194304 1 0 0 0 1 2 3 4 20 0 1 0 987 1000 1";
-        let expected = Process {
-            pid: 42,
-            parent: 7,
-            is_dead: false,
-            has_threads: false,
-            is_keeper: false,
-            started: 987,
-        };
-        assert_eq!(parse(stat), Some(expected));
-        let keeper = stat.replace("a) Z 1 (b", keeper::NAME);
-        assert_eq!(parse(&keeper), Some(Process { is_keeper: true, ..expected }));
-        for broken in ["", "42", "42 (x", "42 (x)", "42 (x) S 7", "x (x) S 7"] {
-            assert_eq!(parse(broken), None, "{broken}");
-        }
-    }
-
-    #[test]
-    fn a_process_whose_main_thread_has_ended_is_dead_only_without_other_threads() {
-        let of = |threads: u32| {
-            let stat = format!("42 (x) Z 7 42 42 0 -1 4 1 0 0 0 1 2 3 4 20 0 {threads} 0 9 1 1");
-            parse(&stat).expect("a process").is_dead
-        };
-        assert!(of(1) && !of(2));
     }
 
     #[test]

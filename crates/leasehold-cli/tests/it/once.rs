@@ -12,6 +12,7 @@ on_every_store! {
     of_eight_hosts_one_runs_the_command,
     a_command_that_failed_or_was_killed_may_run_again_at_once,
     a_command_that_was_told_to_stop_may_run_again_at_once_whatever_its_exit_code,
+    work_that_is_done_stays_done_though_what_it_left_behind_is_told_to_stop,
     the_command_of_a_killed_runner_runs_again_after_the_ttl,
     the_command_runs_again_when_the_period_is_over,
 }
@@ -77,12 +78,22 @@ fn a_command_that_was_told_to_stop_may_run_again_at_once_whatever_its_exit_code(
     let mut told = start(once(world, script));
     told.expect("up");
     told.kill(Signal::TERM);
-    told.end().code(0);
+    told.end().code(0).says("the work does not count as done");
     let mut asked = start(once(world, script));
     asked.expect("up");
     finish(world.leasehold(["unlock", "report", "--ask", "--why", "a test"])).code(0);
     asked.end().code(0);
     finish(once(world, WORK)).code(0);
+    assert_eq!(world.read("log"), "done\n");
+}
+
+fn work_that_is_done_stays_done_though_what_it_left_behind_is_told_to_stop(world: &World) {
+    let script = format!("{WORK}; sleep 1000 & exit 0");
+    let mut lingering = start(once(world, &script));
+    lingering.expect_message("the command has ended");
+    lingering.kill(Signal::TERM);
+    lingering.end().code(0);
+    finish(once(world, WORK)).code(75);
     assert_eq!(world.read("log"), "done\n");
 }
 

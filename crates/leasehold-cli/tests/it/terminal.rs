@@ -17,6 +17,7 @@ on_every_store! {
     ctrl_c_ends_an_instance_instead_of_starting_a_campaign,
     the_command_may_read_from_the_terminal,
     the_command_may_open_the_terminal_when_stdin_is_a_pipe,
+    ctrl_z_stops_nobody_where_nobody_could_continue_us,
     ctrl_c_while_waiting_leaves_the_line,
     a_forced_stop_at_a_terminal_reaches_everything_but_us,
     unlock_wants_the_name_typed,
@@ -222,6 +223,28 @@ fn a_command_that_waited_in_the_background_may_read_from_the_terminal_after_fg()
     terminal.type_in("hello\n");
     terminal.expect("got hello");
     terminal.expect("ended 0");
+    terminal.ends_with(0);
+}
+
+/// As with `ssh -t host leasehold run`, and as process 1 of a container: no shell is there for `fg`.
+fn ctrl_z_stops_nobody_where_nobody_could_continue_us(world: &World) {
+    let mut terminal = Terminal::start(&world.run("x", &[], "echo up; read line; echo got $line"));
+    terminal.expect("up");
+    terminal.type_in("\x1a");
+    terminal.expect("^Z");
+    terminal.type_in("hello\n");
+    terminal.expect("got hello");
+    terminal.ends_with(0);
+    assert!(!terminal.seen.contains("suspended"), "{}", terminal.seen);
+
+    let mut holder = start(world.run("x", &[], "echo up; read line"));
+    holder.expect("up");
+    let mut terminal = Terminal::start(&world.run("x", &[], "echo has it"));
+    terminal.expect("waiting for");
+    terminal.type_in("\x1a");
+    terminal.expect("^Z");
+    drop(holder.end());
+    terminal.expect("has it");
     terminal.ends_with(0);
 }
 
