@@ -147,8 +147,8 @@ impl Signals {
     }
 }
 
-/// Drops TSTP if CONT is there. Nothing tells which of them came first, and nobody would continue us
-/// once more.
+/// Drops TSTP if CONT is there. Nothing tells which of them came first, and nobody would continue
+/// us once more.
 fn drop_late_stops(received: &mut VecDeque<Received>) {
     if received.iter().any(|it| it.signal == Signal::CONT) {
         received.retain(|it| it.signal != Signal::TSTP);

@@ -226,7 +226,7 @@ fn a_command_that_waited_in_the_background_may_read_from_the_terminal_after_fg()
     terminal.ends_with(0);
 }
 
-/// As with `ssh -t host leasehold run`, and as process 1 of a container: no shell is there for `fg`.
+/// As with `ssh -t host leasehold run`: no shell is there for `fg`.
 fn ctrl_z_stops_nobody_where_nobody_could_continue_us(world: &World) {
     let mut terminal = Terminal::start(&world.run("x", &[], "echo up; read line; echo got $line"));
     terminal.expect("up");

@@ -53,7 +53,8 @@ async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
     let listening = || -> Vec<_> {
         let pids = server.sql(
             "SELECT pid FROM pg_stat_activity
-            WHERE state = 'idle' AND query LIKE 'LISTEN \"leasehold:%' AND query NOT LIKE '%:trial:%'",
+            WHERE state = 'idle'
+            AND query LIKE 'LISTEN \"leasehold:%' AND query NOT LIKE '%:trial:%'",
         );
         pids.into_iter().flatten().collect()
     };

@@ -402,8 +402,8 @@ impl Shared {
     }
 
     /// The connection may lead to another server than at first, or to a replica. New requests use a
-    /// new connection, after a pause if this one was new too. Requests under way are still answered if the answer
-    /// is in time.
+    /// new connection, after a pause if this one was new too. Requests under way are still answered
+    /// if the answer is in time.
     pub(super) fn leave(self: &Arc<Self>, generation: u64) {
         let mut state = self.state();
         let Phase::Open { kill, since, .. } = &state.phase else { return };
