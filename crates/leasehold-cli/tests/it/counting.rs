@@ -20,13 +20,16 @@ const RUNS_EACH: usize = 250;
 
 const ADD_ONE: &str = "read n < $1/count; echo $((n + 1)) > $1/count";
 
+/// A machine that starts hundreds of processes at once may connect some of them late.
+const PATIENTLY: [&str; 3] = ["-q", "--wait-store", "10m"];
+
 fn no_update_is_lost_by_eight_processes_under_the_lock(world: &World) {
     std::fs::write(world.path("count"), "0\n").expect("a file");
     std::thread::scope(|scope| {
         for _ in 0..PROCESSES {
             scope.spawn(|| {
                 for _ in 0..RUNS_EACH {
-                    let done = finish(world.run("counter", &["-q"], ADD_ONE));
+                    let done = finish(world.run("counter", &PATIENTLY, ADD_ONE));
                     assert!(done.status.success(), "{done:?}");
                 }
             });
@@ -49,13 +52,16 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// They wait for the store: a machine that starts hundreds at once may answer some late.
     fn start(world: &World) -> Self {
         let (sender, ended) = channel();
         let mut left = BTreeSet::new();
         for _ in 0..crowd() {
-            let mut command = world.leasehold(["run", "-q", "--wait-store", "10m"]);
-            command.args(["x", "--", "true"]).stdout(Stdio::null()).stderr(Stdio::piped());
+            let mut command = world.leasehold(["run"]);
+            command
+                .args(PATIENTLY)
+                .args(["x", "--", "true"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped());
             let one = command.spawn().expect("the command starts");
             let pid = i32::try_from(one.id()).expect("a pid");
             left.insert(pid);

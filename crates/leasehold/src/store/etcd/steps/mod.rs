@@ -183,3 +183,6 @@ fn sure(done: Result<TxnDone, Fault>) -> Result<TxnDone, Error> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Steps beside a member that answers as it is told: also as a leader that was replaced.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::core::ttl::Ttl;
+use crate::host::SystemHost;
+use crate::store::etcd::entry::Entry;
+use crate::store::etcd::message::{Fields, Message};
+use crate::store::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Renewal, Renewed};
+
+/// For how long each lease of this member lasts, in seconds.
+const LASTS: i64 = 60;
+
+/// The change that made the key of the lock.
+const CHANGE: i64 = 7;
+
+/// A member of etcd that has one lock, and does all that it is asked for.
+struct Member {
+    /// In which term it carries out transactions, and renews leases.
+    terms: (i64, i64),
+    value: Vec<u8>,
+    lease: AtomicI64,
+}
+
+impl Member {
+    async fn serve(self: Arc<Self>, listener: TcpListener) {
+        while let Ok((stream, _)) = listener.accept().await {
+            let member = Arc::clone(&self);
+            tokio::spawn(async move {
+                let mut calls = h2::server::handshake(stream).await.expect("HTTP/2");
+                while let Some(Ok((call, respond))) = calls.accept().await {
+                    tokio::spawn(Arc::clone(&member).answer(call, respond));
+                }
+            });
+        }
+    }
+
+    async fn answer(self: Arc<Self>, call: Request<RecvStream>, mut to: SendResponse<Bytes>) {
+        let path = call.uri().path().to_owned();
+        let (mut body, mut asked) = (call.into_body(), Vec::new());
+        while let Some(part) = body.data().await {
+            asked.extend_from_slice(&part.expect("it is sent whole"));
+        }
+        let answer = self.answer_to(&path, &asked[5..]);
+        let length = u32::try_from(answer.as_bytes().len()).expect("short");
+        let framed = [&[0], &length.to_be_bytes()[..], answer.as_bytes()].concat();
+        let mut status = HeaderMap::new();
+        status.insert("grpc-status", HeaderValue::from_static("0"));
+        let mut sending = to.send_response(Response::new(()), false).expect("it listens");
+        sending.send_data(framed.into(), false).expect("it listens");
+        sending.send_trailers(status).expect("it listens");
+    }
+
+    fn answer_to(&self, path: &str, asked: &[u8]) -> Message {
+        let (writes, renews) = self.terms;
+        let header = |term| Message::default().number(3, CHANGE).number(4, term);
+        match path {
+            "/etcdserverpb.Lease/LeaseGrant" => {
+                let fields = Fields::of(asked).map(|it| it.expect("a field"));
+                let id = fields.filter(|(field, _)| *field == 2).last().expect("an id").1;
+                self.lease.store(id.number().expect("a number"), Ordering::Relaxed);
+                Message::default().message(1, &header(writes)).number(3, LASTS)
+            }
+            "/etcdserverpb.Lease/LeaseKeepAlive" => {
+                Message::default().message(1, &header(renews)).number(3, LASTS)
+            }
+            "/etcdserverpb.KV/Txn" => {
+                let held = Message::default()
+                    .number(3, CHANGE)
+                    .bytes(5, &self.value)
+                    .number(6, self.lease.load(Ordering::Relaxed));
+                let ranges = [Message::default().message(2, &held), Message::default()];
+                let header = header(writes);
+                let done = Message::default().message(1, &header).flag(2, true);
+                ranges.iter().fold(done, |done, range| {
+                    done.message(3, &Message::default().message(1, range))
+                })
+            }
+            _ => Message::default(),
+        }
+    }
+}
+
+/// A lock, and a store that has it at a member with these terms.
+async fn holding(terms: (i64, i64)) -> (Arc<Core>, LeaseId) {
+    let ttl = Ttl::new(Duration::from_secs(LASTS.unsigned_abs())).expect("within bounds");
+    let key = Key::new("a").expect("a name");
+    let owner = OwnerToken::new("x").expect("printable");
+    let claim = Claim::Exclusive;
+    let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim };
+    let ask = Ask::new(key, owner, claim, ttl);
+    let host = SystemHost::shared();
+    let value = Entry::of(&ask, LASTS, host.wall()).write();
+    let member = Arc::new(Member { terms, value, lease: AtomicI64::new(0) });
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    tokio::spawn(member.serve(listener));
+    let connector = EtcdConnector::new(&format!("etcd://127.0.0.1:{port}/x")).expect("a URL");
+    let core = Arc::new(Core::new(connector, host));
+    let granted = core.acquire(ask).await.expect("answered");
+    assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+    (core, lease)
+}
+
+#[tokio::test]
+async fn a_renewal_counts_only_if_the_leader_of_the_transactions_renewed_the_lease() {
+    let ttl = Ttl::new(Duration::from_secs(LASTS.unsigned_abs())).expect("within bounds");
+    let (core, lease) = holding((4, 4)).await;
+    let renewed = core.renew(Renewal::new(lease, ttl)).await.expect("one leader");
+    assert!(matches!(renewed, Renewed::Renewed { .. }), "{renewed:?}");
+    let (core, lease) = holding((4, 3)).await;
+    let unknown = core.renew(Renewal::new(lease, ttl)).await.expect_err("it was replaced");
+    assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
+    assert!(unknown.to_string().contains("the leader of the cluster changes"), "{unknown}");
+}
+
+#[tokio::test]
+async fn nothing_is_remembered_of_a_lock_that_was_released() {
+    let (core, lease) = holding((4, 4)).await;
+    assert!(core.mine.of(&lease.key, &lease.owner).held.is_some());
+    let released = core.release(lease.clone(), OnRelease::Free).await.expect("answered");
+    assert_eq!(released, Released::Freed);
+    assert!(core.mine.of(&lease.key, &lease.owner).held.is_none());
+}
