@@ -169,9 +169,9 @@ fn reap() {
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
-/// Whether we may stop because of Ctrl-Z or a signal of somebody, who can then continue us.
+/// Whether somebody can continue us after a stop that this sender asks for.
 pub(crate) fn may_stop_for(sender: Sender) -> bool {
-    // A kill(1) can be followed by another one.
+    // A process that sends a signal can send another one.
     let comes_back = sender != Sender::Kernel || can_be_continued();
     comes_back && !is_first()
 }

@@ -144,8 +144,8 @@ fn summary(line: &str) -> Option<String> {
     line.strip_prefix("test result: ").map(str::to_owned)
 }
 
-/// Judges the one test that should have run. A program that aborts has no summary: it ran nothing
-/// but this test.
+/// Judges the one test that should have run. A program that aborts has no summary, and it ran this
+/// test alone.
 fn verdict(ended: Ended<String>) -> Result<Verdict, String> {
     let Ended { status, kept, last_words } = ended;
     if status.signal() == Some(Signal::ABORT.as_raw()) {

@@ -88,12 +88,12 @@ pub(crate) async fn supervise(
     }
 }
 
-/// What a signal means. Ctrl-Z means that the command must be continued if nobody could continue
-/// us: the terminal has stopped the command, since our keeper looks like a shell to the kernel.
+/// The signal to act on. If nobody can undo a stop, that is CONT: the terminal has stopped the
+/// command already, because the kernel takes our keeper for a shell.
 fn came(received: Received) -> Came {
     let Received { signal, sender } = received;
-    let is_lasting = signal == Signal::TSTP && !may_stop_for(sender);
-    Came { signal: if is_lasting { Signal::CONT } else { signal }, sender: Some(sender) }
+    let cannot_be_undone = signal == Signal::TSTP && !may_stop_for(sender);
+    Came { signal: if cannot_be_undone { Signal::CONT } else { signal }, sender: Some(sender) }
 }
 
 /// Puts the inputs in the order in which they are decided. Changes are older than `input`, so they

@@ -12,7 +12,7 @@
 //! children of `leasehold run`, which is a subreaper as well and kills them.
 
 use std::convert::Infallible;
-use std::ffi::CStr;
+use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -37,13 +37,11 @@ use super::tree::{Census, Tree};
 use crate::chain::Chain;
 use crate::environment::CHAIN;
 use crate::exit::Exit;
+use crate::process::KEEPER_NAME;
 use crate::signals::{self, FATAL, Ignored, to_pass_on};
 
 /// The hidden first argument of the keeper.
 pub(crate) const KEEPER: &str = "__keep";
-
-/// [`KEEPER_NAME`](crate::process::KEEPER_NAME) for the kernel.
-const SHORT_NAME: &CStr = c"lh-keeper";
 
 /// The other signals that would end or stop us.
 const SURVIVED: [Signal; 12] = [
@@ -111,7 +109,7 @@ fn start() -> io::Result<Keeper> {
     // First of all: `leasehold run` may be told to stop right after its start, and its keeper too.
     // The command does not inherit these handlers: a new program starts with the default actions.
     let signals = survive()?;
-    rustix::thread::set_name(SHORT_NAME)?;
+    rustix::thread::set_name(&CString::new(KEEPER_NAME)?)?;
     set_child_subreaper(Some(getpid()))?;
     let stdin = take_over(socket())?;
     let mut link = Link::default();

@@ -189,6 +189,8 @@ pub(crate) struct Supervision {
     reserve: Duration,
     ended: Option<(Exit, Moment)>,
     ended_by_itself: bool,
+    /// The moment that the keeper was last told.
+    keeper_kills_at: Option<Moment>,
     overdue: bool,
     lingering_said: bool,
     finished: bool,
@@ -212,6 +214,7 @@ impl Supervision {
             reserve: Duration::ZERO,
             ended: None,
             ended_by_itself: false,
+            keeper_kills_at: None,
             overdue: false,
             lingering_said: false,
             finished: false,
@@ -261,14 +264,19 @@ impl Supervision {
 
     /// The moment at which the keeper kills everything if we have not. It is a little after our
     /// own. `None` if that moment is now.
-    pub(crate) fn kill_at(&self, now: Moment, left: Duration) -> Option<Moment> {
+    pub(crate) fn kill_at(&mut self, now: Moment, left: Duration) -> Option<Moment> {
         let later = self.policy.margin() / 2;
-        match self.phase {
-            // The grace of a loss ends earlier than the lease would have.
-            Phase::Stopping { kill_at } if self.lost.is_some() => Some(kill_at + later),
-            _ if self.lost.is_some() || left.is_zero() => None,
-            _ => Some((now + self.usable(now, left)).minus(later + self.reserve)),
-        }
+        let at = match self.phase {
+            Phase::Stopping { kill_at } if self.lost.is_some() => {
+                let ends = kill_at + later;
+                // After a loss, the command never gets longer than its lease would have lasted.
+                self.keeper_kills_at.map_or(ends, |known| known.min(ends))
+            }
+            _ if self.lost.is_some() || left.is_zero() => return None,
+            _ => (now + self.usable(now, left)).minus(later + self.reserve),
+        };
+        self.keeper_kills_at = Some(at);
+        Some(at)
     }
 
     /// How long the command may still run: until the lease or `--max-hold` ends.

@@ -369,6 +369,11 @@ fn the_keeper_kills_after_we_would_have_and_before_the_deadline() {
     assert!(ours < keeper && keeper < ours + ms(500));
     assert!(supervision.on(at(2_005), ms(0), Input::Timer).contains(&Action::Kill));
     assert_eq!(supervision.kill_at(at(2_005), ms(0)), None, "it has its order");
+    // The loss was noticed shortly before the end of the lease.
+    let mut supervision = away_from_a_terminal(POLICY);
+    let before = supervision.kill_at(at(5), ms(500)).expect("a lease that is ours");
+    supervision.on(at(5), ms(0), Input::Lost(Lost::NotOurs));
+    assert_eq!(supervision.kill_at(at(6), ms(0)), Some(before), "it kills no later");
 }
 
 /// Looking at 4 000 processes takes about 60 ms.

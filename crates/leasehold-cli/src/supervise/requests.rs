@@ -22,7 +22,7 @@ const TOGETHER: Duration = Duration::from_secs(1);
 pub(crate) struct Came {
     /// The signal.
     pub(crate) signal: Signal,
-    /// Who sent it. `None` if our keeper received it, and passed it on to us.
+    /// The sender; `None` for our keeper, which passes on what it receives.
     pub(crate) sender: Option<Sender>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Requests {
 struct Arrival {
     signal: Signal,
     since: Moment,
-    /// Who has sent it since.
+    /// Its senders so far.
     from: Vec<Option<Sender>>,
 }
 

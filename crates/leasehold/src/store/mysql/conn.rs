@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// What a client sends to a server that does not know its password yet, after its name.
+    /// What a client sends, after its name, to a server that asks for the password itself.
     async fn sent_in_the_clear(is_private: bool) -> (Vec<u8>, Option<Failure>) {
         let (stream, mut server) = tokio::io::duplex(10_000);
         let address = Address::parse("mysql://anna:secret@h/locks").expect("a URL");
@@ -240,14 +240,12 @@ mod tests {
         let serve = async {
             let _login = read_packet(&mut server).await.expect("its name");
             write_packet(&mut server, 2, &[1, 4]).await.expect("it listens");
-            let mut rest = Vec::new();
             let mut packet = [0; 64];
             let count = server.read(&mut packet).await.expect("it says more, or goes");
-            rest.extend_from_slice(&packet[..count]);
             if count > 0 {
                 write_packet(&mut server, 4, &[0, 0, 0, 2, 0, 0, 0]).await.expect("it listens");
             }
-            rest
+            packet[..count].to_vec()
         };
         let (failed, rest) = tokio::join!(client, serve);
         (rest, failed)

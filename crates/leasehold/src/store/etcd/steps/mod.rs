@@ -185,5 +185,4 @@ fn sure(done: Result<TxnDone, Fault>) -> Result<TxnDone, Error> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "the tests bring a member of their own")]
 mod tests;

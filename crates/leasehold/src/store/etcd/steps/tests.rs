@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -31,19 +32,23 @@ struct Member {
 }
 
 impl Member {
-    async fn serve(self: Arc<Self>, listener: TcpListener) {
-        while let Ok((stream, _)) = listener.accept().await {
-            let member = Arc::clone(&self);
-            tokio::spawn(async move {
-                let mut calls = h2::server::handshake(stream).await.expect("HTTP/2");
-                while let Some(Ok((call, respond))) = calls.accept().await {
-                    tokio::spawn(Arc::clone(&member).answer(call, respond));
-                }
-            });
+    /// Serves the first connection.
+    async fn serve(&self, listener: TcpListener) {
+        let (stream, _) = listener.accept().await.expect("a client");
+        let mut calls = h2::server::handshake(stream).await.expect("HTTP/2");
+        let mut answers = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                call = calls.accept() => match call {
+                    Some(Ok((call, to))) => answers.push(self.answer(call, to)),
+                    _ => return,
+                },
+                Some(()) = answers.next() => {}
+            }
         }
     }
 
-    async fn answer(self: Arc<Self>, call: Request<RecvStream>, mut to: SendResponse<Bytes>) {
+    async fn answer(&self, call: Request<RecvStream>, mut to: SendResponse<Bytes>) {
         let path = call.uri().path().to_owned();
         let (mut body, mut asked) = (call.into_body(), Vec::new());
         while let Some(part) = body.data().await {
@@ -89,44 +94,56 @@ impl Member {
     }
 }
 
-/// A lock, and a store that has it at a member with these terms.
-async fn holding(terms: (i64, i64)) -> (Arc<Core>, LeaseId) {
-    let ttl = Ttl::new(Duration::from_secs(LASTS.unsigned_abs())).expect("within bounds");
-    let key = Key::new("a").expect("a name");
-    let owner = OwnerToken::new("x").expect("printable");
+/// Plays with a store that has a lock, at a member with these terms.
+async fn beside(terms: (i64, i64), play: impl AsyncFnOnce(&Core, LeaseId)) {
+    let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("x").expect("printable"));
     let claim = Claim::Exclusive;
     let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim };
-    let ask = Ask::new(key, owner, claim, ttl);
+    let ask = Ask::new(key, owner, claim, ttl());
     let host = SystemHost::shared();
     let value = Entry::of(&ask, LASTS, host.wall()).write();
-    let member = Arc::new(Member { terms, value, lease: AtomicI64::new(0) });
+    let member = Member { terms, value, lease: AtomicI64::new(0) };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
-    tokio::spawn(member.serve(listener));
     let connector = EtcdConnector::new(&format!("etcd://127.0.0.1:{port}/x")).expect("a URL");
-    let core = Arc::new(Core::new(connector, host));
-    let granted = core.acquire(ask).await.expect("answered");
-    assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
-    (core, lease)
+    let core = Core::new(connector, host);
+    let playing = async {
+        let granted = core.acquire(ask).await.expect("answered");
+        assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+        play(&core, lease).await;
+    };
+    tokio::select! {
+        () = playing => {}
+        () = member.serve(listener) => panic!("the client has closed its connection"),
+    }
+}
+
+fn ttl() -> Ttl {
+    Ttl::new(Duration::from_secs(LASTS.unsigned_abs())).expect("within bounds")
 }
 
 #[tokio::test]
 async fn a_renewal_counts_only_if_the_leader_of_the_transactions_renewed_the_lease() {
-    let ttl = Ttl::new(Duration::from_secs(LASTS.unsigned_abs())).expect("within bounds");
-    let (core, lease) = holding((4, 4)).await;
-    let renewed = core.renew(Renewal::new(lease, ttl)).await.expect("one leader");
-    assert!(matches!(renewed, Renewed::Renewed { .. }), "{renewed:?}");
-    let (core, lease) = holding((4, 3)).await;
-    let unknown = core.renew(Renewal::new(lease, ttl)).await.expect_err("it was replaced");
-    assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
-    assert!(unknown.to_string().contains("the leader of the cluster changes"), "{unknown}");
+    beside((4, 4), async |core, lease| {
+        let renewed = core.renew(Renewal::new(lease, ttl())).await.expect("one leader");
+        assert!(matches!(renewed, Renewed::Renewed { .. }), "{renewed:?}");
+    })
+    .await;
+    beside((4, 3), async |core, lease| {
+        let unknown = core.renew(Renewal::new(lease, ttl())).await.expect_err("it was replaced");
+        assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
+        assert!(unknown.to_string().contains("the leader of the cluster changes"), "{unknown}");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn nothing_is_remembered_of_a_lock_that_was_released() {
-    let (core, lease) = holding((4, 4)).await;
-    assert!(core.mine.of(&lease.key, &lease.owner).held.is_some());
-    let released = core.release(lease.clone(), OnRelease::Free).await.expect("answered");
-    assert_eq!(released, Released::Freed);
-    assert!(core.mine.of(&lease.key, &lease.owner).held.is_none());
+    beside((4, 4), async |core, lease| {
+        assert!(core.mine.of(&lease.key, &lease.owner).held.is_some());
+        let released = core.release(lease.clone(), OnRelease::Free).await.expect("answered");
+        assert_eq!(released, Released::Freed);
+        assert!(core.mine.of(&lease.key, &lease.owner).held.is_none());
+    })
+    .await;
 }

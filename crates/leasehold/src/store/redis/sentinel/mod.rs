@@ -62,7 +62,7 @@ struct Shared {
     listening: OnceLock<oneshot::Sender<Infallible>>,
 }
 
-/// What the sentinels named in the last ask of those that have ended.
+/// What counts of the answers so far, and the highest number of the asks that gave them.
 #[derive(Debug, Default)]
 struct Last {
     ask: u64,
