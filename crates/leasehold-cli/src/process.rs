@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rustix::process::{Pid, getpgid, getpgrp, getpid, getppid, getsid};
+use rustix::process::getpid;
 
 /// The name of a [keeper](crate::supervise::keeper) that ps(1) shows. It differs from ours, so that
 /// ending `leasehold` by name spares it.
@@ -13,6 +13,10 @@ pub(crate) const KEEPER_NAME: &str = "lh-keeper";
 pub(crate) struct Process {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
+    /// Its process group; 0 if that is outside our pid namespace.
+    pub(crate) group: i32,
+    /// Its session; 0 if that is outside our pid namespace.
+    pub(crate) session: i32,
     /// No thread is left. After the main thread has ended, other threads may live on.
     pub(crate) is_dead: bool,
     pub(crate) has_threads: bool,
@@ -41,6 +45,8 @@ fn parse(stat: &str) -> Option<Process> {
     Some(Process {
         pid,
         parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
         is_dead: matches!(*fields.first()?, "Z" | "X" | "x") && threads <= 1,
         has_threads: threads > 1,
         is_keeper: name == KEEPER_NAME,
@@ -48,20 +54,29 @@ fn parse(stat: &str) -> Option<Process> {
     })
 }
 
-/// Whether somebody could continue us if we stopped: a process above us, in our session, leads
-/// another job. For the kernel, a keeper above us or of our command looks like such a shell.
+/// Whether somebody could continue us if we stopped.
 pub(crate) fn can_be_continued() -> bool {
-    let (group, session) = (getpgrp(), getsid(None).ok());
-    let mut above = getppid();
-    while let Some(pid) = above {
-        if getsid(Some(pid)).ok() != session {
+    match read(getpid().as_raw_nonzero().get()) {
+        Some(own) => leads_another_job_above(own, read),
+        // No /proc: a shell is likelier than none.
+        None => true,
+    }
+}
+
+/// Whether a process above `own`, in its session, leads another job. For the kernel, a keeper above
+/// us or of our command looks like such a shell. A process that cannot be read may be one.
+fn leads_another_job_above(own: Process, read: impl Fn(i32) -> Option<Process>) -> bool {
+    let mut above = own.parent;
+    // A process outside our pid namespace is 0 here.
+    while above != 0 {
+        let Some(process) = read(above) else { return true };
+        if process.session != own.session {
             return false;
         }
-        let Some(process) = read(pid.as_raw_nonzero().get()) else { return true };
-        if !process.is_keeper && getpgid(Some(pid)).ok() != Some(group) {
+        if !process.is_keeper && process.group != own.group {
             return true;
         }
-        above = Pid::from_raw(process.parent);
+        above = process.parent;
     }
     false
 }
@@ -77,10 +92,12 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_name_is() {
-        let stat = "42 (a) Z 1 (b) S 7 42 42 0 -1 4194304 1 0 0 0 1 2 3 4 20 0 1 0 987 1000 1";
+        let stat = "42 (a) Z 1 (b) S 7 43 44 0 -1 4194304 1 0 0 0 1 2 3 4 20 0 1 0 987 1000 1";
         let expected = Process {
             pid: 42,
             parent: 7,
+            group: 43,
+            session: 44,
             is_dead: false,
             has_threads: false,
             is_keeper: false,
@@ -101,5 +118,47 @@ mod tests {
             parse(&stat).expect("a process").is_dead
         };
         assert!(of(1) && !of(2));
+    }
+
+    /// The kernel shows a group or a session outside our pid namespace as 0.
+    #[test]
+    fn one_who_leads_another_job_above_us_in_our_session_could_continue_us() {
+        let process = |pid, parent, group, session| Process {
+            pid,
+            parent,
+            group,
+            session,
+            is_dead: false,
+            has_threads: false,
+            is_keeper: false,
+            started: 1,
+        };
+        let keeper = Process { is_keeper: true, ..process(20, 10, 20, 5) };
+        let own = process(30, 20, 30, 5);
+        let cases = [
+            ("a shell", own, vec![process(20, 10, 20, 5)], true),
+            (
+                "a script of our job above it a shell",
+                process(31, 30, 30, 5),
+                vec![process(30, 20, 30, 5), process(20, 10, 20, 5)],
+                true,
+            ),
+            (
+                "of our job, and above it one that cannot be read",
+                own,
+                vec![process(20, 10, 30, 5)],
+                true,
+            ),
+            ("a keeper alone", own, vec![keeper, process(10, 0, 9, 4)], false),
+            ("a keeper, above it a shell", own, vec![keeper, process(10, 0, 10, 5)], true),
+            ("another session", own, vec![process(20, 10, 20, 4)], false),
+            ("a session outside our namespace", own, vec![process(20, 10, 0, 0)], false),
+            ("nobody", process(1, 0, 1, 1), vec![], false),
+            ("all of us outside", process(2, 1, 0, 0), vec![process(1, 0, 0, 0)], false),
+        ];
+        for (above, own, processes, expected) in cases {
+            let read = |pid| processes.iter().copied().find(|process| process.pid == pid);
+            assert_eq!(leads_another_job_above(own, read), expected, "{above}");
+        }
     }
 }
