@@ -232,9 +232,19 @@ pub(crate) fn as_shown(verb: &str, command: &[OsString]) -> String {
     format!("leasehold {verb} {}", program(command))
 }
 
-/// The program of the command, without its arguments, which may be secret.
+/// Stands for arguments that are not shown.
+const AND_MORE: &str = "...";
+
+/// The program of the command, without its arguments, which may be secret. Whoever takes us for a
+/// shell writes them into the same word.
 fn program(command: &[OsString]) -> String {
-    command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
+    let Some(program) = command.first().map(|program| program.to_string_lossy()) else {
+        return String::new();
+    };
+    match program.trim_start().split_once(char::is_whitespace) {
+        Some((first, _)) if !Path::new(&*program).exists() => format!("{first} {AND_MORE}"),
+        _ => program.into_owned(),
+    }
 }
 
 /// The variables for a command under these locks, in this order. They replace inherited ones, so
@@ -266,8 +276,11 @@ const SHELL_WORDS: [&str; 22] = [
 
 /// The command in a line, without its arguments.
 fn shell_line(command: &[OsString]) -> String {
-    let rest = if command.len() > 1 { " ..." } else { "" };
-    format!("{}{rest}", program(command))
+    let program = program(command);
+    if command.len() == 1 || program.ends_with(AND_MORE) {
+        return program;
+    }
+    format!("{program} {AND_MORE}")
 }
 
 /// The failure for a command that did not start. `state` is that of the lock.

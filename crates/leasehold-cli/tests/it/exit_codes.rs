@@ -37,12 +37,16 @@ fn a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126(wo
     finish(world.leasehold(["run", "x", "--", "no-such-command"]))
         .code(127)
         .says("leasehold: `no-such-command` was not found; the lock was released");
-    for (command, tip) in
-        [(&["cd", "/"][..], "run without a shell"), (&["sleep 1"], "-- sh -c 'sleep 1'")]
-    {
+    for (command, tip) in [
+        (&["cd", "/"][..], "run without a shell"),
+        (&["curl -H secret"], "-- sh -c 'curl ...'"),
+        (&["curl -H secret", "secret"], "-- sh -c 'curl ...'"),
+    ] {
         let mut run = world.leasehold(["run", "x", "--"]);
         run.env("PATH", world.path("nothing")).args(command);
-        finish(run).code(127).says(tip).says("the lock was released");
+        let done = finish(run);
+        assert!(!done.stderr.contains("secret"), "{}", done.stderr);
+        done.code(127).says(tip).says("the lock was released");
     }
     finish(world.leasehold(["run", "x", "--", ""]))
         .code(127)
