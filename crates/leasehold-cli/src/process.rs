@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use rustix::process::getpid;
+use rustix::process::{Signal, getpid};
+
+use crate::signals::Ignored;
 
 /// The name of a [keeper](crate::supervise::keeper) that ps(1) shows. It differs from ours, so that
 /// ending `leasehold` by name spares it.
@@ -36,6 +38,11 @@ pub(crate) fn read(pid: i32) -> Option<Process> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// Reads our own process by a name that holds even if /proc shows another pid namespace.
+fn read_own() -> Option<Process> {
+    parse(&fs::read_to_string("/proc/self/stat").ok()?)
+}
+
 /// Reads `/proc/PID/stat`, see proc(5). The command name in parentheses can contain anything.
 fn parse(stat: &str) -> Option<Process> {
     let pid = stat.split_once(' ')?.0.parse().ok()?;
@@ -56,27 +63,43 @@ fn parse(stat: &str) -> Option<Process> {
 
 /// Whether somebody could continue us if we stopped.
 pub(crate) fn can_be_continued() -> bool {
-    match read(getpid().as_raw_nonzero().get()) {
-        Some(own) => leads_another_job_above(own, read),
+    match read_own() {
+        Some(own) => leads_another_job_above(own, read, may_lead_jobs),
         // No /proc: a shell is likelier than none.
         None => true,
     }
 }
 
-/// Whether a process above `own`, in its session, leads another job. For the kernel, a keeper above
-/// us or of our command looks like such a shell. A process that cannot be read may be one.
-fn leads_another_job_above(own: Process, read: impl Fn(i32) -> Option<Process>) -> bool {
-    let mut above = own.parent;
-    // A process outside our pid namespace is 0 here.
-    while above != 0 {
-        let Some(process) = read(above) else { return true };
-        if process.session != own.session {
+/// Whether a process may be a shell that stops and continues jobs. Keepers look so to the kernel.
+/// So does the process 1 that a container begins with, such as tini. A shell ignores the stop of
+/// Ctrl-Z.
+fn may_lead_jobs(process: &Process) -> bool {
+    !process.is_keeper && (process.pid != 1 || Ignored::of(1).has(Signal::TSTP))
+}
+
+/// Whether a process is of our process group. Not if there is no such process.
+pub(crate) fn is_of_our_group(pid: i32) -> bool {
+    read(pid).zip(read_own()).is_some_and(|(theirs, own)| theirs.group == own.group)
+}
+
+/// Whether a process above `own`, in its session, leads another job and may continue it. A process
+/// that cannot be read may do so.
+fn leads_another_job_above(
+    own: Process,
+    read: impl Fn(i32) -> Option<Process>,
+    may_lead_jobs: impl Fn(&Process) -> bool,
+) -> bool {
+    let mut process = own;
+    // Nobody above the leader of a session is in it. A process outside our pid namespace is 0 here.
+    while process.pid != process.session && process.parent != 0 {
+        let Some(above) = read(process.parent) else { return true };
+        if above.session != own.session {
             return false;
         }
-        if !process.is_keeper && process.group != own.group {
+        if above.group != own.group && may_lead_jobs(&above) {
             return true;
         }
-        above = process.parent;
+        process = above;
     }
     false
 }
@@ -153,12 +176,26 @@ mod tests {
             ("a keeper, above it a shell", own, vec![keeper, process(10, 0, 10, 5)], true),
             ("another session", own, vec![process(20, 10, 20, 4)], false),
             ("a session outside our namespace", own, vec![process(20, 10, 0, 0)], false),
+            (
+                "one of our job that leads our session",
+                process(30, 5, 30, 5),
+                vec![process(5, 2, 30, 5)],
+                false,
+            ),
+            ("nobody, as we lead the session", process(5, 2, 5, 5), vec![], false),
+            (
+                "process 1 of a container, which is no shell",
+                own,
+                vec![process(20, 1, 30, 5), process(1, 0, 1, 5)],
+                false,
+            ),
             ("nobody", process(1, 0, 1, 1), vec![], false),
             ("all of us outside", process(2, 1, 0, 0), vec![process(1, 0, 0, 0)], false),
         ];
         for (above, own, processes, expected) in cases {
             let read = |pid| processes.iter().copied().find(|process| process.pid == pid);
-            assert_eq!(leads_another_job_above(own, read), expected, "{above}");
+            let is_no_init = |process: &Process| !process.is_keeper && process.pid != 1;
+            assert_eq!(leads_another_job_above(own, read, is_no_init), expected, "{above}");
         }
     }
 }

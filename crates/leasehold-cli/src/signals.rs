@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::UnixStream;
 
 use crate::exit::{Exit, Failure};
-use crate::process::{can_be_continued, is_first};
+use crate::process::{can_be_continued, is_first, is_of_our_group};
 
 /// Signals that ask to stop: the first is forwarded, the second kills, the third leaves.
 pub(crate) const FATAL: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
@@ -53,6 +53,8 @@ pub(crate) enum Sender {
     Kernel,
     /// The process with this pid; zero if it is outside of our pid namespace.
     Process(i32),
+    /// Our keeper, which passes on what it receives.
+    OurKeeper,
 }
 
 /// The signals as they come in.
@@ -140,6 +142,16 @@ impl Signals {
         drop_late_stops(&mut self.received);
     }
 
+    /// Takes the requests to stop that have arrived, also from behind other signals.
+    pub(crate) fn take_requests(&mut self) -> Vec<Received> {
+        self.look();
+        let all = std::mem::take(&mut self.received).into_iter();
+        let (requests, others): (VecDeque<_>, VecDeque<_>) =
+            all.partition(|received| FATAL.contains(&received.signal));
+        self.received = others;
+        requests.into()
+    }
+
     /// Whether we were continued and have not dealt with it yet. Then it is too late to stop.
     pub(crate) fn are_continued(&mut self) -> bool {
         self.look();
@@ -171,9 +183,14 @@ fn reap() {
 
 /// Whether somebody can continue us after a stop that this sender asks for.
 pub(crate) fn may_stop_for(sender: Sender) -> bool {
-    // A process that sends a signal can send another one.
-    let comes_back = sender != Sender::Kernel || can_be_continued();
-    comes_back && !is_first()
+    let is_of_our_job = match sender {
+        Sender::Kernel => true,
+        // Editors and sudo(8) stop their whole job by themselves, and with it us.
+        Sender::Process(pid) => is_of_our_group(pid),
+        Sender::OurKeeper => false,
+    };
+    // Another process that sends a signal can send a second one.
+    (!is_of_our_job || can_be_continued()) && !is_first()
 }
 
 /// Stops this whole process until somebody continues it.
@@ -239,15 +256,24 @@ const NAMES: [(&str, Signal); 16] = [
     ("CHLD", Signal::CHILD),
 ];
 
-/// The signals that were ignored when we started, as a bit mask.
+/// The signals that a process ignores, as a bit mask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ignored(u64);
 
 impl Ignored {
-    /// Reads the mask. Call this before anything changes it. Rust's runtime has already made us
-    /// ignore PIPE by then.
+    /// Those that were ignored when we started. Call this before anything changes them. Rust's
+    /// runtime has already made us ignore PIPE by then.
     pub(crate) fn at_start() -> Self {
-        fs::read_to_string("/proc/self/status").map_or(Self(0), |status| Self::in_status(&status))
+        Self::shown_in("/proc/self/status")
+    }
+
+    /// Those of another process; none if that cannot be read.
+    pub(crate) fn of(pid: i32) -> Self {
+        Self::shown_in(&format!("/proc/{pid}/status"))
+    }
+
+    fn shown_in(path: &str) -> Self {
+        fs::read_to_string(path).map_or(Self(0), |status| Self::in_status(&status))
     }
 
     fn in_status(status: &str) -> Self {

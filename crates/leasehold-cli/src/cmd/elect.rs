@@ -19,7 +19,7 @@ use crate::serve::Server;
 use crate::signals::Signals;
 use crate::stderr;
 use crate::supervise::Policy;
-use crate::supervise::machine::{Cause, Verdict};
+use crate::supervise::verdict::{Cause, Verdict};
 use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, take};
 use crate::talk::{Level, Talk};
 
@@ -109,8 +109,8 @@ impl Candidate<'_> {
                 Term::NotBegun(failure) => {
                     (failure.unnamed().to_owned(), pauses.next(Duration::ZERO))
                 }
-                Term::Ran { verdict: Verdict { exit, cause, .. }, end, lasted } => {
-                    let has_done_its_work = cause == Cause::Command && exit == Exit::OK;
+                Term::Ran { verdict: Verdict { exit, cause, by_itself, .. }, end, lasted } => {
+                    let has_done_its_work = by_itself && exit == Exit::OK;
                     if cause == Cause::Request || has_done_its_work {
                         return end.exit(exit);
                     }

@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure, unnamed};
 use crate::log;
 use crate::output::{escape, shell_word};
 use crate::signals::Signals;
-use crate::supervise::machine::{Lease, Verdict};
+use crate::supervise::verdict::{Lease, Verdict};
 use crate::supervise::{Child, Policy, child, supervise};
 use crate::take::{DRAIN, only};
 use crate::talk::{Level, Talk};

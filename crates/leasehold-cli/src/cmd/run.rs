@@ -18,7 +18,7 @@ use crate::output::escape;
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
-use crate::supervise::machine::{Lease, Verdict};
+use crate::supervise::verdict::{Lease, Verdict};
 use crate::supervise::{Policy, child};
 use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, only, take};
 use crate::talk::Level;

@@ -276,12 +276,21 @@ impl Child {
         }
     }
 
-    /// Tells everything that the command started to stop, even processes that moved away.
-    pub(crate) fn stop(&mut self, signal: Signal) {
+    /// Passes on what the terminal sent to our group, if the command has left that group.
+    pub(crate) fn forward_outside(&mut self, signal: Signal) {
+        // Without the keeper, everything is being killed.
+        if !self.broken {
+            self.order(&Order::ForwardOutside(signal));
+        }
+    }
+
+    /// Sends a signal to everything that the command started, even to processes that moved away,
+    /// and continues them.
+    pub(crate) fn signal_all(&mut self, signal: Signal) {
         if self.broken {
             self.tree.signal(&[signal, Signal::CONT]);
         } else {
-            self.order(&Order::Stop(signal));
+            self.order(&Order::SignalAll(signal));
         }
     }
 

@@ -10,12 +10,12 @@ use leasehold::{Guard, Lost, MultiGuard};
 use rustix::process::Signal;
 
 use super::child::{Change, Child};
-use super::machine::{Action, Input, News, Supervision, Verdict};
+use super::machine::{Action, Input, News, Supervision};
 use super::policy::Policy;
-use super::requests::Came;
+use super::verdict::Verdict;
 use crate::duration::human;
 use crate::log;
-use crate::signals::{self, Received, Signals, may_stop_for};
+use crate::signals::{self, FATAL, Received, Sender, Signals, may_stop_for};
 use crate::stderr;
 use crate::talk::{Level, Talk};
 use crate::view::asked;
@@ -42,7 +42,7 @@ pub(crate) async fn supervise(
         let look = supervision.next_look(clock.now(), guard.remaining());
         let input = tokio::select! {
             biased;
-            received = signals.next() => Input::Signal(came(received)),
+            received = signals.next() => of_signal(received),
             reason = &mut lost, if !told => Input::Lost(reason),
             (name, revoked) = &mut revoked, if !asked => {
                 say_asked(talk, &name, &revoked);
@@ -59,10 +59,13 @@ pub(crate) async fn supervise(
             Change::AllGone => Input::AllGone,
             Change::KilledInTime => Input::KilledInTime,
             Change::KeeperGone => Input::KeeperGone,
-            Change::Signal(signal) => Input::Signal(Came { signal, sender: None }),
+            Change::Signal(signal) => Input::Signal(Received { signal, sender: Sender::OurKeeper }),
             Change::Counted(census) => Input::Counted(census.took),
         });
-        for input in in_order(changes.collect(), input) {
+        let mut inputs: Vec<Input> = changes.chain([input]).collect();
+        // Last: what ended the command may have been sent to us as well.
+        inputs.extend(signals.take_requests().into_iter().map(Input::Signal));
+        for input in in_order(inputs) {
             let left = guard.remaining();
             let reason = if told { None } else { why_none_is_left(left, lost.as_mut()) };
             told |= reason.is_some();
@@ -71,7 +74,8 @@ pub(crate) async fn supervise(
             for action in actions.collect::<Vec<_>>() {
                 match action {
                     Action::Forward(signal) => child.forward(signal),
-                    Action::Stop(signal) => child.stop(signal),
+                    Action::ForwardOutside(signal) => child.forward_outside(signal),
+                    Action::SignalAll(signal) => child.signal_all(signal),
                     Action::Kill => child.kill(),
                     Action::Suspend => {
                         // Once we are stopped, no thread writes the message about it.
@@ -88,21 +92,25 @@ pub(crate) async fn supervise(
     }
 }
 
-/// The signal to act on. If nobody can undo a stop, that is CONT: the terminal has stopped the
-/// command already, because the kernel takes our keeper for a shell.
-fn came(received: Received) -> Came {
-    let Received { signal, sender } = received;
-    let cannot_be_undone = signal == Signal::TSTP && !may_stop_for(sender);
-    Came { signal: if cannot_be_undone { Signal::CONT } else { signal }, sender: Some(sender) }
+/// A signal that we received, or a stop that nobody could undo.
+fn of_signal(received: Received) -> Input {
+    let is_stop = received.signal == Signal::TSTP;
+    if is_stop && !may_stop_for(received.sender) {
+        return Input::CannotStop;
+    }
+    Input::Signal(received)
 }
 
-/// Puts the inputs in the order in which they are decided. Changes are older than `input`, so they
-/// come first. Only a loss goes before them: after it no time is left, and without the reason a
-/// change would look like the deadline.
-fn in_order(mut changes: Vec<Input>, input: Input) -> Vec<Input> {
-    let at = if matches!(input, Input::Lost(_)) { 0 } else { changes.len() };
-    changes.insert(at, input);
-    changes
+/// Puts the inputs in the order in which they are decided. A loss comes first: after it no time is
+/// left, and without the reason a change would look like the deadline. Then come requests to stop,
+/// because they may have caused the changes.
+fn in_order(mut inputs: Vec<Input>) -> Vec<Input> {
+    inputs.sort_by_key(|input| match input {
+        Input::Lost(_) => 0,
+        Input::Signal(received) if FATAL.contains(&received.signal) => 1,
+        _ => 2,
+    });
+    inputs
 }
 
 /// Why nothing is left of the lease, if that is known. A lease that is not ours has no time left
@@ -238,12 +246,15 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_decided_on_before_what_happened_to_the_command() {
-        let changes = || vec![Input::KilledInTime, Input::AllGone];
+    fn a_loss_and_then_requests_are_decided_on_before_what_happened_to_the_command() {
+        let (ended, gone) = (Input::Ended(crate::exit::Exit::OK), Input::AllGone);
         let lost = Input::Lost(Lost::NotOurs);
-        assert_eq!(in_order(changes(), lost), [lost, Input::KilledInTime, Input::AllGone]);
-        let timer = [Input::KilledInTime, Input::AllGone, Input::Timer];
-        assert_eq!(in_order(changes(), Input::Timer), timer);
+        let of = |signal| Input::Signal(Received { signal, sender: Sender::OurKeeper });
+        let (term, winch) = (of(Signal::TERM), of(Signal::WINCH));
+        let sorted = in_order(vec![ended, winch, gone, term, lost]);
+        assert_eq!(sorted, [lost, term, ended, winch, gone]);
+        let timer = vec![Input::KilledInTime, gone, Input::Timer];
+        assert_eq!(in_order(timer.clone()), timer);
     }
 
     fn pin_of(lost: impl Future<Output = Lost>) -> Pin<Box<impl Future<Output = Lost>>> {

@@ -37,7 +37,7 @@ use super::tree::{Census, Tree};
 use crate::chain::Chain;
 use crate::environment::CHAIN;
 use crate::exit::Exit;
-use crate::process::KEEPER_NAME;
+use crate::process::{KEEPER_NAME, read};
 use crate::signals::{self, FATAL, Ignored, to_pass_on};
 
 /// The hidden first argument of the keeper.
@@ -91,7 +91,8 @@ struct Keeper {
     link: Link,
     /// The command until it was waited for. From then on its pid may be another's.
     command: Option<Pid>,
-    own_group: bool,
+    /// The process group that the command joined; zero if it got one of its own.
+    group: i32,
     kill_at: Option<Moment>,
     killing_since: Option<Moment>,
     count_every: Duration,
@@ -136,7 +137,7 @@ fn start() -> io::Result<Keeper> {
         tree,
         link,
         command,
-        own_group: start.group == 0,
+        group: start.group,
         kill_at: None,
         killing_since: None,
         count_every: start.count_every,
@@ -235,6 +236,8 @@ impl Keeper {
                 Ok(None) => return Ok(()),
                 // Nobody is left. This is the only place that decides so.
                 Err(_) => {
+                    // What asked the command to stop may have been sent to us as well.
+                    self.relay();
                     self.tell(&Note::AllGone);
                     // `leasehold run` may be stopped, with a full socket.
                     self.link.flush(socket());
@@ -248,7 +251,8 @@ impl Keeper {
         match order {
             Order::Start(_) => {}
             Order::Forward(signal) => self.forward(signal),
-            Order::Stop(signal) => self.tree.signal(&[signal, Signal::CONT]),
+            Order::ForwardOutside(signal) => self.forward_outside(signal),
+            Order::SignalAll(signal) => self.tree.signal(&[signal, Signal::CONT]),
             Order::Kill => {
                 self.tell(&Note::Killing);
                 self.begin_to_kill();
@@ -261,7 +265,7 @@ impl Keeper {
     /// since `leasehold run` is in the same group. Once the command has ended, the remaining
     /// processes get it.
     fn forward(&mut self, signal: Signal) {
-        let send = if self.own_group { kill_process_group } else { kill_process };
+        let send = if self.group == 0 { kill_process_group } else { kill_process };
         let signals = to_pass_on(signal);
         match self.command {
             Some(command) => signals.into_iter().for_each(|signal| {
@@ -272,12 +276,23 @@ impl Keeper {
         }
     }
 
+    /// Passes on what the terminal sent to the group that the command joined. A command that has
+    /// moved to a group of its own, as timeout(1) does, did not get it.
+    fn forward_outside(&self, signal: Signal) {
+        let Some(command) = self.command else { return };
+        let pid = command.as_raw_nonzero().get();
+        if self.group != 0 && read(pid).is_some_and(|process| process.group != self.group) {
+            // Fails if it has moved, but leads no group. Then its leader is the one to signal it.
+            let _ = kill_process_group(command, signal);
+        }
+    }
+
     fn begin_to_kill(&mut self) {
         self.killing_since.get_or_insert_with(|| SystemHost.now());
     }
 
     fn kill(&mut self) {
-        if let (Some(command), true) = (self.command, self.own_group) {
+        if let (Some(command), true) = (self.command, self.group == 0) {
             // One step for the whole group, so that no member can start another process meanwhile.
             let _ = kill_process_group(command, Signal::KILL);
         }

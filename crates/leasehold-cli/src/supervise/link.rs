@@ -28,8 +28,10 @@ pub(crate) enum Order {
     Start(Start),
     /// Pass a signal on.
     Forward(Signal),
-    /// Tell everything to stop, and continue suspended processes.
-    Stop(Signal),
+    /// Pass a signal on that the terminal sent to the group that the command was started in.
+    ForwardOutside(Signal),
+    /// Send a signal to everything, and continue suspended processes.
+    SignalAll(Signal),
     /// Kill everything.
     Kill,
     /// Kill everything at this moment, unless a later order names another moment.
@@ -81,7 +83,8 @@ impl Frame for Order {
         match self {
             Self::Start(start) => (b's', start.encode()),
             Self::Forward(it) => (b'f', signal(it)),
-            Self::Stop(it) => (b't', signal(it)),
+            Self::ForwardOutside(it) => (b'o', signal(it)),
+            Self::SignalAll(it) => (b't', signal(it)),
             Self::Kill => (b'k', Vec::new()),
             Self::KillAt(at) => (b'a', at.as_nanos().to_le_bytes().to_vec()),
         }
@@ -92,7 +95,8 @@ impl Frame for Order {
         Some(match letter {
             b's' => Self::Start(Start::decode(body)?),
             b'f' => Self::Forward(signal()?),
-            b't' => Self::Stop(signal()?),
+            b'o' => Self::ForwardOutside(signal()?),
+            b't' => Self::SignalAll(signal()?),
             b'k' => Self::Kill,
             b'a' => Self::KillAt(Moment::from_nanos(u64::from_le_bytes(body.try_into().ok()?))),
             _ => return None,
@@ -321,7 +325,7 @@ mod tests {
             start(&[""]),
             start(&["a", "", "b c", "ü"]),
             Order::Forward(Signal::USR1),
-            Order::Stop(Signal::TERM),
+            Order::SignalAll(Signal::TERM),
             Order::Kill,
             Order::KillAt(Moment::from_nanos(u64::MAX)),
         ]);

@@ -27,9 +27,10 @@ use leasehold::core::Moment;
 use rustix::process::Signal;
 
 use super::policy::Policy;
-use super::requests::{Came, Requests};
+use super::requests::Requests;
+use super::verdict::{Cause, Lease, Verdict};
 use crate::exit::Exit;
-use crate::signals::FATAL;
+use crate::signals::{FATAL, Received, Sender};
 
 /// The longest pause between two looks at the clock: timers of the runtime stand still in suspend.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -51,7 +52,10 @@ const LINGER_QUIETLY: Duration = Duration::from_millis(300);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// A signal came to us or to the keeper.
-    Signal(Came),
+    Signal(Received),
+    /// We were told to stop where nobody could continue us. The terminal may have stopped the
+    /// command: for the kernel, our keeper looks like a shell.
+    CannotStop,
     /// The command itself ended.
     Ended(Exit),
     /// Nothing that the command started lives any more.
@@ -75,8 +79,10 @@ pub(crate) enum Input {
 pub(crate) enum Action {
     /// Passes a signal on to the command.
     Forward(Signal),
-    /// Tells everything that the command started to stop, and continues suspended processes.
-    Stop(Signal),
+    /// Passes a signal of our terminal on to a command that has left our process group.
+    ForwardOutside(Signal),
+    /// Sends a signal to everything that the command started, and continues suspended processes.
+    SignalAll(Signal),
     /// Kills everything that the command started.
     Kill,
     /// Stops ourselves until somebody continues us.
@@ -114,43 +120,6 @@ pub(crate) enum News {
     Suspending { left: Duration },
     /// The command ended, but a process that it started still lives.
     Lingering,
-}
-
-/// How a supervision ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    /// Our own exit.
-    pub(crate) exit: Exit,
-    /// The fate of the lease.
-    pub(crate) lease: Lease,
-    /// Why the command ended.
-    pub(crate) cause: Cause,
-    /// Whether the command had ended before anything told it to.
-    pub(crate) by_itself: bool,
-}
-
-/// Why a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// It ended by itself, or something else ended it.
-    Command,
-    /// Its lease was lost, or about to end.
-    Lease,
-    /// We were asked to stop.
-    Request,
-    /// We were asked to let go of the lock.
-    Revoked,
-}
-
-/// The fate of the lease at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lease {
-    /// We release it: nobody acts under it any more.
-    Release,
-    /// It is gone.
-    Lost,
-    /// We leave it to expire: somebody may still act under it.
-    LeaveToExpire,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +200,9 @@ impl Supervision {
         }
         match input {
             Input::Signal(came) => self.on_signal(now, left, came),
+            Input::CannotStop if self.lost.is_none() => {
+                self.actions.push(Action::SignalAll(Signal::CONT));
+            }
             Input::Ended(exit) => {
                 self.ended = Some((exit, now));
                 self.ended_by_itself = self.cause() == Cause::Command;
@@ -244,7 +216,7 @@ impl Supervision {
                 self.begin_to_kill(now, News::KeeperGone);
             }
             Input::Counted(took) => self.reserve = self.policy.reserve(took),
-            Input::Timer => {}
+            Input::CannotStop | Input::Timer => {}
         }
         self.look_at_the_time(now, left);
         std::mem::take(&mut self.actions)
@@ -263,7 +235,7 @@ impl Supervision {
     }
 
     /// The moment at which the keeper kills everything if we have not. It is a little after our
-    /// own. `None` if that moment is now.
+    /// own. `None` while we kill everything ourselves.
     pub(crate) fn kill_at(&mut self, now: Moment, left: Duration) -> Option<Moment> {
         let later = self.policy.margin() / 2;
         let at = match self.phase {
@@ -299,24 +271,23 @@ impl Supervision {
         self.policy.margin() + self.reserve
     }
 
-    fn on_signal(&mut self, now: Moment, left: Duration, came: Came) {
+    fn on_signal(&mut self, now: Moment, left: Duration, came: Received) {
         let signal = came.signal;
         if FATAL.contains(&signal) && self.requests.is_echo(now, came) {
             return;
         }
-        // Then the terminal has sent it to the command as well.
-        let has_it = self.at_terminal && came.is_of_the_terminal();
-        if has_it && KEYS.contains(&signal) {
+        // What the terminal sends to us, it sends to our whole process group.
+        let is_of_our_terminal = self.at_terminal && came.sender == Sender::Kernel;
+        if is_of_our_terminal && KEYS.contains(&signal) {
             // The command may choose to live on.
             self.asked_at_terminal = true;
+            self.actions.push(Action::ForwardOutside(signal));
         } else if FATAL.contains(&signal) {
             self.on_asked_to_stop(now, signal);
         } else if signal == Signal::TSTP {
             self.say(News::Suspending { left });
-            if !has_it {
-                self.actions.push(Action::Forward(Signal::STOP));
-            }
-            self.actions.push(Action::Suspend);
+            let stop = if is_of_our_terminal { Action::ForwardOutside } else { Action::Forward };
+            self.actions.extend([stop(Signal::STOP), Action::Suspend]);
         } else if signal != Signal::CHILD && self.lost.is_none() {
             self.actions.push(Action::Forward(signal));
         }
@@ -354,7 +325,7 @@ impl Supervision {
             (Lost::NotOurs, Phase::Running) => {
                 let kill_at = now + self.policy.grace.min(LOST_GRACE_MAX);
                 self.phase = Phase::Stopping { kill_at };
-                self.actions.push(Action::Stop(self.policy.stop));
+                self.actions.push(Action::SignalAll(self.policy.stop));
             }
             (Lost::NotOurs, Phase::Stopping { kill_at }) => {
                 let sooner = now + self.policy.grace.min(LOST_GRACE_MAX);
@@ -368,7 +339,7 @@ impl Supervision {
         let is_stopping = self.phase != Phase::Running || self.requests.is_any();
         if !is_stopping && !self.revoked {
             self.revoked = true;
-            self.actions.push(Action::Stop(self.policy.stop));
+            self.actions.push(Action::SignalAll(self.policy.stop));
         }
     }
 
@@ -394,12 +365,14 @@ impl Supervision {
     }
 
     fn cause(&self) -> Cause {
-        if self.requests.is_any() || self.asked_at_terminal || self.was_ended_by_a_key() {
+        if self.requests.is_any() || self.asked_at_terminal {
             Cause::Request
         } else if self.stopped_for.is_some() {
             Cause::Lease
         } else if self.revoked {
             Cause::Revoked
+        } else if self.was_ended_by_a_key() {
+            Cause::Request
         } else {
             Cause::Command
         }
@@ -428,7 +401,7 @@ impl Supervision {
                     Some(Bound::MaxHold) => News::TimeOver { left: usable },
                     _ => News::Stopping { left },
                 });
-                self.actions.push(Action::Stop(self.policy.stop));
+                self.actions.push(Action::SignalAll(self.policy.stop));
                 let kill_at = (now + usable).minus(self.kill_below());
                 self.phase = Phase::Stopping { kill_at };
             }

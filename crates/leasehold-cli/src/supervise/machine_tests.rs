@@ -1,5 +1,4 @@
 use super::*;
-use crate::signals::Sender;
 
 /// A ttl of 10 s with its defaults: the command is told to stop 2.5 s before the deadline, and
 /// killed 200 ms before it.
@@ -23,12 +22,12 @@ fn ms(ms: u64) -> Duration {
 
 /// A signal that a process sent to us.
 pub(super) fn sent(signal: Signal) -> Input {
-    Input::Signal(Came { signal, sender: Some(Sender::Process(7)) })
+    Input::Signal(Received { signal, sender: Sender::Process(7) })
 }
 
 /// A signal for a key at the terminal.
 fn typed(signal: Signal) -> Input {
-    Input::Signal(Came { signal, sender: Some(Sender::Kernel) })
+    Input::Signal(Received { signal, sender: Sender::Kernel })
 }
 
 fn away_from_a_terminal(policy: Policy) -> Supervision {
@@ -98,9 +97,11 @@ fn signals_are_forwarded_and_the_command_decides() {
 
 #[test]
 fn at_a_terminal_ctrl_c_is_left_to_the_command_however_often() {
-    let press = (5, FRESH, typed(Signal::INT));
-    assert_eq!(last_at_terminal(&[press, press, press, press]), []);
-    assert_eq!(last_at_terminal(&[(5, FRESH, typed(Signal::QUIT))]), []);
+    for key in KEYS {
+        let press = (5, FRESH, typed(key));
+        let actions = last_at_terminal(&[press, press, press, press]);
+        assert_eq!(actions, [Action::ForwardOutside(key)], "a command elsewhere did not get it");
+    }
 }
 
 #[test]
@@ -143,6 +144,20 @@ fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
     let by_key = [(9, FRESH, Input::Ended(Exit::Signal(2))), gone];
     assert_eq!(finishes(last_at_terminal(&by_key)), Cause::Request, "our own signal may be late");
     assert_eq!(cause(&by_key), Cause::Command);
+    // `--stop-signal INT`: the command is told to stop by the signal of a key.
+    for (why, expected) in [(lost, Cause::Lease), ((5, FRESH, Input::Revoked), Cause::Revoked)] {
+        let [ended, gone] = by_key;
+        assert_eq!(finishes(last_at_terminal(&[why, ended, gone])), expected);
+    }
+}
+
+#[test]
+fn a_stop_that_nobody_could_undo_continues_all_processes_while_the_lock_is_ours() {
+    let cannot = (5, FRESH, Input::CannotStop);
+    let continued = [Action::SignalAll(Signal::CONT)];
+    assert_eq!(last(POLICY, &[cannot]), continued);
+    assert_eq!(last_at_terminal(&[cannot]), continued);
+    assert_eq!(last(POLICY, &[(4, 0, Input::Lost(Lost::NotOurs)), cannot]), []);
 }
 
 #[test]
@@ -193,7 +208,7 @@ fn an_unconfirmed_lease_stops_the_command_at_grace_and_kills_it_before_the_deadl
     let stop = (7_398, 2_500, Input::Timer);
     assert_eq!(
         last(POLICY, &[(5_000, 4_898, Input::Timer), stop]),
-        [Action::Say(News::Stopping { left: ms(2_500) }), Action::Stop(Signal::TERM)]
+        [Action::Say(News::Stopping { left: ms(2_500) }), Action::SignalAll(Signal::TERM)]
     );
     assert_eq!(last(POLICY, &[stop, (9_697, 201, Input::Timer)]), []);
     assert_eq!(last(POLICY, &[stop, (9_698, 200, Input::Timer)]), killed_for_the_lease());
@@ -217,7 +232,7 @@ fn a_command_stopped_for_its_lease_ends_us_with_79_even_if_the_lease_still_stand
 fn a_lease_that_is_not_ours_stops_at_once_kills_within_2_s_and_is_never_released() {
     let lost = (1_000, 0, Input::Lost(Lost::NotOurs));
     let said = Action::Say(News::Lost(Lost::NotOurs));
-    assert_eq!(last(POLICY, &[lost]), [said, Action::Stop(Signal::TERM)]);
+    assert_eq!(last(POLICY, &[lost]), [said, Action::SignalAll(Signal::TERM)]);
     assert_eq!(last(POLICY, &[lost, (2_999, 0, Input::Timer)]), []);
     assert_eq!(last(POLICY, &[lost, (3_000, 0, Input::Timer)]), killed_for_the_lease());
     let inputs = [lost, (1_500, 0, Input::Ended(Exit::Code(0))), (1_500, 0, Input::AllGone)];
@@ -260,7 +275,10 @@ fn a_command_continued_after_its_lease_lapsed_is_killed_and_not_continued() {
     assert_eq!(last(POLICY, &[stop]), both);
     assert_eq!(last_at_terminal(&[stop]), both);
     let key = (1_000, 8_898, typed(Signal::TSTP));
-    assert_eq!(last_at_terminal(&[key]), [said, Action::Suspend], "the command has it already");
+    assert_eq!(
+        last_at_terminal(&[key]),
+        [said, Action::ForwardOutside(Signal::STOP), Action::Suspend]
+    );
     assert_eq!(
         last(POLICY, &[stop, (2_000, 8_000, sent(Signal::CONT))]),
         [Action::Forward(Signal::CONT)]
@@ -282,7 +300,7 @@ fn what_outlives_the_command_keeps_the_lock_and_is_mentioned_once() {
     assert_eq!(last(POLICY, &[ended, mention, gone]), finish(Exit::Code(4), Lease::Release));
     // The rules of the lease still apply.
     let near = last(POLICY, &[ended, mention, (8_000, 2_500, Input::Timer)]);
-    assert!(near.contains(&Action::Stop(Signal::TERM)), "{near:?}");
+    assert!(near.contains(&Action::SignalAll(Signal::TERM)), "{near:?}");
 }
 
 #[test]
@@ -306,7 +324,7 @@ fn the_kill_comes_before_the_deadline_for_every_ttl() {
                 let left = ms(deadline).saturating_sub(now);
                 let moment = Moment::default() + now;
                 let actions = supervision.on(moment, left, Input::Timer);
-                if actions.iter().any(|action| matches!(action, Action::Stop(_))) {
+                if actions.iter().any(|action| matches!(action, Action::SignalAll(_))) {
                     stopped.get_or_insert(now);
                 }
                 if actions.contains(&Action::Kill) {
@@ -384,7 +402,7 @@ fn a_command_of_many_processes_is_told_and_killed_that_much_earlier() {
     assert_eq!(last(policy, &[counted, (500, 491, Input::Timer)]), []);
     let stop = (510, 490, Input::Timer);
     let stopped = last(policy, &[counted, stop]);
-    assert!(stopped.contains(&Action::Stop(Signal::TERM)), "{stopped:?}");
+    assert!(stopped.contains(&Action::SignalAll(Signal::TERM)), "{stopped:?}");
     assert_eq!(last(policy, &[counted, stop, (739, 261, Input::Timer)]), []);
     assert_eq!(last(policy, &[counted, stop, (740, 260, Input::Timer)]), killed_for_the_lease());
     // However long a look takes, a lease with two thirds left is not in danger.
@@ -405,7 +423,7 @@ fn a_command_is_stopped_and_killed_before_its_longest_hold_is_over_and_the_lock_
     let early = (57_000, FRESH, Input::Timer);
     assert_eq!(last(policy, &[early]), []);
     let time_over = (57_600, FRESH, Input::Timer);
-    let told = [Action::Say(News::TimeOver { left: ms(2_400) }), Action::Stop(Signal::TERM)];
+    let told = [Action::Say(News::TimeOver { left: ms(2_400) }), Action::SignalAll(Signal::TERM)];
     assert_eq!(last(policy, &[early, time_over]), told);
     let kill = (59_801, FRESH, Input::Timer);
     let killed = [Action::Say(News::KillingInTime), Action::Kill];
@@ -424,7 +442,7 @@ fn a_command_is_stopped_and_killed_before_its_longest_hold_is_over_and_the_lock_
 fn the_bound_that_ends_first_decides_how_a_stopped_command_ends_us() {
     let policy = Policy { limit: Some(at(60_000)), ..POLICY };
     let lease = (50_000, 2_400, Input::Timer);
-    let told = [Action::Say(News::Stopping { left: ms(2_400) }), Action::Stop(Signal::TERM)];
+    let told = [Action::Say(News::Stopping { left: ms(2_400) }), Action::SignalAll(Signal::TERM)];
     assert_eq!(last(policy, &[lease])[1..], told, "after the word about the renewal");
     let gone = [(51_000, 1_400, Input::Ended(Exit::OK)), (51_000, 1_400, Input::AllGone)];
     let inputs = [&[lease][..], &gone].concat();
@@ -439,7 +457,7 @@ fn the_bound_that_ends_first_decides_how_a_stopped_command_ends_us() {
 #[test]
 fn a_request_to_let_go_tells_the_command_to_stop_once_and_never_kills_it() {
     let asked = (5, FRESH, Input::Revoked);
-    assert_eq!(last(POLICY, &[asked]), [Action::Stop(Signal::TERM)]);
+    assert_eq!(last(POLICY, &[asked]), [Action::SignalAll(Signal::TERM)]);
     assert_eq!(last(POLICY, &[asked, asked]), []);
     assert_eq!(last(POLICY, &[asked, (3_600_000, FRESH, Input::Timer)]), []);
     for exit in [Exit::Code(0), Exit::Code(3), Exit::Signal(15)] {
@@ -449,7 +467,7 @@ fn a_request_to_let_go_tells_the_command_to_stop_once_and_never_kills_it() {
     }
     // The lease still decides, and so does a person.
     let late = (7_400, 2_400, Input::Timer);
-    assert!(last(POLICY, &[asked, late]).contains(&Action::Stop(Signal::TERM)));
+    assert!(last(POLICY, &[asked, late]).contains(&Action::SignalAll(Signal::TERM)));
     let signal = (6, FRESH, sent(Signal::TERM));
     assert_eq!(last(POLICY, &[asked, signal]), [Action::Forward(Signal::TERM)]);
     assert_eq!(last(POLICY, &[signal, asked]), [], "it is stopping already");

@@ -300,13 +300,13 @@ impl World {
     fn act(&mut self, action: Action) {
         match action {
             Action::Kill if self.keeper_is_dead => self.kill_whom_a_look_names(),
-            Action::Stop(_) if self.keeper_is_dead => self.request(true),
+            Action::SignalAll(_) if self.keeper_is_dead => self.request(true),
             Action::Forward(_) if self.keeper_is_dead => self.request(false),
-            Action::Kill | Action::Stop(_) | Action::Forward(_) => {
+            Action::Kill | Action::SignalAll(_) | Action::Forward(_) => {
                 self.after(LATENCY, Event::ToKeeper(action));
             }
             Action::Finish(verdict) => self.finish(verdict),
-            Action::Suspend | Action::Say(_) => {}
+            Action::ForwardOutside(_) | Action::Suspend | Action::Say(_) => {}
         }
     }
 
@@ -373,7 +373,7 @@ impl World {
         }
         match event {
             Event::ToKeeper(Action::Kill) => self.keeper_begins_to_kill(),
-            Event::ToKeeper(Action::Stop(_)) => self.request(true),
+            Event::ToKeeper(Action::SignalAll(_)) => self.request(true),
             Event::ToKeeper(_) => self.request(false),
             Event::KeeperLooks if self.living > 0 => {
                 self.kill_whom_a_look_names();

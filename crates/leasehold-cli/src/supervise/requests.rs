@@ -12,26 +12,10 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use rustix::process::Signal;
 
-use crate::signals::Sender;
+use crate::signals::{Received, Sender};
 
 /// Signals that belong to one request arrive within this time.
 const TOGETHER: Duration = Duration::from_secs(1);
-
-/// A signal, and how it came to us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Came {
-    /// The signal.
-    pub(crate) signal: Signal,
-    /// The sender; `None` for our keeper, which passes on what it receives.
-    pub(crate) sender: Option<Sender>,
-}
-
-impl Came {
-    /// Whether the kernel sent it to us: a key was pressed at our terminal, or it was closed.
-    pub(super) fn is_of_the_terminal(self) -> bool {
-        self.sender == Some(Sender::Kernel)
-    }
-}
 
 /// The requests to stop so far.
 #[derive(Debug, Default)]
@@ -49,17 +33,17 @@ struct Arrival {
     signal: Signal,
     since: Moment,
     /// Its senders so far.
-    from: Vec<Option<Sender>>,
+    from: Vec<Sender>,
 }
 
 impl Arrival {
-    fn new(now: Moment, came: Came) -> Self {
+    fn new(now: Moment, came: Received) -> Self {
         Self { signal: came.signal, since: now, from: vec![came.sender] }
     }
 
-    /// Whether a signal belongs to this arrival. Several processes outside of our pid namespace
-    /// look like one.
-    fn has(&mut self, now: Moment, sender: Option<Sender>) -> bool {
+    /// Whether a signal belongs to this arrival. All processes outside of our pid namespace have
+    /// the pid 0 here, so that may be several.
+    fn has(&mut self, now: Moment, sender: Sender) -> bool {
         if now.since(self.since) >= TOGETHER {
             return false;
         }
@@ -67,7 +51,7 @@ impl Arrival {
         if !is_known {
             self.from.push(sender);
         }
-        !is_known || sender == Some(Sender::Process(0))
+        !is_known || sender == Sender::Process(0)
     }
 }
 
@@ -79,7 +63,7 @@ impl Requests {
 
     /// Whether a signal has just come from another sender, so that it says nothing new. If it comes
     /// again from the same one, it was sent again.
-    pub(super) fn is_echo(&mut self, now: Moment, came: Came) -> bool {
+    pub(super) fn is_echo(&mut self, now: Moment, came: Received) -> bool {
         let known = self.arrivals.iter_mut().find(|arrival| arrival.signal == came.signal);
         let Some(arrival) = known else {
             self.arrivals.push(Arrival::new(now, came));
@@ -111,21 +95,21 @@ impl Requests {
 mod tests {
     use super::*;
 
-    const KEY: Option<Sender> = Some(Sender::Kernel);
-    const OUR_KEEPER: Option<Sender> = None;
-    const OUTSIDE: Option<Sender> = Some(Sender::Process(0));
+    const KEY: Sender = Sender::Kernel;
+    const OUR_KEEPER: Sender = Sender::OurKeeper;
+    const OUTSIDE: Sender = Sender::Process(0);
 
-    const fn process(pid: i32) -> Option<Sender> {
-        Some(Sender::Process(pid))
+    const fn process(pid: i32) -> Sender {
+        Sender::Process(pid)
     }
 
     /// Feeds signals of (ms, signal, sender), and returns the count after each. An echo counts
     /// nothing and shows as zero.
-    fn counts(all: &[(u64, Signal, Option<Sender>)]) -> Vec<u32> {
+    fn counts(all: &[(u64, Signal, Sender)]) -> Vec<u32> {
         let mut requests = Requests::default();
-        let count = |&(ms, signal, sender): &(u64, Signal, Option<Sender>)| {
+        let count = |&(ms, signal, sender): &(u64, Signal, Sender)| {
             let now = Moment::from_nanos(ms * 1_000_000);
-            let is_echo = requests.is_echo(now, Came { signal, sender });
+            let is_echo = requests.is_echo(now, Received { signal, sender });
             if is_echo { 0 } else { requests.count(now, signal) }
         };
         all.iter().map(count).collect()

@@ -271,9 +271,9 @@ async fn watch_over(
         for action in supervision.on(clock.now(), held.guard().remaining(), input) {
             let order = match action {
                 Action::Forward(_) => Order::Forward,
-                Action::Stop(_) => Order::Stop,
+                Action::SignalAll(_) => Order::Stop,
                 Action::Kill => Order::Kill,
-                Action::Suspend | Action::Say(_) => continue,
+                Action::ForwardOutside(_) | Action::Suspend | Action::Say(_) => continue,
                 Action::Finish(verdict) => break 'over verdict,
             };
             let _gone = orders.send(order);

@@ -226,14 +226,29 @@ fn a_command_that_waited_in_the_background_may_read_from_the_terminal_after_fg()
     terminal.ends_with(0);
 }
 
+/// timeout(1) moves to a process group of its own, so the terminal sends the key to us alone.
+#[test]
+fn ctrl_c_reaches_a_command_that_has_left_our_process_group() {
+    let world = World::sqlite();
+    let script = "exec timeout 1h sh -c 'echo up; read line'";
+    let mut terminal = Terminal::start(&world.run("x", &[], script));
+    terminal.expect("up");
+    terminal.type_in("\x03");
+    terminal.ends_with(130);
+    assert_eq!(world.state("x"), "free");
+}
+
 /// As with `ssh -t host leasehold run`: no shell is there for `fg`.
 fn ctrl_z_stops_nobody_where_nobody_could_continue_us(world: &World) {
-    let mut terminal = Terminal::start(&world.run("x", &[], "echo up; read line; echo got $line"));
+    // Two processes: the terminal stops both.
+    let script = "sh -c 'echo up; read line; echo got $line'; echo goes on";
+    let mut terminal = Terminal::start(&world.run("x", &[], script));
     terminal.expect("up");
     terminal.type_in("\x1a");
     terminal.expect("^Z");
     terminal.type_in("hello\n");
     terminal.expect("got hello");
+    terminal.expect("goes on");
     terminal.ends_with(0);
     assert!(!terminal.seen.contains("suspended"), "{}", terminal.seen);
 

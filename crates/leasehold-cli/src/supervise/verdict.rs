@@ -1,0 +1,40 @@
+//! How a supervision ends.
+
+use crate::exit::Exit;
+
+/// How a supervision ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Our own exit.
+    pub(crate) exit: Exit,
+    /// The fate of the lease.
+    pub(crate) lease: Lease,
+    /// Why the command ended.
+    pub(crate) cause: Cause,
+    /// Whether the command ended before anything told it to stop.
+    pub(crate) by_itself: bool,
+}
+
+/// Why a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It ended by itself, or something else ended it.
+    Command,
+    /// Its lease was lost, or about to end.
+    Lease,
+    /// We were asked to stop.
+    Request,
+    /// We were asked to let go of the lock.
+    Revoked,
+}
+
+/// The fate of the lease at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// We release it: nobody acts under it any more.
+    Release,
+    /// It is gone.
+    Lost,
+    /// We leave it to expire: somebody may still act under it.
+    LeaveToExpire,
+}
