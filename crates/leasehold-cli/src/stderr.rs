@@ -42,6 +42,17 @@ static FILLED: Condvar = Condvar::new();
 /// Signals that a text was written.
 static WRITTEN: Condvar = Condvar::new();
 
+/// What a text may cost us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// We may wait for long, and a terminal may stop us.
+    Unleased,
+    /// Nothing: a lease depends on us.
+    Leased,
+    /// A terminal may stop us, but we wait only briefly.
+    Ending,
+}
+
 /// The texts that wait to be written.
 #[derive(Debug)]
 struct Queue {
@@ -51,9 +62,7 @@ struct Queue {
     /// The number of texts that were left out.
     dropped: u64,
     has_writer: bool,
-    never_wait: bool,
-    /// Whether a terminal may stop us for what we write.
-    may_be_stopped: bool,
+    stage: Stage,
     json: bool,
 }
 
@@ -64,8 +73,7 @@ impl Queue {
             bytes: 0,
             dropped: 0,
             has_writer: false,
-            never_wait: false,
-            may_be_stopped: true,
+            stage: Stage::Unleased,
             json: false,
         }
     }
@@ -76,7 +84,7 @@ impl Queue {
 
     /// Whether the next text must not be written now.
     fn keeps_back(&self) -> bool {
-        self.bytes > 0 && !self.may_be_stopped && would_stop_us()
+        self.bytes > 0 && self.stage == Stage::Leased && would_stop_us()
     }
 
     fn push(&mut self, text: String) {
@@ -113,14 +121,16 @@ fn queue() -> MutexGuard<'static, Queue> {
 /// Stops texts from waiting for room: they are left out, and their number is mentioned later. Our
 /// end does not wait for long either. For a process that holds a lease.
 pub(crate) fn never_wait() {
-    let mut queue = queue();
-    queue.never_wait = true;
-    queue.may_be_stopped = false;
+    queue().stage = Stage::Leased;
 }
 
 /// Writes all texts at our end, even if the terminal stops us for that.
 pub(crate) fn finish_at_end() {
-    queue().may_be_stopped = true;
+    let mut queue = queue();
+    if queue.stage == Stage::Leased {
+        queue.stage = Stage::Ending;
+    }
+    drop(queue);
     finish();
 }
 
@@ -138,14 +148,14 @@ pub(crate) fn write(text: &str) {
     if !queue.has_writer {
         let writer = std::thread::Builder::new().name("stderr".to_owned()).spawn(write_on);
         if writer.is_err() {
-            let never_wait = queue.never_wait;
+            let stage = queue.stage;
             drop(queue);
-            return write_alone(text, never_wait);
+            return write_alone(text, stage);
         }
         queue.has_writer = true;
     }
     while !queue.has_room_for(text) {
-        if queue.never_wait {
+        if queue.stage != Stage::Unleased {
             queue.dropped += 1;
             return;
         }
@@ -159,7 +169,7 @@ pub(crate) fn write(text: &str) {
 pub(crate) fn finish() {
     let mut queue = queue();
     let is_busy = |queue: &mut Queue| queue.bytes > 0;
-    if !queue.never_wait {
+    if queue.stage == Stage::Unleased {
         return drop(WRITTEN.wait_while(queue, is_busy));
     }
     for _ in 0..LOOKS {
@@ -219,8 +229,8 @@ fn write_on() {
 }
 
 /// Writes without the thread, if the system has no room for one.
-fn write_alone(text: &str, never_wait: bool) {
-    if !never_wait || !is_blocked() {
+fn write_alone(text: &str, stage: Stage) {
+    if stage == Stage::Unleased || !is_blocked() {
         put(text);
     }
 }
