@@ -180,7 +180,8 @@ impl Results {
             }
             Stage::Begin => {
                 let columns = Bytes(packet).length()?;
-                if columns > COLUMNS_MAX {
+                // Rows without values take memory too, and `VALUES_MAX` does not count them.
+                if columns == 0 || columns > COLUMNS_MAX {
                     return Err(Malformed);
                 }
                 self.stage = Stage::Columns { left: columns, all: columns as usize };
@@ -276,6 +277,7 @@ mod tests {
             &[&[0xfb]],
             &[&[0]],
             &[&[65]],
+            &[&[0xfc, 0, 0]],
             &[&[1], b"def", b"no mark"],
             &[&[1], b"def", &[0xfe, 0, 0, 2, 0], &[9, 1]],
             &[&[1], b"def", &[0xfe, 0, 0, 2, 0], &[0xfe, 1, 1, 1, 1, 1, 1, 1, 0x7f, 1]],
