@@ -41,14 +41,18 @@ impl Copies {
             // With such terms, every connection knows the number of replicas.
             Replicas::Majority => known.replicas().unwrap_or(1).div_ceil(2).max(1),
         };
-        // Few different spans, so that requests share one `WAIT` whatever their ttls are.
-        let mut within = WITHIN_MAX;
-        while within > limit / 2 {
-            within /= 2;
-        }
-        let within = within.max(Duration::from_millis(1));
-        self.is_any().then_some(Confirmation { replicas, fsync: self.fsync, within })
+        self.is_any().then_some(Confirmation { replicas, fsync: self.fsync, within: within(limit) })
     }
+}
+
+/// How long to wait for copies: half of this limit, or up to an eighth less. There are few such
+/// spans, so that locks of almost the same ttl share one `WAIT`.
+fn within(limit: Duration) -> Duration {
+    let mut ms = WITHIN_MAX.as_millis();
+    while ms > (limit / 2).as_millis() {
+        ms -= ms.div_ceil(8);
+    }
+    Duration::from_millis(u64::try_from(ms).expect("half a second at most"))
 }
 
 /// The request for copies after a write.
@@ -288,12 +292,24 @@ mod tests {
         let of = Copies::new;
         assert_eq!(confirmation(Copies::default(), Some(5), 1_000), None);
         assert_eq!(words(of(Replicas::Count(2), false), None, 1_000), "WAIT 2 500");
-        assert_eq!(words(of(Replicas::Count(1), false), None, 25), "WAIT 1 7");
-        assert_eq!(words(of(Replicas::Count(1), false), None, 999), "WAIT 1 250");
         assert_eq!(words(of(Replicas::Count(1), false), None, 0), "WAIT 1 1");
         assert_eq!(words(of(Replicas::Count(1), false), None, 60_000), "WAIT 1 500");
         assert_eq!(words(of(Replicas::Count(0), true), None, 1_000), "WAITAOF 1 0 500");
         assert_eq!(words(of(Replicas::Count(3), true), None, 1_000), "WAITAOF 1 3 500");
+    }
+
+    #[test]
+    fn copies_have_half_of_the_limit_or_up_to_an_eighth_less_and_few_spans_are_in_use() {
+        let span = |limit| within(Duration::from_millis(limit)).as_millis();
+        for (limit, expected) in [(25, 12), (225, 112), (500, 223), (999, 437), (1_000, 500)] {
+            assert_eq!(span(limit), expected, "{limit}");
+        }
+        for limit in 0..=1_000 {
+            let half = u128::from(limit / 2);
+            assert!(span(limit) <= half && 8 * span(limit) >= 7 * half, "{limit}");
+        }
+        let spans: HashSet<_> = (25..=1_000).map(span).collect();
+        assert!(spans.len() <= 30, "{spans:?}");
     }
 
     #[test]
