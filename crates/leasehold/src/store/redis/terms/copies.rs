@@ -1,6 +1,7 @@
 //! How many copies a grant needs before it counts. The store asks for them with a `WAIT` after the
-//! command, on the same connection. Commands that leave together share one: while the server waits
-//! for copies, it serves no other request of the connection.
+//! command, on the same connection. While the server waits for copies, it serves no other request
+//! of the connection. So commands that leave together share a `WAIT` if they wait equally long, and
+//! it stands behind them all.
 //!
 //! `WAIT` only waits for earlier writes of its own connection. On any other connection, and on a
 //! new one, it would find no write and succeed at once. So the wire sends both commands under
@@ -55,7 +56,7 @@ fn within(limit: Duration) -> Duration {
     Duration::from_millis(u64::try_from(ms).expect("half a second at most"))
 }
 
-/// The request for copies after a write.
+/// The request for copies after a write. On one connection, only the spans differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Confirmation {
     replicas: u32,
@@ -64,9 +65,16 @@ pub(in crate::store::redis) struct Confirmation {
 }
 
 impl Confirmation {
-    pub(in crate::store::redis) fn command(self) -> Command {
+    /// How long to wait for copies.
+    pub(in crate::store::redis) const fn within(self) -> Duration {
+        self.within
+    }
+
+    /// The command, on a server that has waited for copies of the same writes for that long.
+    pub(in crate::store::redis) fn command(self, waited: Duration) -> Command {
+        let left = self.within.saturating_sub(waited);
         // Zero would mean no limit.
-        let ms = u64::try_from(self.within.as_millis()).expect("half a second at most").max(1);
+        let ms = u64::try_from(left.as_millis()).expect("half a second at most").max(1);
         let command =
             if self.fsync { Command::new("WAITAOF").arg("1") } else { Command::new("WAIT") };
         command.number(self.replicas.into()).number(ms)
@@ -282,7 +290,8 @@ mod tests {
     }
 
     fn words(copies: Copies, replicas: Option<u32>, limit_ms: u64) -> String {
-        let command = confirmation(copies, replicas, limit_ms).expect("it is asked for").command();
+        let asked = confirmation(copies, replicas, limit_ms).expect("it is asked for");
+        let command = asked.command(Duration::ZERO);
         let words: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         words.join(" ")
     }

@@ -13,6 +13,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -26,6 +27,7 @@ use crate::core::error::Error;
 use crate::store::redis::codec::command::{Command, NoAnswer};
 use crate::store::redis::codec::{self, Frame, Invalid, Reader};
 use crate::store::redis::connector::{Access, Connector, Stream};
+use crate::store::redis::terms::copies::Confirmation;
 
 /// A buffer that has grown larger is dropped.
 const KEPT_BYTES: usize = 256 * 1024;
@@ -102,7 +104,7 @@ struct State {
     /// How many of those are in `out`.
     unsent: usize,
     /// The different requests for copies of the writes in `out`, and who waits for each answer.
-    confirming: Vec<(Command, Vec<Answering>)>,
+    confirming: Vec<(Confirmation, Vec<Answering>)>,
     /// Wakes the task that does the I/O while it has nothing to write.
     writer: Option<Waker>,
     ended: bool,
@@ -135,19 +137,26 @@ impl State {
         self.unsent += 1;
     }
 
-    /// Asks for copies of all writes before, once behind all that leave together: the server serves
-    /// no other request of this connection until the copies are there. Locks of different ttls may
+    /// Asks for copies of all writes before, behind all that leave together: the server serves no
+    /// other request of this connection until the copies are there. Locks of different ttls may
     /// wait for different spans.
-    fn confirm(&mut self, command: Command, answering: Answering) {
-        match self.confirming.iter_mut().find(|(same, _)| *same == command) {
+    fn confirm(&mut self, asked: Confirmation, answering: Answering) {
+        match self.confirming.iter_mut().find(|(same, _)| *same == asked) {
             Some((_, callers)) => callers.push(answering),
-            None => self.confirming.push((command, vec![answering])),
+            None => self.confirming.push((asked, vec![answering])),
         }
     }
 
     fn write_confirmations(&mut self) {
-        for (command, callers) in std::mem::take(&mut self.confirming) {
-            self.write(&command, Sent::Confirmation(callers));
+        let mut confirming = std::mem::take(&mut self.confirming);
+        // The shortest comes first: nobody waits for longer than it asked for. All ask for the same
+        // copies of the same writes. So the span of a longer one includes the shorter ones, and its
+        // own `WAIT` has the rest.
+        confirming.sort_by_key(|(asked, _)| asked.within());
+        let mut waited = Duration::ZERO;
+        for (asked, callers) in confirming {
+            self.write(&asked.command(waited), Sent::Confirmation(callers));
+            waited = asked.within();
         }
     }
 
@@ -204,9 +213,9 @@ impl Pipeline {
 
     /// Asks for copies of the writes that were submitted before. Requests that ask for the same,
     /// and leave together, share the answer.
-    pub(super) fn confirm(&self, command: Command) -> Pending {
+    pub(super) fn confirm(&self, asked: Confirmation) -> Pending {
         let (answering, answer) = oneshot::channel();
-        self.enqueue(answering, |state, answering| state.confirm(command, answering));
+        self.enqueue(answering, |state, answering| state.confirm(asked, answering));
         Pending(answer)
     }
 

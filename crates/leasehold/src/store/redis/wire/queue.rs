@@ -41,7 +41,7 @@ pub(super) fn send(
     let (answering, answer) = oneshot::channel();
     pipeline.submit_for(command, answering, request.redirect());
     let answer = Pending(answer);
-    let confirming = confirmation.map(|asked| (asked, pipeline.confirm(asked.command())));
+    let confirming = confirmation.map(|asked| (asked, pipeline.confirm(asked)));
     let probes = request.probes(known).iter().map(|probe| pipeline.submit(probe)).collect();
     Sent { request, reply: Replying::new(answer, confirming), generation, probes }
 }

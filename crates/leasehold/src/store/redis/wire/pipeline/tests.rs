@@ -5,6 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
 use crate::store::redis::codec::command::Value;
+use crate::store::redis::terms::{Copies, Replicas};
 
 /// A stream that counts how often it is written to.
 struct Counting {
@@ -52,29 +53,59 @@ async fn whatever_was_submitted_since_the_last_write_leaves_in_one() {
     }
 }
 
+/// The request for copies of a write with this limit.
+fn confirmation(limit_ms: u64) -> Confirmation {
+    let copies = Copies::new(Replicas::Count(1), false);
+    let asked = copies.confirmation(&Known::new(None, None), Duration::from_millis(limit_ms));
+    asked.expect("it is asked for")
+}
+
+/// The commands that have arrived, word by word.
+async fn commands(server: &mut DuplexStream) -> Vec<String> {
+    let mut sent = vec![0; 1_000];
+    let count = server.read(&mut sent).await.expect("written");
+    let text = String::from_utf8_lossy(&sent[..count]).into_owned();
+    let words = |command: &str| command.lines().skip(2).step_by(2).collect::<Vec<_>>().join(" ");
+    text.split('*').skip(1).map(words).collect()
+}
+
 #[tokio::test]
 async fn writes_that_leave_together_are_confirmed_by_one_request() {
     let (stream, mut server) = tokio::io::duplex(1 << 20);
     let (pipeline, mut io) = Pipeline::open(Box::new(stream));
-    let confirmation = |replicas| Command::new("WAIT").number(replicas).number(500);
-    let confirmed = |number: u64, replicas| {
-        let written = pipeline.submit(&Command::new("ECHO").number(number));
-        (written, pipeline.confirm(confirmation(replicas)))
+    let confirmed = |limit_ms| {
+        let written = pipeline.submit(&Command::new("SET"));
+        (written, pipeline.confirm(confirmation(limit_ms)))
     };
-    let (one, other, same) = (confirmed(1, 1), confirmed(2, 2), confirmed(3, 1));
+    let (one, other, same) = (confirmed(1_000), confirmed(25), confirmed(1_000));
     moved(&mut io).await;
-    let mut sent = vec![0; 1_000];
-    let count = server.read(&mut sent).await.expect("written");
-    let text = String::from_utf8_lossy(&sent[..count]);
-    let names = ["ECHO", "WAIT"].map(|name| text.matches(name).count());
-    assert_eq!(names, [3, 2], "{text}");
-    // The answers to the three writes, with the first confirmation before the last one.
+    let sent = commands(&mut server).await;
+    assert_eq!(sent, ["SET", "SET", "SET", "WAIT 1 12", "WAIT 1 488"]);
+    // The answers to the three writes, and to the requests for copies.
     server.write_all(b":0\r\n:0\r\n:0\r\n:7\r\n:8\r\n").await.expect("room");
     moved(&mut io).await;
-    for (written, confirmed) in [one, same] {
-        assert_eq!((written.await, confirmed.await), (Ok(Value::Int(0)), Ok(Value::Int(7))));
+    for ((written, confirmed), copies) in [(one, 8), (other, 7), (same, 8)] {
+        assert_eq!((written.await, confirmed.await), (Ok(Value::Int(0)), Ok(Value::Int(copies))));
     }
-    assert_eq!((other.0.await, other.1.await), (Ok(Value::Int(0)), Ok(Value::Int(8))));
+}
+
+#[tokio::test]
+async fn whoever_waits_for_copies_does_not_wait_for_the_spans_of_others_too() {
+    let table = [
+        (vec![1_000], vec!["WAIT 1 500"]),
+        (vec![1_000, 25], vec!["WAIT 1 12", "WAIT 1 488"]),
+        (vec![500, 25, 1_000, 500], vec!["WAIT 1 12", "WAIT 1 211", "WAIT 1 277"]),
+        (vec![0, 1_000], vec!["WAIT 1 1", "WAIT 1 500"]),
+    ];
+    for (limits, expected) in table {
+        let (stream, mut server) = tokio::io::duplex(1_000);
+        let (pipeline, mut io) = Pipeline::open(Box::new(stream));
+        for limit in &limits {
+            drop(pipeline.confirm(confirmation(*limit)));
+        }
+        moved(&mut io).await;
+        assert_eq!(commands(&mut server).await, expected, "{limits:?}");
+    }
 }
 
 #[tokio::test]
