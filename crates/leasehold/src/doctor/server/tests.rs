@@ -428,7 +428,7 @@ fn nodes_that_are_not_independent_are_named() {
             "5000 ms apart",
         ),
         (|it| it.clock = Ok(vec![reading(0, 700_000)]), "clock-spread", Fail, "700 s apart"),
-        (|it| it.clock = Err(Gap::Denied), "clock-spread", Unknown, "2 of 3 nodes were read"),
+        (|it| it.clock = Err(Gap::Denied), "clock-spread", Unknown, "2 of 3 servers were read"),
     ];
     for (change, id, verdict, words) in table {
         let found = together(change);
@@ -440,6 +440,35 @@ fn nodes_that_are_not_independent_are_named() {
     assert_eq!(together(|it| it.terms.strict = Strictness::AsDatabase), []);
     let size = |count| nodes::checks(count, &[])[0].verdict;
     assert_eq!([2, 3, 4, 5].map(size), [Warn, Verdict::Ok, Warn, Verdict::Ok]);
+}
+
+#[test]
+fn the_clocks_of_all_servers_are_compared_and_of_no_other_stores() {
+    use Verdict::{Ok, Unknown, Warn};
+    let (read, late) = (Some(0), Some(5_000));
+    // What the servers among three nodes say. All have one URL, as the nodes of a cluster do.
+    let table: [(&[Option<u64>], Option<Verdict>, &str); 9] = [
+        (&[], None, ""),
+        (&[read], None, ""),
+        (&[None], None, ""),
+        (&[read, read], Some(Ok), "clocks of 2 servers are"),
+        (&[read, late], Some(Warn), "5000 ms apart"),
+        (&[read, None], Some(Unknown), "1 of 2 servers"),
+        (&[read, read, read], Some(Ok), "clocks of 3 servers are"),
+        (&[read, None, read], Some(Unknown), "2 of 3 servers"),
+        (&[None, None, None], Some(Unknown), "0 of 3 servers"),
+    ];
+    for (said, verdict, words) in table {
+        let facts = said.iter().map(|said| Facts {
+            clock: said.map(|ms| vec![reading(0, ms)]).ok_or(Gap::Denied),
+            ..healthy()
+        });
+        let facts: Vec<_> = facts.collect();
+        let checks = nodes::checks(3, &facts.iter().collect::<Vec<_>>());
+        let check = checks.iter().find(|check| check.id == "clock-spread");
+        assert_eq!(check.map(|it| it.verdict), verdict, "{said:?}");
+        assert!(check.is_none_or(|it| it.evidence.contains(words)), "{check:?}");
+    }
 }
 
 #[test]
