@@ -62,7 +62,7 @@ impl Shared {
             return Ok(answer);
         };
         let key = lease.key.clone();
-        self.spent.add(key.clone(), lease.owner.clone());
+        self.spent.add(&key, &lease.owner);
         let release = Scripted::new(Step::Release(lease, OnRelease::Free)).on(&self.access.terms);
         let released = self.servers.asks().submit(limit, release).await;
         match released.and_then(|answer| reply::released(&key, &answer)) {

@@ -11,8 +11,9 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -225,9 +226,9 @@ impl Future for Replying {
     }
 }
 
-/// How many tokens are remembered, the newest ones. One `WAIT` may be short for all requests of a
-/// connection, so these are twice as many: a caller that still uses an older token has waited for
-/// longer than another `WAIT` takes.
+/// How many tokens are remembered, the newest ones. If one `WAIT` falls short, the tokens of all
+/// requests in flight are spent. Twice as many are remembered, so no token is forgotten before a
+/// second such `WAIT`.
 const SPENT_MAX: usize = 2 * IN_FLIGHT_MAX;
 
 /// Tokens whose grants were released because there were too few copies, newest last. Such a release
@@ -236,23 +237,31 @@ const SPENT_MAX: usize = 2 * IN_FLIGHT_MAX;
 ///
 /// A session then goes on with a fresh token. A quorum, though, asks each node with the same token
 /// for as long as it waits. It also uses the token of the lease when it asks a node that lacks it.
+///
+/// Only a fingerprint of 64 bits is kept of each. There are 2^17 of them at most, so another token
+/// looks spent with odds of 1 to 2^47. Then an ask is refused without need, or a lease counts as
+/// lost.
 #[derive(Default)]
-pub(in crate::store::redis) struct Spent(Mutex<Tokens>);
+pub(in crate::store::redis) struct Spent {
+    hasher: RandomState,
+    tokens: Mutex<Tokens>,
+}
 
+/// The fingerprints of tokens and their keys.
 #[derive(Default)]
 struct Tokens {
-    known: HashSet<Arc<(Key, OwnerToken)>>,
-    order: VecDeque<Arc<(Key, OwnerToken)>>,
+    known: HashSet<u64>,
+    order: VecDeque<u64>,
 }
 
 impl Spent {
-    pub(in crate::store::redis) fn add(&self, key: Key, token: OwnerToken) {
+    pub(in crate::store::redis) fn add(&self, key: &Key, token: &OwnerToken) {
+        let print = self.print(key, token);
         let mut spent = self.lock();
-        let token = Arc::new((key, token));
-        if !spent.known.insert(Arc::clone(&token)) {
+        if !spent.known.insert(print) {
             return;
         }
-        spent.order.push_back(token);
+        spent.order.push_back(print);
         if spent.order.len() > SPENT_MAX
             && let Some(oldest) = spent.order.pop_front()
         {
@@ -262,19 +271,21 @@ impl Spent {
 
     /// The error if this token must not be used again for that key. `None` if it may be used.
     pub(in crate::store::redis) fn look(&self, key: &Key, token: &OwnerToken) -> Option<Error> {
-        let spent = self.lock();
-        if spent.known.is_empty() || !spent.known.contains(&(key.clone(), token.clone())) {
+        if !self.lock().known.contains(&self.print(key, token)) {
             return None;
         }
-        drop(spent);
         let message = "the grant of this owner token was released, since it had too few copies; no \
                        request was sent, use a fresh token";
         Some(Error::new(ErrorKind::Unavailable, message).with_name(key.as_str()))
     }
 
+    fn print(&self, key: &Key, token: &OwnerToken) -> u64 {
+        self.hasher.hash_one((key, token))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Tokens> {
         // Every change leaves the tokens complete, so they are valid even after a panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -429,7 +440,7 @@ mod tests {
         let spent = Spent::default();
         for number in 0..=SPENT_MAX {
             assert!(spent.look(&key, &token(number)).is_none(), "it is not spent yet");
-            spent.add(key.clone(), token(number));
+            spent.add(&key, &token(number));
             let error = spent.look(&key, &token(number)).expect("it is");
             assert_eq!(error.kind(), ErrorKind::Unavailable);
             assert!(spent.look(&other, &token(number)).is_none(), "it is another lock");
