@@ -125,10 +125,10 @@ mod tests {
             let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
             Line::of((nodes, stat)).expect("a lock").is_alone_since(made)
         };
-        let (one, other) = ("_c_a-lock-0000000009", "_c_b-lock-0000000010");
+        let (one, ahead) = ("_c_a-lock-0000000009", "_c_b-lock-0000000008");
         assert!(is_alone(&[one], 7));
         assert!(!is_alone(&[one], 8), "one was ahead of it, and has left since");
-        assert!(!is_alone(&[one, other], 8));
+        assert!(!is_alone(&[one, ahead], 7), "one is ahead of it");
     }
 
     #[test]
