@@ -62,7 +62,7 @@ struct Shared {
     listening: OnceLock<oneshot::Sender<Infallible>>,
 }
 
-/// What counts of the answers so far, and the highest number of the asks that gave them.
+/// The server that counts now, and the highest number of an ask that was judged.
 #[derive(Debug, Default)]
 struct Last {
     ask: u64,
@@ -177,8 +177,8 @@ impl Shared {
     }
 
     /// Keeps what the sentinels named in the ask with this number. Returns what is kept now:
-    /// because of a silent sentinel, a later ask may have been faster. It counts unless this one
-    /// has heard of a newer epoch.
+    /// because of a silent sentinel, a later ask may have been faster. The answer of the later ask
+    /// stays, unless this ask has heard of a newer epoch.
     fn keep(&self, number: u64, said: &[Answer]) -> Option<Named> {
         let mut kept = None;
         self.last.send_if_modified(|last| {

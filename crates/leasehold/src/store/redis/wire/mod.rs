@@ -71,8 +71,8 @@ pub(super) trait Request: Send + 'static {
         None
     }
 
-    /// The request that asks for copies of the last write, sent after it on the same connection,
-    /// behind all that leave together.
+    /// The request that asks for copies of the last write. It is sent on the same connection, after
+    /// the last request of the same batch.
     fn confirmation(&self, _known: &Known) -> Option<Confirmation> {
         None
     }

@@ -420,7 +420,7 @@ impl Shared {
         self.replace(state);
         tracing::warn!(
             server = self.connector.label(),
-            "the server may be another one, or a replica, since this connection was opened; \
+            "this connection may lead to another server than at first, or to a replica; \
              reconnecting"
         );
         let (host, left) = (Arc::clone(&self.host), Arc::clone(&self.left));
