@@ -137,6 +137,28 @@ async fn a_renewal_counts_only_if_the_leader_of_the_transactions_renewed_the_lea
     .await;
 }
 
+/// The lease of etcd behind the first grant is kept for the second one, and renewed for it.
+#[tokio::test]
+async fn a_grant_by_a_kept_lease_counts_only_if_the_leader_of_the_transactions_renewed_it() {
+    let again = async |core: &Core, lease: LeaseId| {
+        let ask = Ask::new(lease.key.clone(), lease.owner.clone(), lease.claim, ttl());
+        let released = core.release(lease, OnRelease::Free).await.expect("answered");
+        assert_eq!(released, Released::Freed);
+        core.acquire(ask).await
+    };
+    beside((4, 4), async |core, lease| {
+        let granted = again(core, lease).await.expect("one leader");
+        assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+    })
+    .await;
+    beside((4, 3), async |core, lease| {
+        let unknown = again(core, lease).await.expect_err("it was replaced");
+        assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
+        assert!(unknown.to_string().contains("the leader of the cluster changes"), "{unknown}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn nothing_is_remembered_of_a_lock_that_was_released() {
     beside((4, 4), async |core, lease| {
