@@ -71,12 +71,13 @@ async fn a_place_whose_answer_was_lost_is_refreshed_by_the_next_ask() {
     assert!(left() > LASTS - 3, "{} s are left", left());
 }
 
-/// The answer to the request for a place was lost. The lock is handed to the place, or its owner
-/// takes the lock from there, and the lease of etcd behind the place becomes free for another lock.
-/// The release of the first lock must not end it.
+/// The answer to the request for a place was lost. The lock is handed to the place, or the waiter
+/// asks again and takes the free lock. So the lease of etcd behind the place becomes free for another
+/// lock. The release of the first lock must not end it.
 #[tokio::test]
 async fn a_lease_behind_a_lost_answer_ends_no_other_lock() {
     const DELAY: Duration = Duration::from_millis(100);
+    const LOST: [u32; 2] = [5, 5];
     let server = EtcdServer::start();
     let proxy = Proxy::to(server.port(0));
     let open = async |url: &str| {
@@ -95,11 +96,13 @@ async fn a_lease_behind_a_lost_answer_ends_no_other_lock() {
         owner: owner(name),
         claim: Claim::Exclusive,
     };
-    let mut lost = [0; 2];
-    for round in 0..10 {
+    let (mut lost, mut round) = ([0; 2], 0);
+    while lost != LOST {
+        round += 1;
+        assert!(round < 100, "only {lost:?} answers were lost");
         let [key, other] =
             ["a", "b"].map(|name| Key::new(format!("{name}{round}")).expect("a name"));
-        let is_handed = round % 2 == 0;
+        let is_handed = lost[1] == lost[0];
         holder.acquire(ask(&key, "first", 120)).await.expect("asked");
         let mut wish = ask(&key, "waiter", 120);
         let inbox = ClientId::from_random([7; ClientId::CHARS]);
@@ -111,6 +114,7 @@ async fn a_lease_behind_a_lost_answer_ends_no_other_lock() {
         proxy.close_all();
         proxy.delay(Way::ToClient, Duration::ZERO);
         if asking.await.expect("no panic").is_ok() {
+            // The answer came before this test saw the place, as on a slow machine.
             continue;
         }
         lost[usize::from(is_handed)] += 1;
@@ -132,7 +136,6 @@ async fn a_lease_behind_a_lost_answer_ends_no_other_lock() {
         waiter.release(lease(&key, "waiter"), OnRelease::Free).await.expect("asked");
         assert_eq!(server.count(&format!("x/held/{other}")), 1, "it was ended in round {round}");
     }
-    assert!(!lost.contains(&0), "no answer was lost");
 }
 
 /// A request for a lock is on its way while its caller gives up and releases what it may have got.
