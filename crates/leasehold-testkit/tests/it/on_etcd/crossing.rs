@@ -72,8 +72,8 @@ async fn a_place_whose_answer_was_lost_is_refreshed_by_the_next_ask() {
 }
 
 /// The answer to the request for a place was lost. The lock is handed to the place, or the waiter
-/// asks again and takes the free lock. So the lease of etcd behind the place becomes free for another
-/// lock. The release of the first lock must not end it.
+/// asks again and takes the free lock. So the lease of etcd behind the place becomes free for
+/// another lock. The release of the first lock must not end it.
 #[tokio::test]
 async fn a_lease_behind_a_lost_answer_ends_no_other_lock() {
     const DELAY: Duration = Duration::from_millis(100);
