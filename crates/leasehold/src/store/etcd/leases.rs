@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::channel::Failure;
+use super::error::{Effect, explain};
 use super::wire::Wire;
 use crate::core::error::Error;
 use crate::core::moment::Moment;
@@ -82,6 +84,10 @@ impl Leases {
     pub(super) async fn make(&self, wire: &Wire, asked: i64) -> Result<Taken, Error> {
         let id = fresh_id(&*wire.host);
         let granted = wire.grant(id, asked).await?;
+        if granted < asked {
+            // The lock would end before its holder expects.
+            return Err(explain(&Failure::Malformed, Effect::Nothing));
+        }
         if granted > asked {
             self.shortest.store(granted, Ordering::Relaxed);
         }

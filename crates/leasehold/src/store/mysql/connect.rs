@@ -29,7 +29,7 @@ const OLDEST_MARIADB: (u32, u32) = (10, 6);
 /// must not stop all requests behind it.
 const SETTINGS: &str = "SET NAMES utf8mb4, SESSION autocommit = 1, \
     SESSION sql_mode = 'STRICT_TRANS_TABLES', SESSION innodb_lock_wait_timeout = 1, \
-    SESSION lock_wait_timeout = 1";
+    SESSION lock_wait_timeout = 1, SESSION completion_type = 0";
 const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// Opens connections to one database of a MySQL or MariaDB server.

@@ -108,6 +108,11 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
             "the server is read-only; nothing was changed; name the primary in the URL, and look \
              for `read_only`",
         ),
+        1665 => (
+            ErrorKind::Config,
+            "the server logs statements, which needs repeatable reads; nothing was changed; set \
+             `binlog_format` to `ROW` there",
+        ),
         1205 => (
             ErrorKind::Unavailable,
             "another transaction keeps a row of this lock; nothing was changed; look for an open \
@@ -148,6 +153,7 @@ mod tests {
             (1130, ErrorKind::Denied),
             (3159, ErrorKind::Config),
             (1370, ErrorKind::Denied),
+            (1665, ErrorKind::Config),
             (1049, ErrorKind::Config),
             (1146, ErrorKind::Config),
             (1305, ErrorKind::Config),

@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::net::TcpStream;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 use tokio::net::UnixStream;
@@ -15,8 +17,10 @@ use super::Stream;
 #[cfg(feature = "redis")]
 use super::Tls;
 use crate::core::error::{Error, ErrorKind};
-use crate::host::beside;
+use crate::host::{Host as _, SystemHost, beside};
 
+/// How long an address may be silent before the next one is tried as well (RFC 8305, section 5).
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// How long a connection is silent before it is probed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 /// The time between probes.
@@ -43,19 +47,34 @@ pub(crate) async fn tcp_stream(host: &str, port: u16) -> Result<TcpStream, Error
     let addresses = resolve(host, port).await.map_err(|cause| {
         unreachable("the name of the host cannot be resolved", "correct it in the URL", cause)
     })?;
+    connect_to_one(addresses).await.map_err(|failure| {
+        let what = match failure.kind() {
+            io::ErrorKind::ConnectionRefused => "no server listens there",
+            io::ErrorKind::TimedOut => "the host does not answer",
+            _ => "the host cannot be reached",
+        };
+        unreachable(what, "start the server, or correct host and port in the URL", failure)
+    })
+}
+
+/// Connects to the address that answers first. One that drops packets must not use up the time of
+/// the next one.
+async fn connect_to_one(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let (mut addresses, mut tries) = (addresses.into_iter(), FuturesUnordered::new());
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for address in addresses {
-        match TcpStream::connect(address).await.and_then(configured) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
+    loop {
+        tries.extend(addresses.next().map(TcpStream::connect));
+        let next_is_due = SystemHost.sleep_until(SystemHost.now() + NEXT_ADDRESS_AFTER);
+        tokio::select! {
+            biased;
+            tried = tries.next() => match tried.map(|tried| tried.and_then(configured)) {
+                Some(Ok(stream)) => return Ok(stream),
+                Some(Err(error)) => failure = error,
+                None => return Err(failure),
+            },
+            () = next_is_due => {}
         }
     }
-    let what = match failure.kind() {
-        io::ErrorKind::ConnectionRefused => "no server listens there",
-        io::ErrorKind::TimedOut => "the host does not answer",
-        _ => "the host cannot be reached",
-    };
-    Err(unreachable(what, "start the server, or correct host and port in the URL", failure))
 }
 
 /// Resolves a host name on a thread of its own. If that thread cannot start, this returns an error,
@@ -126,5 +145,42 @@ mod tests {
         assert_eq!(sockopt::tcp_keepidle(&stream), Ok(KEEPALIVE_IDLE));
         assert_eq!(sockopt::tcp_keepintvl(&stream), Ok(KEEPALIVE_INTERVAL));
         assert_eq!(sockopt::tcp_keepcnt(&stream), Ok(KEEPALIVE_PROBES));
+    }
+
+    fn listener() -> (std::net::TcpListener, SocketAddr) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        (listener, address)
+    }
+
+    /// The queue of such a listener is full, so the kernel drops further requests to connect.
+    async fn silent_listener() -> (Vec<TcpStream>, std::net::TcpListener, SocketAddr) {
+        let (listener, address) = listener();
+        rustix::net::listen(&listener, 0).expect("it listens already");
+        let mut queued = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                stream = TcpStream::connect(address) => queued.push(stream.expect("a place")),
+                () = SystemHost.sleep_until(SystemHost.now() + NEXT_ADDRESS_AFTER) => break,
+            }
+        }
+        (queued, listener, address)
+    }
+
+    #[tokio::test]
+    async fn an_address_that_drops_packets_or_refuses_does_not_keep_us_from_the_next_one() {
+        let (_queued, _listener, silent) = silent_listener().await;
+        let (_open, open) = listener();
+        let (closed, refuses) = listener();
+        drop(closed);
+        for addresses in [vec![silent, open], vec![refuses, open], vec![refuses, silent, open]] {
+            let stream = connect_to_one(addresses.clone()).await.expect("one is open");
+            assert_eq!(stream.peer_addr().ok(), Some(open), "{addresses:?}");
+        }
+        let refused = connect_to_one(vec![refuses, refuses]).await.expect_err("none is open");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let none = connect_to_one(Vec::new()).await.expect_err("there is none");
+        assert_eq!(none.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -75,8 +75,8 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
         "42501" => (
             ErrorKind::Denied,
             "this user lacks a right; nothing was changed; let the owner of the schema `GRANT \
-             USAGE ON SCHEMA` and `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA` \
-             to it",
+             USAGE ON SCHEMA`, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA` and \
+             `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA` to it",
         ),
         "3F000" | "42P01" | "42883" => (
             ErrorKind::Config,

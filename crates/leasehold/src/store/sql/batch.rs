@@ -52,13 +52,18 @@ impl Sending {
     const TAKEN_BACK: u8 = 2;
 
     /// Whether it was still in the queue, and is sent from now on.
-    fn is_sent_now(&self) -> bool {
+    pub(super) fn is_sent_now(&self) -> bool {
         self.leaves_queue_for(Self::SENT)
     }
 
     /// Whether it was still in the queue, and is never sent.
     pub(super) fn is_taken_back_now(&self) -> bool {
         self.leaves_queue_for(Self::TAKEN_BACK)
+    }
+
+    /// The server rolled it back, so it is in a queue again.
+    fn is_queued_again(&self) {
+        self.0.store(Self::QUEUED, Ordering::Release);
     }
 
     fn leaves_queue_for(&self, next: u8) -> bool {
@@ -130,6 +135,8 @@ pub(super) fn tell_all(
             // The commit is refused after the last step.
             let refused = again.remove(at.min(again.len() - 1));
             drop(refused.reply.send(Err(told)));
+            // Each may wait for a row in its turn, and its caller give up meanwhile.
+            again.iter().for_each(|request| request.stage.is_queued_again());
             again
         }
     }
@@ -194,6 +201,19 @@ mod tests {
         let stage = Arc::clone(&sent.stage);
         assert_eq!(taken(vec![gone, sent], 100), (vec!["2".to_owned()], 0));
         assert!(!stage.is_taken_back_now(), "it is on its way");
+    }
+
+    #[test]
+    fn a_request_that_was_rolled_back_with_others_can_be_taken_back_again() {
+        let queue = ["a", "b", "c"].map(|key| request(key, Some(key)));
+        let batch = take(&mut queue.into(), 100);
+        let error = Error::new(crate::core::error::ErrorKind::Unavailable, "the row is locked");
+        let refused = |is_rolled_back| Refused { at: 1, error: error.clone(), is_rolled_back };
+        let again = tell_all(Err(refused(true)), "here", batch);
+        assert_eq!(again.iter().map(|it| &*it.sql).collect::<Vec<_>>(), ["a", "c"]);
+        assert!(again[0].stage.is_taken_back_now() && !again[0].stage.is_sent_now());
+        assert!(again[1].stage.is_sent_now() && !again[1].stage.is_taken_back_now());
+        assert!(tell_all(Err(refused(false)), "here", again).is_empty());
     }
 
     #[test]

@@ -367,7 +367,10 @@ impl<'a, E: Engine> Serve<'a, E> {
 
     /// Sends the next message, if requests wait.
     fn send(&mut self) {
-        let requests = match self.again.pop_front() {
+        // Those whose callers gave up meanwhile must not be sent.
+        let alone = std::iter::from_fn(|| self.again.pop_front())
+            .find(|request| request.stage.is_sent_now());
+        let requests = match alone {
             Some(alone) => vec![alone],
             None => batch::take(&mut self.shared.state().queue, self.size),
         };

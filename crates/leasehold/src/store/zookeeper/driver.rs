@@ -365,9 +365,7 @@ impl Driver {
                 }
             }
             xid => {
-                // Requests are answered in order.
-                let (_, packet) =
-                    self.pending.pop_front().filter(|it| it.0 == xid).ok_or(Failure::Malformed)?;
+                let packet = take_answered(&mut self.pending, xid).ok_or(Failure::Malformed)?;
                 packet.end(if head.code == 0 {
                     Ok(body)
                 } else {
@@ -405,9 +403,26 @@ impl Driver {
     }
 }
 
+/// The request that an answer is for. Requests are answered in order. If the first one is another,
+/// it stays: its end by the end of the connection says that it may have taken effect.
+fn take_answered<T>(pending: &mut VecDeque<(i32, T)>, xid: i32) -> Option<T> {
+    let is_first = pending.front().is_some_and(|(sent, _)| *sent == xid);
+    is_first.then(|| pending.pop_front().expect("there is a first one").1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_to_another_request_takes_none_away() {
+        let mut pending = VecDeque::from([(1, "one"), (2, "two")]);
+        assert_eq!(take_answered(&mut pending, 2), None);
+        assert_eq!(pending.len(), 2);
+        assert_eq!(take_answered(&mut pending, 1), Some("one"));
+        assert_eq!(take_answered(&mut pending, 2), Some("two"));
+        assert_eq!(take_answered(&mut pending, 3), None);
+    }
     use crate::store::zookeeper::session::margin;
 
     #[test]

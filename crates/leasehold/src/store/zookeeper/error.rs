@@ -72,9 +72,11 @@ mod code {
     pub(super) const BAD_VERSION: i32 = -103;
     pub(super) const NODE_EXISTS: i32 = -110;
     pub(super) const SESSION_EXPIRED: i32 = -112;
+    pub(super) const INVALID_ACL: i32 = -114;
     pub(super) const AUTH_FAILED: i32 = -115;
     pub(super) const SESSION_MOVED: i32 = -118;
     pub(super) const NOT_READ_ONLY: i32 = -119;
+    pub(super) const EPHEMERAL_ON_LOCAL_SESSION: i32 = -120;
     pub(super) const QUOTA_EXCEEDED: i32 = -125;
     pub(super) const THROTTLED: i32 = -127;
 }
@@ -174,6 +176,16 @@ fn refused(code: i32, unsure: ErrorKind, state: &str) -> Error {
             "nothing was changed; use the login that made them, or give it all rights to the path \
              of the URL and to all nodes below",
         ),
+        code::INVALID_ACL => (
+            ErrorKind::Denied,
+            "the server does not know the login of this client as one that can own nodes",
+            "nothing was changed; enable `DigestAuthenticationProvider` there",
+        ),
+        code::EPHEMERAL_ON_LOCAL_SESSION => (
+            ErrorKind::Config,
+            "the server refuses the nodes of a lock in a local session",
+            "nothing was changed; set `localSessionsUpgradingEnabled` there",
+        ),
         code::AUTH_FAILED => (
             ErrorKind::Denied,
             "the server refuses the login",
@@ -217,6 +229,8 @@ mod tests {
         let cases = [
             (Failure::Refused(-102), ErrorKind::Denied, "no right"),
             (Failure::Refused(-115), ErrorKind::Denied, "user and password"),
+            (Failure::Refused(-114), ErrorKind::Denied, "nothing was changed"),
+            (Failure::Refused(-120), ErrorKind::Config, "nothing was changed"),
             (Failure::Refused(-119), ErrorKind::Unavailable, "nothing was changed"),
             (Failure::Refused(-118), ErrorKind::Unavailable, "nothing was changed"),
             (Failure::Refused(-1), ErrorKind::Unknown, "code -1; the request may have"),

@@ -195,7 +195,9 @@ impl Session {
             }
             let answer = tokio::select! {
                 biased;
-                answer = answered => answer.unwrap_or(Err(Failure::SessionOver)),
+                answer = answered => answer.unwrap_or_else(|_| {
+                    Err(Failure::Broken("nobody tends it any more".to_owned()))
+                }),
                 () = host.sleep_until(host.now() + ASK_LIMIT) => Err(give_up(&stage)),
             };
             answer

@@ -27,6 +27,8 @@ const CHANGE: i64 = 7;
 struct Member {
     /// In which term it carries out transactions, and renews leases.
     terms: (i64, i64),
+    /// For how long it makes a lease, in seconds.
+    grants: i64,
     value: Vec<u8>,
     lease: AtomicI64,
 }
@@ -72,7 +74,7 @@ impl Member {
                 let fields = Fields::of(asked).map(|it| it.expect("a field"));
                 let id = fields.filter(|(field, _)| *field == 2).last().expect("an id").1;
                 self.lease.store(id.number().expect("a number"), Ordering::Relaxed);
-                Message::default().message(1, &header(writes)).number(3, LASTS)
+                Message::default().message(1, &header(writes)).number(3, self.grants)
             }
             "/etcdserverpb.Lease/LeaseKeepAlive" => {
                 Message::default().message(1, &header(renews)).number(3, LASTS)
@@ -96,24 +98,32 @@ impl Member {
 
 /// Plays with a store that has a lock, at a member with these terms.
 async fn beside(terms: (i64, i64), play: impl AsyncFnOnce(&Core, LeaseId)) {
+    let playing = async |core: &Core, ask: Ask| {
+        let lease = LeaseId { key: ask.key.clone(), owner: ask.owner.clone(), claim: ask.claim };
+        let granted = core.acquire(ask).await.expect("answered");
+        assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+        play(core, lease).await;
+    };
+    beside_one_that_grants(LASTS, terms, playing).await;
+}
+
+/// Plays with an ask at a member that makes leases of so many seconds.
+async fn beside_one_that_grants(
+    grants: i64,
+    terms: (i64, i64),
+    play: impl AsyncFnOnce(&Core, Ask),
+) {
     let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("x").expect("printable"));
-    let claim = Claim::Exclusive;
-    let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim };
-    let ask = Ask::new(key, owner, claim, ttl());
+    let ask = Ask::new(key, owner, Claim::Exclusive, ttl());
     let host = SystemHost::shared();
     let value = Entry::of(&ask, LASTS, host.wall()).write();
-    let member = Member { terms, value, lease: AtomicI64::new(0) };
+    let member = Member { terms, grants, value, lease: AtomicI64::new(0) };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     let connector = EtcdConnector::new(&format!("etcd://127.0.0.1:{port}/x")).expect("a URL");
     let core = Core::new(connector, host);
-    let playing = async {
-        let granted = core.acquire(ask).await.expect("answered");
-        assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
-        play(&core, lease).await;
-    };
     tokio::select! {
-        () = playing => {}
+        () = play(&core, ask) => {}
         () = member.serve(listener) => panic!("the client has closed its connection"),
     }
 }
@@ -166,6 +176,15 @@ async fn nothing_is_remembered_of_a_lock_that_was_released() {
         let released = core.release(lease.clone(), OnRelease::Free).await.expect("answered");
         assert_eq!(released, Released::Freed);
         assert!(core.mine.of(&lease.key, &lease.owner).held.is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lease_that_is_shorter_than_it_was_asked_for_grants_nothing() {
+    beside_one_that_grants(1, (4, 4), async |core, ask| {
+        let refused = core.acquire(ask).await.expect_err("the lock would end too soon");
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     })
     .await;
 }

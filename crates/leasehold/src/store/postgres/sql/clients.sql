@@ -3,6 +3,8 @@ CREATE OR REPLACE FUNCTION leasehold.record(
     the_id text, the_host text, the_pid bigint, the_username text, the_command text
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    -- Another transaction may keep the row, and the steps behind this would wait for it.
+    PERFORM set_config('lock_timeout', '500', true);
     INSERT INTO leasehold.clients AS c (id, host, pid, username, command, seen)
     VALUES (the_id, the_host, the_pid, the_username, the_command, leasehold.clock())
     ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid,
@@ -44,14 +46,18 @@ BEGIN
     SELECT array_agg(d.key), max(d.counter) INTO gone, highest FROM deleted d;
     DELETE FROM leasehold.places p WHERE p.key = ANY (gone);
     DELETE FROM leasehold.shares s WHERE s.key = ANY (gone);
-    UPDATE leasehold.clients c SET seen = at WHERE c.seen <= at - idle_us AND c.id IN (
+    UPDATE leasehold.clients SET seen = at WHERE id IN (
+        SELECT c.id FROM leasehold.clients c WHERE c.seen <= at - idle_us AND c.id IN (
         SELECT substr(l.owner, 24) FROM leasehold.locks l
         WHERE l.key > m.purge_after AND l.key <= last AND l.expires > at
         UNION SELECT substr(s.owner, 24) FROM leasehold.shares s
         WHERE s.key > m.purge_after AND s.key <= last
         UNION SELECT substr(p.owner, 24) FROM leasehold.places p
-        WHERE p.key > m.purge_after AND p.key <= last);
-    DELETE FROM leasehold.clients c WHERE c.seen <= at - 2 * idle_us;
+        WHERE p.key > m.purge_after AND p.key <= last)
+        FOR UPDATE SKIP LOCKED);
+    DELETE FROM leasehold.clients WHERE id IN (
+        SELECT c.id FROM leasehold.clients c WHERE c.seen <= at - 2 * idle_us
+        FOR UPDATE SKIP LOCKED);
     UPDATE leasehold.meta SET counter_floor = greatest(counter_floor, highest),
         purge_after = CASE WHEN looked < 1000 THEN '' ELSE last END,
         purge_due = at + CASE WHEN looked < 1000 THEN 60000000 ELSE 500000 END;
