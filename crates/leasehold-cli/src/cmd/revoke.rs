@@ -25,7 +25,7 @@ pub(super) async fn revoke(
     context: &Context,
     args: &Unlock,
     client: &Client,
-    chosen: &[&Holder],
+    chosen: &[Holder],
 ) -> Result<Exit, Failure> {
     let until = SystemHost.now() + args.wait.unwrap_or_default();
     let mut asked: Vec<&Holder> = Vec::new();

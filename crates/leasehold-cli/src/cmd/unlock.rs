@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Evicted, Holder};
-use leasehold::{Client, Identity, Snapshot};
+use leasehold::{Identity, Snapshot};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -21,9 +21,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         return Err(Failure::config("--why is empty; nothing was done; give a reason for the log"));
     }
     let client = context.settings.connect(Identity::process(), &context.talk).await?;
-    let seen = client.inspect(&args.name).await?;
-    let chosen: Vec<&Holder> =
-        seen.holders.iter().filter(|holder| is_meant(args, holder)).collect();
+    let mut seen = client.inspect(&args.name).await?;
     if seen.holders.is_empty() {
         context.talk.notice(
             Level::Info,
@@ -33,14 +31,15 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         );
         return done(context, json!({ "name": &*args.name, "ended": 0 }));
     }
-    if chosen.is_empty() {
+    seen.holders.retain(|holder| is_meant(args, holder));
+    if seen.holders.is_empty() {
         return Err(changed(
             args,
             "it is held by a token that does not begin with the given one; nothing was done",
         ));
     }
     if args.ask {
-        return revoke(context, args, &client, &chosen).await;
+        return revoke(context, args, &client, &seen.holders).await;
     }
     if let Some(card) = view::card(&args.name, &seen, SystemHost.wall(), None)
         && !context.json
@@ -51,8 +50,12 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         confirm(context, args, &seen)?;
     }
     let mut ended = 0;
-    for holder in chosen {
-        ended += end(&client, args, holder).await?;
+    for holder in &seen.holders {
+        // Some effect is possible: a minority of a quorum may have ended its rest of the lease.
+        if client.evict(&args.name, &holder.token, &args.why).await? == Evicted::Changed {
+            continue;
+        }
+        ended += 1;
         let told = if holder.idle {
             "no work held it"
         } else {
@@ -64,6 +67,16 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
             args.why
         );
         context.talk.notice(Level::Info, "unlocked", Some(&args.name), &text);
+    }
+    if ended == 0 {
+        return Err(changed(
+            args,
+            "the lease that was shown has already ended; no other lease was ended",
+        ));
+    }
+    if seen.holders.len() >= Snapshot::HOLDERS_SHOWN_MAX {
+        let text = "there may be more holders: a look shows no more; run this again";
+        context.talk.notice(Level::Warning, "holders-left-out", Some(&args.name), text);
     }
     done(context, json!({ "name": &*args.name, "ended": ended }))
 }
@@ -85,17 +98,6 @@ fn in_hexadecimal(hint: &str) -> Option<Vec<u8>> {
         _ => None,
     });
     bytes.collect()
-}
-
-async fn end(client: &Client, args: &Unlock, holder: &Holder) -> Result<usize, Failure> {
-    match client.evict(&args.name, &holder.token, &args.why).await? {
-        Evicted::Evicted => Ok(1),
-        // Some effect is possible: a minority of a quorum may have ended its rest of the lease.
-        Evicted::Changed => Err(changed(
-            args,
-            "the lease that was shown has already ended; no other lease was ended",
-        )),
-    }
 }
 
 pub(super) fn changed(args: &Unlock, what: &str) -> Failure {

@@ -233,7 +233,8 @@ fn acquire_takes_shares_and_permits_for_scripts(world: &World) {
 
 fn permits_are_shown_and_ended_one_by_one(world: &World) {
     let hold = |weight: &str| {
-        let flags = ["--permits", "5", "--weight", weight, "--ttl", "1m"];
+        let why = format!("of weight {weight}");
+        let flags = ["--permits", "5", "--weight", weight, "--ttl", "1m", "--why", &why];
         start(world.run("x", &flags, "echo up; sleep 60"))
     };
     let mut holders = [hold("3"), hold("2")];
@@ -248,7 +249,10 @@ fn permits_are_shown_and_ended_one_by_one(world: &World) {
     let large = shown.iter().find(|holder| permits(holder) == 3).expect("the first");
     let hint = large["token_hint"].as_str().expect("a hint");
     let unlock = ["unlock", "x", "--token", hint, "--yes", "--why", "the test"];
-    finish(world.leasehold(unlock)).code(0);
+    let done = finish(world.leasehold(unlock));
+    let others = done.stderr.contains("of weight 2");
+    assert!(done.stderr.contains("of weight 3") && !others, "{}", done.stderr);
+    done.code(0);
     let seen = world.inspect("x");
     assert_eq!((&seen["permits_taken"], &seen["state"]), (&2.into(), &"held".into()));
     let unlock = ["unlock", "x", "--force", "--yes", "--why", "the test"];
