@@ -79,6 +79,12 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     let guard = client.mutex("idle").lock().await.expect("free");
     let before = guard.fencing_token().expect("a token");
     let _released = guard.release().await.expect("released");
+    // Hints for a client that has died.
+    database.sql(
+        "INSERT INTO leasehold_hints (inbox, made, hint) VALUES ('gone', 0, 'old');
+        CALL leasehold_clock(@now);
+        INSERT INTO leasehold_hints (inbox, made, hint) VALUES ('gone', @now + 60000000, 'new')",
+    );
     // As if 11 minutes had passed.
     database.sql(
         "UPDATE leasehold_locks SET touched = touched - 660000000;
@@ -86,6 +92,7 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
         UPDATE leasehold_meta SET purge_due = 0; CALL leasehold_purge()",
     );
     assert_eq!(database.sql("SELECT name FROM leasehold_locks"), [["held"]]);
+    assert_eq!(database.sql("SELECT hint FROM leasehold_hints"), [["new"]]);
     let guard = client.mutex("idle").lock().await.expect("free");
     let after = guard.fencing_token().expect("a token");
     assert!(after.get() >= before.get() + 1_000_000_000, "{after} is not above the forgotten one");

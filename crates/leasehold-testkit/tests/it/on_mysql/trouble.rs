@@ -103,6 +103,17 @@ async fn a_row_that_another_transaction_keeps_blocks_its_key_for_a_bounded_time(
     assert!(matches!(blocked.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{blocked}");
     // Requests of a client go one after the other, so the next one may wait for that one's end.
     until("another key is free", async || client.mutex("b").try_lock().await.is_ok()).await;
+    // Each step waits for a second at most. By itself, the server would let it wait for 50 s.
+    until("no step waits for the row", async || {
+        let oldest = database.sql(
+            "SELECT COALESCE(MAX(TIMESTAMPDIFF(SECOND, trx_wait_started, NOW())), -1)
+            FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+        );
+        let waited: i64 = oldest[0][0].parse().expect("a number");
+        assert!(waited < 25, "a step has waited for {waited} s");
+        waited < 0
+    })
+    .await;
     drop(pipe);
     other.wait().expect("it ends");
     until("the row is free", async || client.mutex("a").try_lock().await.is_ok()).await;

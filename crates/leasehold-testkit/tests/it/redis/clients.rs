@@ -36,10 +36,18 @@ impl Scene {
 
     /// A client as in its own process, with a ttl of 10 s.
     pub(super) async fn client_of(&self, url: &str) -> Client {
+        self.connect(url, Identity::anonymous()).await
+    }
+
+    async fn client_that_is(&self, who: Identity) -> Client {
+        self.connect(&self.server().url(), who).await
+    }
+
+    async fn connect(&self, url: &str, who: Identity) -> Client {
         let connector = self.outside.watch(RedisConnector::new(url).expect("a URL"));
         let store = RedisStore::connect_with(connector, self.host.clone()).await;
         let builder = Client::with_store(store.expect("the server is there"));
-        let builder = builder.host(self.host.clone()).identity(Identity::anonymous());
+        let builder = builder.host(self.host.clone()).identity(who);
         builder.connect().await.expect("connected")
     }
 
@@ -176,6 +184,20 @@ fn a_release_says_that_the_server_has_forgotten_the_lease_also_where_tasks_queue
             scene.pass(ms(20_000)).await;
             scene.tell(&["FLUSHALL"]);
         }
+    });
+}
+
+#[test]
+fn who_holds_a_lock_is_known_again_after_the_server_has_lost_its_data() {
+    play_alone(async |scene| {
+        let client = scene.client_that_is(Identity::process()).await;
+        let held = client.mutex("a").lock().await.expect("free");
+        scene.tell(&["FLUSHALL"]);
+        scene.pass(ms(20_000)).await;
+        assert!(!held.is_held(), "its renewal found nothing");
+        let _again = client.mutex("a").lock().await.expect("free");
+        let seen = client.inspect("a").await.expect("answered");
+        assert!(seen.holders[0].client.is_some(), "it is written again");
     });
 }
 

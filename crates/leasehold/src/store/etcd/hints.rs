@@ -99,9 +99,7 @@ impl Hints {
     /// An owner waits.
     pub(super) fn wait(self: &Arc<Self>, key: &Key, owner: &OwnerToken, wait: Wait) {
         let mut state = self.state();
-        let new =
-            || Watched { number: 0, from: wait.seen.saturating_add(1), waits: HashMap::new() };
-        let watched = state.watched.entry(key.clone()).or_insert_with(new);
+        let watched = state.watched.entry(key.clone()).or_insert_with(|| Watched::after(wait.seen));
         watched.waits.insert(owner.clone(), wait);
         let starts = !std::mem::replace(&mut state.is_running, true);
         drop(state);
@@ -309,6 +307,11 @@ impl State {
 }
 
 impl Watched {
+    /// A lock whose changes after this one are news.
+    fn after(seen: i64) -> Self {
+        Self { number: 0, from: seen.saturating_add(1), waits: HashMap::new() }
+    }
+
     /// Passes a change on to those that wait since before it. A member that fell behind tells of
     /// changes late. If a waiter has lost its place meanwhile and asked anew, a grant to its
     /// earlier place must not count from that ask.
@@ -367,7 +370,8 @@ mod tests {
     fn watched() -> Watched {
         let inbox = ClientId::from_random([7; ClientId::CHARS]);
         let wait = Wait { inbox, ask_no: 3, ahead: 0, seen: 20, until: Moment::from_nanos(0) };
-        Watched { number: 1, from: 21, waits: HashMap::from([(owner(), wait)]) }
+        let waits = HashMap::from([(owner(), wait)]);
+        Watched { number: 1, waits, ..Watched::after(20) }
     }
 
     fn event(modified: i64, granted_to: Option<OwnerToken>) -> Event {
@@ -407,7 +411,7 @@ mod tests {
         state.numbers.insert(1, key());
         let news = |events| News { watch: 1, events, ..News::default() };
         assert!(state.take(news(Vec::new())).is_empty());
-        assert_eq!(state.watched[&key()].from, 21);
+        assert_eq!(state.watched[&key()].from, 21, "the first change after what was seen");
         let _mail = state.take(news(vec![event(25, None)]));
         assert_eq!(state.watched[&key()].from, 26);
     }

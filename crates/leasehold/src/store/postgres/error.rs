@@ -163,6 +163,7 @@ mod tests {
             (Some(Severity::Panic), "XX000", false),
             // What PgBouncer says when it lost the server.
             (None, "08P01", false),
+            (None, "58000", false),
             (Some(Severity::Error), "08006", false),
         ] {
             assert_eq!(is_rolled_back(severity, code), expected, "{severity:?} {code}");

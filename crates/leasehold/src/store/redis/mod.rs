@@ -299,8 +299,9 @@ impl Store for RedisStore {
             return Either::Left(ready(Ok(Renewed::Lost)));
         }
         shared.records.refresh_if_due(&renewal.lease.owner, renewal.ttl, shared.servers.renewals());
-        let key = renewal.lease.key.clone();
-        let is_plain = renewal.lease.claim == Claim::Plain;
+        let LeaseId { key, owner, claim } = renewal.lease.clone();
+        let is_plain = claim == Claim::Plain;
+        let shared = Arc::clone(shared);
         let limit = command_limit(renewal.ttl);
         let request = Scripted::new(Step::Renew(renewal)).on(&shared.access.terms);
         let reply = shared.servers.renewals().submit_to_confirm(limit, request);
@@ -317,7 +318,9 @@ impl Store for RedisStore {
                 Some(false) => Renewed::Lost,
                 None => reply::renewed(&key, &value)?,
             };
-            if renewed != Renewed::Lost {
+            if renewed == Renewed::Lost {
+                shared.records.doubt(&owner);
+            } else {
                 confirmed.map_err(|shortfall| named(shortfall.renewed()))?;
             }
             Ok(match renewed {

@@ -107,6 +107,16 @@ impl Records {
         self.due.store(due.min().unwrap_or(0), Ordering::Release);
     }
 
+    /// A lease of this owner is gone. The server may have lost its data, and with it the record:
+    /// the next request writes it again.
+    pub(super) fn doubt(&self, owner: &OwnerToken) {
+        let Some(id) = owner.client() else { return };
+        if let Some(client) = lock(&self.clients).get_mut(&id) {
+            client.written = None;
+            self.due.store(0, Ordering::Release);
+        }
+    }
+
     fn write(&self, client: &mut Client, lane: Lane<'_>) {
         let now = self.host.now();
         let is_due = client.written.is_none_or(|written| now.since(written) >= REFRESH_EVERY);
