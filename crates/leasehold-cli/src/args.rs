@@ -175,7 +175,7 @@ pub(crate) struct Run {
     /// that. If CMD fails, others may run it at once. Never waits: exits with 75 if CMD runs or was
     /// done. At least the ttl, at most 24h. For an hourly job, 55m leaves room for early starts
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
-    #[arg(conflicts_with_all = ["wait", "shared", "permits"])]
+    #[arg(conflicts_with_all = ["wait", "shared", "permits", "weight", "coexist"])]
     pub(crate) once_per: Option<Typed>,
     /// Hold the lock for at most this time, even if CMD hangs: tell CMD to stop --grace before its
     /// end, kill CMD before its end, release the lock, and exit with 124. At least the ttl

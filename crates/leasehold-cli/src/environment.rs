@@ -102,8 +102,13 @@ fn nearest(name: &str) -> Option<&'static str> {
         return Some(known);
     }
     let begins_alike = |known: &&&str| given.len() >= 3 && of(known).starts_with(&given);
-    let speaks_of_url = || given.split(|c| *c == '_').any(|part| matches!(part, ['U', 'R', ..]));
+    let speaks_of_url = || given.split(|c| *c == '_').any(is_url);
     KNOWN.iter().find(begins_alike).copied().or_else(|| speaks_of_url().then_some(URL))
+}
+
+/// Whether a part of a name is the word URL, or one like it.
+fn is_url(part: &[char]) -> bool {
+    matches!(part, ['U', 'R', 'L' | 'I'] | ['U', 'R', 'L' | 'I', 'S'])
 }
 
 /// The edit distance: characters added, removed, replaced or swapped with their neighbour.

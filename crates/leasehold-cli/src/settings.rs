@@ -312,17 +312,21 @@ fn for_child(
     let wanted: Vec<_> = urls.iter().map(|url| absolute(url, here)).collect();
     // A relative path in the file would name another store in another directory.
     let is_portable = wanted == urls;
-    if file.is_some() && !is_portable && urls.iter().any(|url| has_password(url)) {
-        return Err(Failure::config(
-            "the file has a URL with a password and one with a relative path, so the command under \
-             the lock can get neither the file nor its URLs; the store was not contacted; make \
-             that path absolute",
-        ));
-    }
-    let file = file.filter(|_| is_portable);
     let path = file.map(|file| here.map_or_else(|| file.to_owned(), |here| here.join(file)));
-    if let Some(path) = path.as_deref().and_then(Path::to_str) {
+    let text = path.as_deref().and_then(Path::to_str);
+    if let Some(path) = text.filter(|_| is_portable) {
         return Ok(ForChild::File(path.to_owned()));
+    }
+    if file.is_some() && urls.iter().any(|url| has_password(url)) {
+        let (what, next) = if is_portable {
+            ("and its own path is not valid UTF-8", "rename the file")
+        } else {
+            ("and one with a relative path", "make that path absolute")
+        };
+        return Err(Failure::config(format!(
+            "the file has a URL with a password, {what}, so the command under the lock can get \
+             neither the file nor its URLs; the store was not contacted; {next}"
+        )));
     }
     match wanted.iter().find(|url| url.contains(char::is_whitespace)) {
         // The commands under the lock could not tell where such a URL ends.
@@ -359,6 +363,8 @@ fn default_url(set: impl Fn(&str) -> Option<OsString>) -> Result<String, Failure
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     fn chosen(flags: &StoreFlags, env: &[(&str, &str)]) -> Result<(String, Source), String> {
@@ -424,6 +430,11 @@ mod tests {
         std::fs::write(&path, "sqlite:a.db\nredis://:hunter2@a\n").expect("a file");
         let refusal = chosen(&flags, &[]).expect_err("not to be handed on");
         assert!(refusal.contains("absolute") && !refusal.contains("hunter2"), "{refusal}");
+        let path = dir.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
+        std::fs::write(&path, "redis://:hunter2@a\n").expect("a file");
+        let strange = StoreFlags { url_file: Some(path), ..StoreFlags::default() };
+        let refusal = chosen(&strange, &[]).expect_err("not to be handed on");
+        assert!(refusal.contains("rename") && !refusal.contains("hunter2"), "{refusal}");
         let both = [(URL, "redis://a"), by_env[0]];
         let refusal = chosen(&StoreFlags::default(), &both).expect_err("two stores");
         assert!(refusal.contains("unset one"), "{refusal}");

@@ -41,6 +41,7 @@ pub(crate) struct Take {
     permits: Option<u32>,
     /// How many permits to take
     #[arg(long, value_name = "W", requires = "permits", default_value = "1")]
+    #[arg(conflicts_with = "shared")]
     #[arg(value_parser = count::parse)]
     weight: u32,
     #[command(flatten)]

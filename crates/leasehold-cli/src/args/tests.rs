@@ -97,10 +97,17 @@ fn a_lock_gives_other_libraries_a_chance_unless_told_otherwise() {
 }
 
 #[test]
+fn readers_have_no_weight() {
+    let line = "leasehold run x --shared --weight 3 -- true";
+    assert_eq!(parsed(line).expect_err(line).exit, Exit::USAGE);
+}
+
+#[test]
 fn work_that_is_done_once_per_period_is_never_waited_for_or_shared() {
     let once = run("leasehold run x --once-per 1h -n -- true");
     assert_eq!(once.once_per.expect("a period").span, Duration::from_secs(3_600));
-    for flags in ["-w 1s", "--shared", "--permits 2", "--once-per soon"] {
+    let others = ["-w 1s", "--shared", "--permits 2", "--weight 2", "--coexist on"];
+    for flags in others.into_iter().chain(["--once-per soon"]) {
         let period = if flags.starts_with("--once") { "" } else { "--once-per 1h " };
         let line = format!("leasehold run x {period}{flags} -- true");
         assert_eq!(parsed(&line).expect_err(&line).exit, Exit::USAGE, "{line}");

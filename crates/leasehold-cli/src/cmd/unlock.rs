@@ -51,8 +51,11 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
     }
     let mut ended = 0;
     for holder in &seen.holders {
+        let who = view::who(holder.client.as_ref());
         // Some effect is possible: a minority of a quorum may have ended its rest of the lease.
         if client.evict(&args.name, &holder.token, &args.why).await? == Evicted::Changed {
+            let text = format!("the lease of {who} had already ended");
+            context.talk.notice(Level::Info, "let-go", Some(&args.name), &text);
             continue;
         }
         ended += 1;
@@ -61,11 +64,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         } else {
             "its former holder learns of it at its next renewal"
         };
-        let text = format!(
-            "the lease of {} was ended (why: {}); {told}",
-            view::who(holder.client.as_ref()),
-            args.why
-        );
+        let text = format!("the lease of {who} was ended (why: {}); {told}", args.why);
         context.talk.notice(Level::Info, "unlocked", Some(&args.name), &text);
     }
     if ended == 0 {

@@ -22,6 +22,7 @@ on_every_store! {
     a_forced_stop_at_a_terminal_reaches_everything_but_us,
     unlock_wants_the_name_typed,
     a_lease_that_ends_before_the_name_is_typed_is_not_said_to_be_ended,
+    a_reader_that_lets_go_before_the_name_is_typed_does_not_spare_the_others,
     a_list_of_nothing_says_so_to_a_person_only,
 }
 
@@ -317,6 +318,23 @@ fn a_lease_that_ends_before_the_name_is_typed_is_not_said_to_be_ended(world: &Wo
     terminal.type_in("x\n");
     terminal.expect("has already ended; no other lease was ended, see");
     terminal.ends_with(75);
+}
+
+fn a_reader_that_lets_go_before_the_name_is_typed_does_not_spare_the_others(world: &World) {
+    for _ in 0..3 {
+        finish(world.leasehold(["acquire", "x", "--shared", "--ttl", "1h"])).code(0);
+    }
+    let mut terminal =
+        Terminal::start(&world.leasehold(["unlock", "x", "--force", "--why", "the test"]));
+    terminal.expect("type the name");
+    let second = world.inspect("x")["holders"][1]["token_hint"].clone();
+    let second = second.as_str().expect("a hint");
+    let unlock = ["unlock", "x", "--token", second, "--yes", "--why", "the test"];
+    finish(world.leasehold(unlock)).code(0);
+    terminal.type_in("x\n");
+    terminal.expect("had already ended");
+    terminal.ends_with(0);
+    assert_eq!(world.state("x"), "free");
 }
 
 fn a_list_of_nothing_says_so_to_a_person_only(world: &World) {
