@@ -107,7 +107,9 @@ async fn a_row_that_another_transaction_keeps_blocks_its_key_for_a_bounded_time(
     until("no step waits for the row", async || {
         let oldest = database.sql(
             "SELECT COALESCE(MAX(TIMESTAMPDIFF(SECOND, trx_wait_started, NOW())), -1)
-            FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+            FROM information_schema.innodb_trx
+            JOIN information_schema.processlist ON id = trx_mysql_thread_id
+            WHERE trx_state = 'LOCK WAIT' AND db = DATABASE()",
         );
         let waited: i64 = oldest[0][0].parse().expect("a number");
         assert!(waited < 25, "a step has waited for {waited} s");
