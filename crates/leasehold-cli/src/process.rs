@@ -4,8 +4,6 @@ use std::fs;
 
 use rustix::process::{Signal, getpid};
 
-use crate::signals::Ignored;
-
 /// The name of a [keeper](crate::supervise::keeper) that ps(1) shows. It differs from ours, so that
 /// ending `leasehold` by name spares it.
 pub(crate) const KEEPER_NAME: &str = "lh-keeper";
@@ -70,9 +68,8 @@ pub(crate) fn can_be_continued() -> bool {
     }
 }
 
-/// Whether a process may be a shell that stops and continues jobs. Keepers look so to the kernel.
-/// So does the process 1 that a container begins with, such as tini. A shell ignores the stop of
-/// Ctrl-Z.
+/// Whether a process may be a shell that continues jobs. A keeper is none, and neither is the first
+/// process of most containers, such as tini: a shell ignores the stop of Ctrl-Z.
 fn may_lead_jobs(process: &Process) -> bool {
     !process.is_keeper && (process.pid != 1 || Ignored::of(1).has(Signal::TSTP))
 }
@@ -107,6 +104,37 @@ fn leads_another_job_above(
 /// Whether we are the first process of our pid namespace, which no signal of its own stops.
 pub(crate) fn is_first() -> bool {
     getpid().as_raw_nonzero().get() == 1
+}
+
+/// The signals that a process ignores, as a bit mask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ignored(u64);
+
+impl Ignored {
+    /// Those that were ignored when we started. Call this before anything changes them. Rust's
+    /// runtime has already made us ignore PIPE by then.
+    pub(crate) fn at_start() -> Self {
+        Self::shown_in("/proc/self/status")
+    }
+
+    /// Those of another process; none if that cannot be read.
+    pub(crate) fn of(pid: i32) -> Self {
+        Self::shown_in(&format!("/proc/{pid}/status"))
+    }
+
+    fn shown_in(path: &str) -> Self {
+        fs::read_to_string(path).map_or(Self(0), |status| Self::in_status(&status))
+    }
+
+    fn in_status(status: &str) -> Self {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        Self(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
+    }
+
+    /// Whether `signal` is ignored.
+    pub(crate) fn has(self, signal: Signal) -> bool {
+        self.0 >> (signal.as_raw() - 1) & 1 == 1
+    }
 }
 
 #[cfg(test)]
@@ -197,5 +225,13 @@ mod tests {
             let is_no_init = |process: &Process| !process.is_keeper && process.pid != 1;
             assert_eq!(leads_another_job_above(own, read, is_no_init), expected, "{above}");
         }
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_the_mask() {
+        let mask = Ignored::in_status("Name:\tx\nSigIgn:\t0000000000000003\nSigCgt:\tffff\n");
+        assert!(mask.has(Signal::HUP) && mask.has(Signal::INT));
+        assert!(!mask.has(Signal::TERM) && !mask.has(Signal::QUIT));
+        assert_eq!(Ignored::in_status("nothing of that kind").0, 0);
     }
 }

@@ -1,7 +1,6 @@
 //! The signals that we handle, and ending ourselves by a signal.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -16,7 +15,7 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::UnixStream;
 
 use crate::exit::{Exit, Failure};
-use crate::process::{can_be_continued, is_first, is_of_our_group};
+use crate::process::{Ignored, can_be_continued, is_first, is_of_our_group};
 
 /// Signals that ask to stop: the first is forwarded, the second kills, the third leaves.
 pub(crate) const FATAL: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
@@ -256,37 +255,6 @@ const NAMES: [(&str, Signal); 16] = [
     ("CHLD", Signal::CHILD),
 ];
 
-/// The signals that a process ignores, as a bit mask.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ignored(u64);
-
-impl Ignored {
-    /// Those that were ignored when we started. Call this before anything changes them. Rust's
-    /// runtime has already made us ignore PIPE by then.
-    pub(crate) fn at_start() -> Self {
-        Self::shown_in("/proc/self/status")
-    }
-
-    /// Those of another process; none if that cannot be read.
-    pub(crate) fn of(pid: i32) -> Self {
-        Self::shown_in(&format!("/proc/{pid}/status"))
-    }
-
-    fn shown_in(path: &str) -> Self {
-        fs::read_to_string(path).map_or(Self(0), |status| Self::in_status(&status))
-    }
-
-    fn in_status(status: &str) -> Self {
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        Self(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
-    }
-
-    /// Whether `signal` is ignored.
-    pub(crate) fn has(self, signal: Signal) -> bool {
-        self.0 >> (signal.as_raw() - 1) & 1 == 1
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,13 +289,5 @@ mod tests {
             drop_late_stops(&mut received);
             assert_eq!(received, of(left), "{came:?}");
         }
-    }
-
-    #[test]
-    fn ignored_signals_are_read_from_the_mask() {
-        let mask = Ignored::in_status("Name:\tx\nSigIgn:\t0000000000000003\nSigCgt:\tffff\n");
-        assert!(mask.has(Signal::HUP) && mask.has(Signal::INT));
-        assert!(!mask.has(Signal::TERM) && !mask.has(Signal::QUIT));
-        assert_eq!(Ignored::in_status("nothing of that kind").0, 0);
     }
 }

@@ -42,7 +42,7 @@ static FILLED: Condvar = Condvar::new();
 /// Signals that a text was written.
 static WRITTEN: Condvar = Condvar::new();
 
-/// What a text may cost us.
+/// How far we are. This decides how long we may wait for a text to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// We may wait for long, and a terminal may stop us.

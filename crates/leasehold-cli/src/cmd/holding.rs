@@ -235,8 +235,8 @@ pub(crate) fn as_shown(verb: &str, command: &[OsString]) -> String {
 /// Stands for arguments that are not shown.
 const AND_MORE: &str = "...";
 
-/// The program of the command, without its arguments, which may be secret. Whoever takes us for a
-/// shell writes them into the same word.
+/// The program of the command. Its arguments may be secret, so they are left out, also if the
+/// whole line is in one word.
 fn program(command: &[OsString]) -> String {
     let Some(program) = command.first().map(|program| program.to_string_lossy()) else {
         return String::new();

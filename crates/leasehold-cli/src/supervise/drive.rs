@@ -96,7 +96,7 @@ pub(crate) async fn supervise(
 fn of_signal(received: Received) -> Input {
     let is_stop = received.signal == Signal::TSTP;
     if is_stop && !may_stop_for(received.sender) {
-        return Input::CannotStop;
+        return Input::CannotSuspend;
     }
     Input::Signal(received)
 }

@@ -37,8 +37,8 @@ use super::tree::{Census, Tree};
 use crate::chain::Chain;
 use crate::environment::CHAIN;
 use crate::exit::Exit;
-use crate::process::{KEEPER_NAME, read};
-use crate::signals::{self, FATAL, Ignored, to_pass_on};
+use crate::process::{Ignored, KEEPER_NAME, read};
+use crate::signals::{self, FATAL, to_pass_on};
 
 /// The hidden first argument of the keeper.
 pub(crate) const KEEPER: &str = "__keep";
@@ -236,7 +236,7 @@ impl Keeper {
                 Ok(None) => return Ok(()),
                 // Nobody is left. This is the only place that decides so.
                 Err(_) => {
-                    // What asked the command to stop may have been sent to us as well.
+                    // The signal that ended the command may have come to us, too.
                     self.relay();
                     self.tell(&Note::AllGone);
                     // `leasehold run` may be stopped, with a full socket.

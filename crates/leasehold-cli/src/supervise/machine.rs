@@ -55,7 +55,7 @@ pub(crate) enum Input {
     Signal(Received),
     /// We were told to stop where nobody could continue us. The terminal may have stopped the
     /// command: for the kernel, our keeper looks like a shell.
-    CannotStop,
+    CannotSuspend,
     /// The command itself ended.
     Ended(Exit),
     /// Nothing that the command started lives any more.
@@ -200,7 +200,7 @@ impl Supervision {
         }
         match input {
             Input::Signal(came) => self.on_signal(now, left, came),
-            Input::CannotStop if self.lost.is_none() => {
+            Input::CannotSuspend if self.lost.is_none() => {
                 self.actions.push(Action::SignalAll(Signal::CONT));
             }
             Input::Ended(exit) => {
@@ -216,7 +216,7 @@ impl Supervision {
                 self.begin_to_kill(now, News::KeeperGone);
             }
             Input::Counted(took) => self.reserve = self.policy.reserve(took),
-            Input::CannotStop | Input::Timer => {}
+            Input::CannotSuspend | Input::Timer => {}
         }
         self.look_at_the_time(now, left);
         std::mem::take(&mut self.actions)
@@ -276,7 +276,7 @@ impl Supervision {
         if FATAL.contains(&signal) && self.requests.is_echo(now, came) {
             return;
         }
-        // What the terminal sends to us, it sends to our whole process group.
+        // The terminal signals our whole process group, and so a command that is still in it.
         let is_of_our_terminal = self.at_terminal && came.sender == Sender::Kernel;
         if is_of_our_terminal && KEYS.contains(&signal) {
             // The command may choose to live on.

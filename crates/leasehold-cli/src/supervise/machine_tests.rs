@@ -153,7 +153,7 @@ fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
 
 #[test]
 fn a_stop_that_nobody_could_undo_continues_all_processes_while_the_lock_is_ours() {
-    let cannot = (5, FRESH, Input::CannotStop);
+    let cannot = (5, FRESH, Input::CannotSuspend);
     let continued = [Action::SignalAll(Signal::CONT)];
     assert_eq!(last(POLICY, &[cannot]), continued);
     assert_eq!(last_at_terminal(&[cannot]), continued);

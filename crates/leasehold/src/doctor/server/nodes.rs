@@ -161,8 +161,8 @@ fn hosts(nodes: usize, servers: &[&Facts]) -> Option<Check> {
     })
 }
 
-/// How far apart the clocks of the servers are. Nothing to check if there are fewer than two: of
-/// the other stores no clock is asked for here.
+/// How far apart the clocks of the servers are. `None` with fewer than two servers. The clocks of
+/// other stores are not read here.
 fn clocks(servers: &[&Facts]) -> Option<Check> {
     if servers.len() < 2 {
         return None;

@@ -446,7 +446,7 @@ fn nodes_that_are_not_independent_are_named() {
 fn the_clocks_of_all_servers_are_compared_and_of_no_other_stores() {
     use Verdict::{Ok, Unknown, Warn};
     let (read, late) = (Some(0), Some(5_000));
-    // What the servers among three nodes say. All have one URL, as the nodes of a cluster do.
+    // The offsets of the servers, and the check. All have one URL, as the nodes of a cluster do.
     let table = [
         (&[][..], None, ""),
         (&[read], None, ""),

@@ -64,6 +64,7 @@ async fn connect_to_one(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     loop {
         tries.extend(addresses.next().map(TcpStream::connect));
+        let is_last = addresses.as_slice().is_empty();
         let next_is_due = SystemHost.sleep_until(SystemHost.now() + NEXT_ADDRESS_AFTER);
         tokio::select! {
             biased;
@@ -72,7 +73,7 @@ async fn connect_to_one(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
                 Some(Err(error)) => failure = error,
                 None => return Err(failure),
             },
-            () = next_is_due => {}
+            () = next_is_due, if !is_last => {}
         }
     }
 }

@@ -413,6 +413,7 @@ fn take_answered<T>(pending: &mut VecDeque<(i32, T)>, xid: i32) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::zookeeper::session::margin;
 
     #[test]
     fn an_answer_to_another_request_takes_none_away() {
@@ -423,7 +424,6 @@ mod tests {
         assert_eq!(take_answered(&mut pending, 2), Some("two"));
         assert_eq!(take_answered(&mut pending, 3), None);
     }
-    use crate::store::zookeeper::session::margin;
 
     #[test]
     fn a_silent_connection_is_given_up_while_its_session_surely_lasts() {
