@@ -49,28 +49,42 @@ pub(super) struct Sending(AtomicU8);
 impl Sending {
     const QUEUED: u8 = 0;
     const SENT: u8 = 1;
-    const TAKEN_BACK: u8 = 2;
+    /// And waits to be sent again.
+    const ROLLED_BACK: u8 = 2;
+    const TAKEN_BACK: u8 = 3;
 
-    /// Whether it was still in the queue, and is sent from now on.
+    /// Whether it was still in a queue, and is sent from now on.
     pub(super) fn is_sent_now(&self) -> bool {
-        self.leaves_queue_for(Self::SENT)
+        let sent = |stage| matches!(stage, Self::QUEUED | Self::ROLLED_BACK).then_some(Self::SENT);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, sent).is_ok()
     }
 
-    /// Whether it was still in the queue, and is never sent.
-    pub(super) fn is_taken_back_now(&self) -> bool {
-        self.leaves_queue_for(Self::TAKEN_BACK)
+    /// Its caller gives up: it is not sent any more. Returns where it was.
+    pub(super) fn take_back(&self) -> Whereabouts {
+        match self.0.swap(Self::TAKEN_BACK, Ordering::AcqRel) {
+            Self::QUEUED => Whereabouts::Queue,
+            Self::ROLLED_BACK => Whereabouts::QueueAgain,
+            _ => Whereabouts::Server,
+        }
     }
 
-    /// The server rolled it back, so it is in a queue again.
-    fn is_queued_again(&self) {
-        self.0.store(Self::QUEUED, Ordering::Release);
+    /// The server rolled it back, so it is in a queue again, unless its caller gave up.
+    fn was_rolled_back(&self) {
+        let (from, to) = (Self::SENT, Self::ROLLED_BACK);
+        // Then it stays as it is.
+        let _given_up = self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     }
+}
 
-    fn leaves_queue_for(&self, next: u8) -> bool {
-        let from_queue =
-            self.0.compare_exchange(Self::QUEUED, next, Ordering::AcqRel, Ordering::Acquire);
-        from_queue.is_ok()
-    }
+/// Where a request was when its caller gave up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whereabouts {
+    /// It was never sent.
+    Queue,
+    /// It may have taken effect.
+    Server,
+    /// The server had rolled it back because of another one.
+    QueueAgain,
 }
 
 /// Takes the requests of the next message from the queue, in the order of their keys. Those of one
@@ -136,7 +150,7 @@ pub(super) fn tell_all(
             let refused = again.remove(at.min(again.len() - 1));
             drop(refused.reply.send(Err(told)));
             // Each may wait for a row in its turn, and its caller give up meanwhile.
-            again.iter().for_each(|request| request.stage.is_queued_again());
+            again.iter().for_each(|request| request.stage.was_rolled_back());
             again
         }
     }
@@ -196,23 +210,25 @@ mod tests {
     #[test]
     fn a_request_that_was_taken_back_is_not_sent() {
         let gone = request("1", Some("a"));
-        assert!(gone.stage.is_taken_back_now());
+        assert_eq!(gone.stage.take_back(), Whereabouts::Queue);
         let sent = request("2", Some("b"));
         let stage = Arc::clone(&sent.stage);
         assert_eq!(taken(vec![gone, sent], 100), (vec!["2".to_owned()], 0));
-        assert!(!stage.is_taken_back_now(), "it is on its way");
+        assert_eq!(stage.take_back(), Whereabouts::Server);
     }
 
     #[test]
-    fn a_request_that_was_rolled_back_with_others_can_be_taken_back_again() {
-        let queue = ["a", "b", "c"].map(|key| request(key, Some(key)));
+    fn a_request_that_was_rolled_back_with_others_is_sent_again_unless_its_caller_gave_up() {
+        let queue = ["a", "b", "c", "d"].map(|key| request(key, Some(key)));
         let batch = take(&mut queue.into(), 100);
+        assert_eq!(batch[3].stage.take_back(), Whereabouts::Server);
         let error = Error::new(crate::core::error::ErrorKind::Unavailable, "the row is locked");
         let refused = |is_rolled_back| Refused { at: 1, error: error.clone(), is_rolled_back };
         let again = tell_all(Err(refused(true)), "here", batch);
-        assert_eq!(again.iter().map(|it| &*it.sql).collect::<Vec<_>>(), ["a", "c"]);
-        assert!(again[0].stage.is_taken_back_now() && !again[0].stage.is_sent_now());
-        assert!(again[1].stage.is_sent_now() && !again[1].stage.is_taken_back_now());
+        assert_eq!(again.iter().map(|it| &*it.sql).collect::<Vec<_>>(), ["a", "c", "d"]);
+        assert_eq!(again[0].stage.take_back(), Whereabouts::QueueAgain);
+        assert_eq!(again.iter().filter(|it| it.stage.is_sent_now()).count(), 1, "c");
+        assert_eq!(again[1].stage.take_back(), Whereabouts::Server);
         assert!(tell_all(Err(refused(false)), "here", again).is_empty());
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::batch::{self, Request, Sending};
+use super::batch::{self, Request, Sending, Whereabouts};
 use super::engine::{Answer, Engine, Link as _};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
@@ -113,9 +113,13 @@ impl<E: Engine> Wire<E> {
             let told = async { answer.await.unwrap_or_else(|_| Err(ended())) };
             match within(host, limit, told).await {
                 Err(error) if error.kind() == ErrorKind::Unknown => {
-                    // If it is still in the queue, it must not be sent after its caller gave up.
-                    let is_back = stage.is_taken_back_now();
-                    Err(if is_back { unsent(limit).at(&shared.engine.label()) } else { error })
+                    // It must not be sent after its caller gave up.
+                    let label = shared.engine.label();
+                    Err(match stage.take_back() {
+                        Whereabouts::Server => error,
+                        Whereabouts::Queue => unsent(limit).at(&label),
+                        Whereabouts::QueueAgain => rolled_back(limit).at(&label),
+                    })
                 }
                 answer => answer,
             }
@@ -150,8 +154,18 @@ fn unfinished() -> Error {
 
 fn unsent(limit: Duration) -> Error {
     let message = format!(
-        "there was no connection to the server within {limit:?}; no request was sent; check \
-         whether the server is stopped, overloaded or out of reach"
+        "its turn did not come within {limit:?}, or there was no connection to the server; no \
+         request was sent; check whether the server is stopped, overloaded or out of reach"
+    );
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// For a request whose turn did not come again.
+fn rolled_back(limit: Duration) -> Error {
+    let message = format!(
+        "the server rolled the request back with another one, whose row a transaction keeps, and \
+         its turn did not come again within {limit:?}; nothing was changed; look for a transaction \
+         that is open for long"
     );
     Error::new(ErrorKind::Unavailable, message)
 }
@@ -201,7 +215,7 @@ impl<E: Engine> Shared<E> {
         let refused = std::mem::take(&mut state.queue);
         drop(state);
         for request in refused {
-            if request.stage.is_taken_back_now() {
+            if request.stage.take_back() == Whereabouts::Queue {
                 drop(request.reply.send(Err(error.clone())));
             }
         }
