@@ -1,8 +1,11 @@
 //! A waiter acts on the message of a hand-over at once, if that is sound.
 
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use leasehold::core::FencingBlock;
-use leasehold::store::Hint;
-use leasehold::{Client, FencingToken, Guard, Key, OwnerToken};
+use leasehold::store::{Acquired, AnyStore, Ask, Hint, Refusal, Store};
+use leasehold::{Client, Error, FencingToken, Guard, Key, OwnerToken};
 use leasehold_testkit::faults::{Fault, Hints, Request};
 use leasehold_testkit::virtual_host::Joined;
 
@@ -111,6 +114,43 @@ fn stale_doubled_and_made_up_hand_overs_are_harmless() {
         }
         drop(theirs);
         assert!(waiting.await.is_held());
+    });
+}
+
+/// A store that spends the token of the first ask.
+struct Spender {
+    store: AnyStore,
+    has_spent: AtomicBool,
+}
+
+impl Store for Spender {
+    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+        let has_spent = self.has_spent.swap(true, Ordering::SeqCst);
+        let asked = has_spent.then(|| self.store.acquire(ask));
+        async move {
+            match asked {
+                Some(asked) => asked.await,
+                None => Ok(Refusal::split(ms(5)).into()),
+            }
+        }
+    }
+
+    leasehold_testkit::forward!(store: renew, release, inspect, watch, rest);
+}
+
+/// Messages name the token by which it waits now.
+#[test]
+fn who_waits_by_a_second_token_is_handed_the_key_at_once() {
+    play(0..10, async |scene| {
+        let (store, has_spent) = (scene.store().await, AtomicBool::new(false));
+        let client = scene.client_on(AnyStore::new(Spender { store, has_spent })).await;
+        let held = scene.calm_client().await.mutex("a").lock().await.expect("free");
+        let waiting = waiter(scene, &client);
+        scene.pass(ms(1_700)).await;
+        let asked = scene.faults.count(Request::Acquire);
+        drop(held);
+        scene.host.within(ms(30), waiting).await.expect("by the message");
+        assert_eq!(scene.faults.count(Request::Acquire), asked, "no further ask");
     });
 }
 

@@ -412,8 +412,12 @@ fn take_answered<T>(pending: &mut VecDeque<(i32, T)>, xid: i32) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
+
     use super::*;
-    use crate::store::zookeeper::session::margin;
+    use crate::host::SystemHost;
+    use crate::store::zookeeper::rpc::exists;
+    use crate::store::zookeeper::session::{Session, margin};
 
     #[test]
     fn an_answer_to_another_request_takes_none_away() {
@@ -433,5 +437,26 @@ mod tests {
             let silence = silence_max(timeout) + 2 * step(timeout);
             assert!(silence < margin(timeout), "{timeout:?}: {silence:?}");
         }
+    }
+    /// The session may have ended meanwhile.
+    #[tokio::test]
+    async fn a_request_after_a_standstill_waits_for_the_next_connection() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let host = SystemHost::shared();
+        let connector = ZookeeperConnector::new("zookeeper://127.0.0.1/a").expect("a URL");
+        let (ticket, timeout) = (Ticket { id: 1, password: [0; 16] }, Duration::ZERO);
+        // It was used when this machine started.
+        let sent = Moment::from_nanos(0);
+        let frames = Frames::new(Box::new(ours));
+        let opened = Opened { frames, ticket, timeout, number: 0, sent };
+        let (session, ends) = Session::new(&host, (ticket.id, timeout), "".into(), Arc::default());
+        let mut driver = Driver::new(&host, connector, &opened, ends);
+        let _asked = session.ask(exists("/a"), |_| Ok(()));
+        let end = driver.serve(opened.frames, Usage { sent, due: None }).await;
+        assert!(matches!(end, End::Lost(Failure::Broken(_))));
+        assert!(driver.held.is_some(), "it waits");
+        let mut arrived = Vec::new();
+        theirs.read_to_end(&mut arrived).await.expect("it was closed");
+        assert_eq!(arrived, b"");
     }
 }

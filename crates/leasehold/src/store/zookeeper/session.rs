@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
 use super::connect::{Opened, ZookeeperConnector};
@@ -115,6 +115,20 @@ impl Session {
         opened: Opened,
         notify: Arc<Notify>,
     ) -> Arc<Self> {
+        let label = connector.label().into();
+        let (session, ends) = Self::new(host, (opened.ticket.id, opened.timeout), label, notify);
+        let driver = Driver::new(host, connector, &opened, ends);
+        Home::Host.spawn(host, Box::pin(driver.run(opened)));
+        Arc::new(session)
+    }
+
+    /// A session by its number and its timeout, and what its driver needs.
+    pub(super) fn new(
+        host: &Arc<dyn Host>,
+        (id, timeout): (i64, Duration),
+        label: Arc<str>,
+        notify: Arc<Notify>,
+    ) -> (Self, (Arc<Shared>, UnboundedReceiver<Item>)) {
         let shared = Arc::new(Shared {
             is_over: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -123,37 +137,15 @@ impl Session {
             notify,
         });
         let (queue, items) = unbounded_channel();
-        let session = Self {
-            id: opened.ticket.id,
-            timeout: opened.timeout,
-            queue,
-            shared: Arc::clone(&shared),
-            host: Arc::clone(host),
-            label: connector.label().into(),
-        };
-        let driver = Driver::new(host, connector, &opened, (shared, items));
-        Home::Host.spawn(host, Box::pin(driver.run(opened)));
-        Arc::new(session)
+        let (host, to_driver) = (Arc::clone(host), (Arc::clone(&shared), items));
+        (Self { id, timeout, queue, shared, host, label }, to_driver)
     }
 
     /// A session without a connection: it answers nothing.
     #[cfg(test)]
     pub(super) fn unconnected() -> Arc<Self> {
-        let shared = Shared {
-            is_over: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
-            connection: AtomicU64::new(1),
-            news: Mutex::default(),
-            notify: Arc::default(),
-        };
-        Arc::new(Self {
-            id: 1,
-            timeout: MARGIN_MIN * 2,
-            queue: unbounded_channel().0,
-            shared: Arc::new(shared),
-            host: crate::host::SystemHost::shared(),
-            label: "".into(),
-        })
+        let host = crate::host::SystemHost::shared();
+        Arc::new(Self::new(&host, (1, MARGIN_MIN * 2), "".into(), Arc::default()).0)
     }
 
     /// Whether the session has ended, and all its nodes with it.

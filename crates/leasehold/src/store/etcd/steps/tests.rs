@@ -13,8 +13,9 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::core::ttl::Ttl;
 use crate::host::SystemHost;
-use crate::store::etcd::entry::Entry;
+use crate::store::etcd::entry::{Entry, Seen};
 use crate::store::etcd::message::{Fields, Message};
+use crate::store::etcd::rpc::Kv;
 use crate::store::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Renewal, Renewed};
 
 /// For how long each lease of this member lasts, in seconds.
@@ -23,17 +24,24 @@ const LASTS: i64 = 60;
 /// The change that made the key of the lock.
 const CHANGE: i64 = 7;
 
-/// A member of etcd that has one lock, and does all that it is asked for.
+/// A member of etcd that has one lock.
 struct Member {
     /// In which term it carries out transactions, and renews leases.
     terms: (i64, i64),
     /// For how long it makes a lease, in seconds.
     grants: i64,
+    /// Whether the conditions of all transactions hold.
+    agrees: bool,
     value: Vec<u8>,
     lease: AtomicI64,
 }
 
 impl Member {
+    fn new() -> Self {
+        let lease = AtomicI64::new(0);
+        Self { terms: (4, 4), grants: LASTS, agrees: true, value: Vec::new(), lease }
+    }
+
     /// Serves the first connection.
     async fn serve(&self, listener: TcpListener) {
         let (stream, _) = listener.accept().await.expect("a client");
@@ -86,7 +94,7 @@ impl Member {
                     .number(6, self.lease.load(Ordering::Relaxed));
                 let ranges = [Message::default().message(2, &held), Message::default()];
                 let header = header(writes);
-                let done = Message::default().message(1, &header).flag(2, true);
+                let done = Message::default().message(1, &header).flag(2, self.agrees);
                 ranges.iter().fold(done, |done, range| {
                     done.message(3, &Message::default().message(1, range))
                 })
@@ -104,20 +112,16 @@ async fn beside(terms: (i64, i64), play: impl AsyncFnOnce(&Core, LeaseId)) {
         assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
         play(core, lease).await;
     };
-    beside_one_that_grants(LASTS, terms, playing).await;
+    beside_member(Member { terms, ..Member::new() }, playing).await;
 }
 
-/// Plays with an ask at a member that makes leases of so many seconds.
-async fn beside_one_that_grants(
-    grants: i64,
-    terms: (i64, i64),
-    play: impl AsyncFnOnce(&Core, Ask),
-) {
+/// Plays with an ask at a member.
+async fn beside_member(member: Member, play: impl AsyncFnOnce(&Core, Ask)) {
     let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("x").expect("printable"));
     let ask = Ask::new(key, owner, Claim::Exclusive, ttl());
     let host = SystemHost::shared();
     let value = Entry::of(&ask, LASTS, host.wall()).write();
-    let member = Member { terms, grants, value, lease: AtomicI64::new(0) };
+    let member = Member { value, ..member };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     let connector = EtcdConnector::new(&format!("etcd://127.0.0.1:{port}/x")).expect("a URL");
@@ -182,9 +186,26 @@ async fn nothing_is_remembered_of_a_lock_that_was_released() {
 
 #[tokio::test]
 async fn a_lease_that_is_shorter_than_it_was_asked_for_grants_nothing() {
-    beside_one_that_grants(1, (4, 4), async |core, ask| {
+    beside_member(Member { grants: 1, ..Member::new() }, async |core, ask| {
         let refused = core.acquire(ask).await.expect_err("the lock would end too soon");
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     })
     .await;
+}
+
+/// If its place has changed meanwhile, the lock may have been handed to it, with the same lease.
+#[tokio::test]
+async fn the_lease_of_a_place_is_kept_for_later_only_if_the_place_was_removed_as_it_was_seen() {
+    for agrees in [true, false] {
+        beside_member(Member { agrees, ..Member::new() }, async |core, ask| {
+            let value = Entry::of(&ask, LASTS, core.wire.host.wall()).write();
+            let kv = Kv { value, lease: 9, ..Kv::default() };
+            let (line, count) = (vec![Seen::new(kv)], 1);
+            let seen = State { held: None, line, count, revision: CHANGE, term: 4 };
+            core.leave_in(&ask.key, &ask.owner, seen).await.expect("answered");
+            let taken = core.leases.take(&core.wire, LASTS).await.expect("answered");
+            assert_eq!(taken.lease.id == 9, agrees);
+        })
+        .await;
+    }
 }
