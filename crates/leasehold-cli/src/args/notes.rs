@@ -37,7 +37,7 @@ Two locks in one shell: keep the token of each, since the second overwrites LEAS
 pub(super) const DOCTOR: &str = "\
 Writes keys of its own, which begin with the namespace, and removes them. Takes at most 10 s.
 A check that the user has no right to is UNKNOWN, and names the right.
-Exit codes: 0 nothing failed, 1 a warning and --strict, 2 a check failed.";
+Exit codes: 0 nothing failed, 1 a check was not fine and --strict, 2 a check failed.";
 
 /// The end of `migrate --help`.
 pub(super) const MIGRATE: &str = "\

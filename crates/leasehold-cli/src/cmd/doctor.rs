@@ -52,7 +52,7 @@ fn print_rules(context: &Context, rules: &[String]) -> Result<Exit, Failure> {
 fn exit(found: &Diagnosis, strict: bool) -> Exit {
     if found.has(Verdict::Fail) {
         Exit::FAILED
-    } else if strict && found.has(Verdict::Warn) {
+    } else if strict && (found.has(Verdict::Warn) || found.has(Verdict::Unknown)) {
         Exit::WARNED
     } else {
         Exit::OK

@@ -19,7 +19,7 @@ pub(super) struct Deployment {
     pub(super) is_strict: bool,
     /// Whether sentinels let another server take over.
     pub(super) has_failover: bool,
-    /// Whether there are replicas, which somebody may promote.
+    /// Whether there may be replicas, which somebody may promote.
     pub(super) has_replicas: bool,
     /// Whether a server may drop keys for want of memory.
     pub(super) evicts: bool,

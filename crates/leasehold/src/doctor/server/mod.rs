@@ -98,10 +98,11 @@ pub(super) fn deployment(servers: &[Facts], clusters: &[ClusterFacts]) -> Deploy
         is_strict: all(strict::stays_strict),
         has_failover: all(|it| it.place.has_sentinels || it.membership.is_some())
             && clusters.iter().all(cluster::can_fail_over),
-        has_replicas: any(|it| it.number("connected_slaves").is_some_and(|count| count > 0))
+        // What a server does not tell may be so.
+        has_replicas: any(|it| it.number("connected_slaves").is_none_or(|count| count > 0))
             || clusters.iter().any(cluster::has_replicas),
         is_cluster: !clusters.is_empty(),
-        evicts: any(|it| keeping::eviction(it).verdict == Verdict::Fail),
+        evicts: any(|it| matches!(keeping::eviction(it).verdict, Verdict::Fail | Verdict::Unknown)),
         ..Deployment::default()
     }
 }
