@@ -108,7 +108,7 @@ fn nearest(name: &str) -> Option<&'static str> {
 
 /// Whether a part of a name is the word URL, or one like it.
 fn is_url(part: &[char]) -> bool {
-    matches!(part, ['U', 'R', 'L' | 'I'] | ['U', 'R', 'L' | 'I', 'S'])
+    matches!(part, ['U', 'R', 'L' | 'I', ..])
 }
 
 /// The edit distance: characters added, removed, replaced or swapped with their neighbour.
@@ -147,6 +147,9 @@ mod tests {
             ("LEASEHOLD_TTL", Some(TTL_MS)),
             ("LEASEHOLD_STORE_URL", Some(URL)),
             ("LEASEHOLD_REDIS_URI", Some(URL)),
+            ("LEASEHOLD_REDIS_URL1", Some(URL)),
+            ("LEASEHOLD_PROD_URLLIST", Some(URL)),
+            ("LEASEHOLD_URGENT", None),
             ("LEASHOLD_URL", Some(URL)),
             ("LEASE_HOLD_URL_FILE", Some(URL_FILE)),
             ("leasehold_url", Some(URL)),

@@ -1,6 +1,7 @@
 //! Data on stdout, as text or JSON, and shared helpers for colours and times.
 
 use std::os::fd::BorrowedFd;
+use std::thread::Builder;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -10,6 +11,7 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, stat};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 pub(crate) use crate::escape::{escape, escape_json};
 use crate::exit::{Exit, Failure};
@@ -89,6 +91,22 @@ pub(crate) fn write_out(text: &str) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// Writes a whole text to stdout on a thread of its own, so that its caller can stop waiting for a
+/// reader that does not read.
+///
+/// # Cancel safety
+///
+/// Dropping the future does not stop the write: it ends with the process.
+pub(crate) async fn write_out_aside(text: String) -> Result<(), Errno> {
+    let (done, written) = oneshot::channel();
+    // The caller may have stopped waiting.
+    let writing = Builder::new().spawn(move || {
+        let _written = done.send(write_out(&text));
+    });
+    writing.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+    written.await.unwrap_or(Err(Errno::IO))
 }
 
 /// Why nobody would read our output, unless the user asked for that.

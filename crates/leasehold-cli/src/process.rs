@@ -17,6 +17,8 @@ pub(crate) struct Process {
     pub(crate) group: i32,
     /// Its session; 0 if that is outside our pid namespace.
     pub(crate) session: i32,
+    /// The number of its terminal; 0 if it has none.
+    pub(crate) terminal: i32,
     /// No thread is left. After the main thread has ended, other threads may live on.
     pub(crate) is_dead: bool,
     pub(crate) has_threads: bool,
@@ -52,6 +54,7 @@ fn parse(stat: &str) -> Option<Process> {
         parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
+        terminal: fields.get(4)?.parse().ok()?,
         is_dead: matches!(*fields.first()?, "Z" | "X" | "x") && threads <= 1,
         has_threads: threads > 1,
         is_keeper: name == KEEPER_NAME,
@@ -72,6 +75,11 @@ pub(crate) fn can_be_continued() -> bool {
 /// process of most containers, such as tini: a shell ignores the stop of Ctrl-Z.
 fn may_lead_jobs(process: &Process) -> bool {
     !process.is_keeper && (process.pid != 1 || Ignored::of(1).has(Signal::TSTP))
+}
+
+/// Whether we have a terminal. Without /proc, one is likelier than none.
+pub(crate) fn has_terminal() -> bool {
+    read_own().is_none_or(|own| own.terminal != 0)
 }
 
 /// Whether a process is of our process group. Not if there is no such process.
@@ -149,6 +157,7 @@ mod tests {
             parent: 7,
             group: 43,
             session: 44,
+            terminal: 0,
             is_dead: false,
             has_threads: false,
             is_keeper: false,
@@ -179,6 +188,7 @@ mod tests {
             parent,
             group,
             session,
+            terminal: 0,
             is_dead: false,
             has_threads: false,
             is_keeper: false,

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::UnixStream;
 
 use crate::exit::{Exit, Failure};
-use crate::process::{Ignored, can_be_continued, is_first, is_of_our_group};
+use crate::process::{Ignored, can_be_continued, has_terminal, is_first, is_of_our_group};
 
 /// Signals that ask to stop: the first is forwarded, the second kills, the third leaves.
 pub(crate) const FATAL: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
@@ -184,8 +184,9 @@ fn reap() {
 pub(crate) fn may_stop_for(sender: Sender) -> bool {
     let is_of_our_job = match sender {
         Sender::Kernel => true,
-        // Editors and sudo(8) stop their whole job by themselves, and with it us.
-        Sender::Process(pid) => is_of_our_group(pid),
+        // At a terminal, editors and sudo(8) stop their whole job by themselves, and with it us.
+        // Elsewhere a script may stop us alone.
+        Sender::Process(pid) => has_terminal() && is_of_our_group(pid),
         Sender::OurKeeper => false,
     };
     // Another process that sends a signal can send a second one.

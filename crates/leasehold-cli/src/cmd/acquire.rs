@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::{Client, Guard, Identity};
-use rustix::io::Errno;
 use serde_json::json;
 
 use super::Context;
 use super::join::Own;
 use crate::args::Acquire;
+use crate::duration::human;
 use crate::exit::{Exit, Failure};
-use crate::output::{object, rfc3339, shell_word, why_unread, write_out};
+use crate::output::{object, rfc3339, shell_word, why_unread, write_out_aside};
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::take::{Asked, DRAIN, Taken, Wait, take};
@@ -57,13 +57,24 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     let ended = match taken {
         Ok(Taken::Granted(guard)) => {
             let guard = guard.into_guards().remove(0);
-            match hand_out(context, &args.name, ttl, &guard) {
+            let text = grant(context, &args.name, ttl, &guard);
+            // Until the token is written, the lock is renewed. But not for ever.
+            let written = tokio::select! {
+                biased;
+                written = write_out_aside(text) => written.map_err(|error| error.to_string()),
+                signal = signals.interrupt() => {
+                    drop(tokio::time::timeout(DRAIN, guard.release()).await);
+                    return Ok(Exit::Signal(signal.as_raw()));
+                }
+                () = tokio::time::sleep(ttl) => Err(format!("nobody read it for {}", human(ttl))),
+            };
+            match written {
                 Ok(()) => {
                     let _token = guard.detach();
                     Ok(Exit::OK)
                 }
                 // Nobody knows the token, so nobody else could release it.
-                Err(error) => Err(given_back(&args.name, guard, error).await),
+                Err(why) => Err(given_back(&args.name, guard, &why).await),
             }
         }
         Ok(Taken::Busy(failure)) => Err(Failure { exit: args.take.taken(), ..failure }),
@@ -103,30 +114,29 @@ fn refuse_unread(name: &str) -> Result<(), Failure> {
 }
 
 /// Releases a lock whose token could not be printed.
-async fn given_back(name: &str, guard: Guard, error: Errno) -> Failure {
+async fn given_back(name: &str, guard: Guard, why: &str) -> Failure {
     let now = match tokio::time::timeout(DRAIN, guard.release()).await {
         Ok(Ok(_)) => "the lock was released",
         _ => "the release is not confirmed; the lock frees itself when its ttl has run out",
     };
-    let message = format!("the token could not be written to stdout: {error}; {now}");
+    let message = format!("the token could not be written to stdout: {why}; {now}");
     Failure::internal(message).about(name)
 }
 
-fn hand_out(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> Result<(), Errno> {
+/// What a script needs to renew and release the lock.
+fn grant(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> String {
     let fence = guard.fencing_token().map(|fence| fence.to_string());
     if context.json {
         let valid = guard.remaining();
-        return write_out(&object(
-            "grant",
-            json!({
-                "name": name,
-                "token": guard.token().as_str(),
-                "fence": fence,
-                "ttl_ms": millis(ttl),
-                "valid_ms": millis(valid),
-                "expires_at": rfc3339(SystemHost.wall() + valid),
-            }),
-        ));
+        let fields = json!({
+            "name": name,
+            "token": guard.token().as_str(),
+            "fence": fence,
+            "ttl_ms": millis(ttl),
+            "valid_ms": millis(valid),
+            "expires_at": rfc3339(SystemHost.wall() + valid),
+        });
+        return object("grant", fields);
     }
     // Exported, so that after `eval "$(leasehold acquire …)"`, `leasehold renew` needs nothing
     // else.
@@ -136,5 +146,5 @@ fn hand_out(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> Resu
         text.push_str(&format!("export LEASEHOLD_FENCE={fence}\n"));
     }
     text.push_str(&format!("export LEASEHOLD_TTL_MS={}\n", millis(ttl)));
-    write_out(&text)
+    text
 }

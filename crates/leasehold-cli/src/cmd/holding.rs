@@ -236,14 +236,25 @@ pub(crate) fn as_shown(verb: &str, command: &[OsString]) -> String {
 const AND_MORE: &str = "...";
 
 /// The program of the command. Its arguments may be secret, so they are left out, also if the
-/// whole line is in one word.
+/// whole line is in one word. So is the value of a variable that a shell would set.
 fn program(command: &[OsString]) -> String {
     let Some(program) = command.first().map(|program| program.to_string_lossy()) else {
         return String::new();
     };
     match program.trim_start().split_once(char::is_whitespace) {
-        Some((first, _)) if !Path::new(&*program).exists() => format!("{first} {AND_MORE}"),
-        _ => program.into_owned(),
+        Some((first, _)) if !Path::new(&*program).exists() => {
+            format!("{} {AND_MORE}", without_value(first))
+        }
+        _ => without_value(&program),
+    }
+}
+
+/// The word, but only the name of an assignment such as `PGPASSWORD=secret`.
+fn without_value(word: &str) -> String {
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    match word.split_once('=') {
+        Some((name, _)) if is_name(name) => format!("{name}={AND_MORE}"),
+        _ => word.to_owned(),
     }
 }
 

@@ -3,10 +3,11 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt as _};
 use leasehold::core::WallTime;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::Stopped;
-use leasehold::{Client, ErrorKind, Identity, Snapshot};
+use leasehold::{Client, ErrorKind, Identity, Key, Snapshot};
 use serde_json::json;
 
 use super::Context;
@@ -24,6 +25,9 @@ const WATCH_EVERY: Duration = Duration::from_secs(2);
 
 /// The shortest pause between two listings.
 const WATCH_EVERY_MIN: Duration = Duration::from_millis(100);
+
+/// How many locks are looked at side by side.
+const LOOKS_MAX: usize = 16;
 
 /// Lists locks: as a table, or as one JSON object per line.
 pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
@@ -114,9 +118,11 @@ impl List {
     async fn look(&mut self, client: &Client, args: &Ls, json: bool) -> Result<(), Failure> {
         let listing = client.list(&args.pattern).await?;
         self.stopped = listing.stopped();
-        for key in listing {
-            let name = key.as_str();
-            let seen = match client.inspect(name).await {
+        let names = listing.names().iter().map(Key::as_str);
+        let looks = names.map(async |name| (name, client.inspect(name).await));
+        let mut looks = stream::iter(looks).buffered(LOOKS_MAX);
+        while let Some((name, seen)) = looks.next().await {
+            let seen = match seen {
                 Ok(seen) => seen,
                 // Data of another type. It hides no other lock.
                 Err(error) if error.kind() == ErrorKind::Config => {

@@ -20,12 +20,14 @@ use crate::view;
 /// How often to look whether the holders have let go.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Asks exactly the holders that were seen. Their leases go on until they let go.
+/// Asks exactly the holders that were seen, which may not be all. Their leases go on until they let
+/// go.
 pub(super) async fn revoke(
     context: &Context,
     args: &Unlock,
     client: &Client,
     chosen: &[Holder],
+    shows_all: bool,
 ) -> Result<Exit, Failure> {
     let until = SystemHost.now() + args.wait.unwrap_or_default();
     let mut asked: Vec<&Holder> = Vec::new();
@@ -48,7 +50,7 @@ pub(super) async fn revoke(
             context.talk.notice(Level::Info, "asked", Some(&args.name), &text);
         }
     }
-    if chosen.len() >= Snapshot::HOLDERS_SHOWN_MAX {
+    if !shows_all {
         let text = "there may be more holders than were asked: a look shows no more; ask again \
                     when these have let go";
         context.talk.notice(Level::Warning, "holders-left-out", Some(&args.name), text);

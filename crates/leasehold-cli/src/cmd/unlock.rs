@@ -31,15 +31,19 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         );
         return done(context, json!({ "name": &*args.name, "ended": 0 }));
     }
+    let shows_all = seen.holders.len() < Snapshot::HOLDERS_SHOWN_MAX;
     seen.holders.retain(|holder| is_meant(args, holder));
     if seen.holders.is_empty() {
-        return Err(changed(
-            args,
-            "it is held by a token that does not begin with the given one; nothing was done",
-        ));
+        let what = if shows_all {
+            "it is held by a token that does not begin with the given one; nothing was done"
+        } else {
+            "no holder that a look shows has a token that begins with the given one, and there may \
+             be more; nothing was done"
+        };
+        return Err(changed(args, what));
     }
     if args.ask {
-        return revoke(context, args, &client, &seen.holders).await;
+        return revoke(context, args, &client, &seen.holders, shows_all).await;
     }
     if let Some(card) = view::card(&args.name, &seen, SystemHost.wall(), None)
         && !context.json
@@ -73,7 +77,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
             "the lease that was shown has already ended; no other lease was ended",
         ));
     }
-    if seen.holders.len() >= Snapshot::HOLDERS_SHOWN_MAX {
+    if !shows_all {
         let text = "there may be more holders: a look shows no more; run this again";
         context.talk.notice(Level::Warning, "holders-left-out", Some(&args.name), text);
     }

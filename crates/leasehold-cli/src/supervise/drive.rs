@@ -65,7 +65,7 @@ pub(crate) async fn supervise(
         let mut inputs: Vec<Input> = changes.chain([input]).collect();
         // Last: what ended the command may have been sent to us as well.
         inputs.extend(signals.take_requests().into_iter().map(Input::Signal));
-        for input in in_order(inputs) {
+        for input in in_order(inputs, supervision.is_asked_to_stop()) {
             let left = guard.remaining();
             let reason = if told { None } else { why_none_is_left(left, lost.as_mut()) };
             told |= reason.is_some();
@@ -104,13 +104,23 @@ fn of_signal(received: Received) -> Input {
 /// Puts the inputs in the order in which they are decided. A loss comes first: after it no time is
 /// left, and without the reason a change would look like the deadline. Then come requests to stop,
 /// because they may have caused the changes.
-fn in_order(mut inputs: Vec<Input>) -> Vec<Input> {
+///
+/// Where nothing is left of the command, a further request would find nothing to kill or to leave
+/// behind. So only the first one counts, as the cause.
+fn in_order(mut inputs: Vec<Input>, mut is_asked: bool) -> Vec<Input> {
+    if inputs.contains(&Input::AllGone) {
+        inputs.retain(|input| !is_request(input) || !std::mem::replace(&mut is_asked, true));
+    }
     inputs.sort_by_key(|input| match input {
         Input::Lost(_) => 0,
-        Input::Signal(received) if FATAL.contains(&received.signal) => 1,
+        input if is_request(input) => 1,
         _ => 2,
     });
     inputs
+}
+
+fn is_request(input: &Input) -> bool {
+    matches!(input, Input::Signal(received) if FATAL.contains(&received.signal))
 }
 
 /// Why nothing is left of the lease, if that is known. A lease that is not ours has no time left
@@ -251,10 +261,24 @@ mod tests {
         let lost = Input::Lost(Lost::NotOurs);
         let of = |signal| Input::Signal(Received { signal, sender: Sender::OurKeeper });
         let (term, winch) = (of(Signal::TERM), of(Signal::WINCH));
-        let sorted = in_order(vec![ended, winch, gone, term, lost]);
+        let sorted = in_order(vec![ended, winch, gone, term, lost], false);
         assert_eq!(sorted, [lost, term, ended, winch, gone]);
         let timer = vec![Input::KilledInTime, gone, Input::Timer];
-        assert_eq!(in_order(timer.clone()), timer);
+        assert_eq!(in_order(timer.clone(), false), timer);
+    }
+
+    #[test]
+    fn where_nothing_is_left_one_request_counts() {
+        let (ended, gone) = (Input::Ended(crate::exit::Exit::OK), Input::AllGone);
+        let of = |signal| Input::Signal(Received { signal, sender: Sender::OurKeeper });
+        let (term, int) = (of(Signal::TERM), of(Signal::INT));
+        for (inputs, is_asked, expected) in [
+            (vec![ended, gone, term, int], false, vec![term, ended, gone]),
+            (vec![ended, gone, term, int], true, vec![ended, gone]),
+            (vec![ended, term, int], false, vec![term, int, ended]),
+        ] {
+            assert_eq!(in_order(inputs, is_asked), expected);
+        }
     }
 
     fn pin_of(lost: impl Future<Output = Lost>) -> Pin<Box<impl Future<Output = Lost>>> {

@@ -37,7 +37,7 @@ use super::tree::{Census, Tree};
 use crate::chain::Chain;
 use crate::environment::CHAIN;
 use crate::exit::Exit;
-use crate::process::{Ignored, KEEPER_NAME, read};
+use crate::process::{Ignored, KEEPER_NAME};
 use crate::signals::{self, FATAL, to_pass_on};
 
 /// The hidden first argument of the keeper.
@@ -279,10 +279,10 @@ impl Keeper {
     /// Passes on what the terminal sent to the group that the command joined. A command that has
     /// moved to a group of its own, as timeout(1) does, did not get it.
     fn forward_outside(&self, signal: Signal) {
-        let Some(command) = self.command else { return };
-        let pid = command.as_raw_nonzero().get();
-        if self.group != 0 && read(pid).is_some_and(|process| process.group != self.group) {
-            // Fails if it has moved, but leads no group. Then its leader is the one to signal it.
+        let Some(command) = self.command.filter(|_| self.group != 0) else { return };
+        for signal in to_pass_on(signal) {
+            // Fails if it leads no group. If it has moved all the same, the leader of its group is
+            // the one to signal it.
             let _ = kill_process_group(command, signal);
         }
     }

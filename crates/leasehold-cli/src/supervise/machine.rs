@@ -222,6 +222,11 @@ impl Supervision {
         std::mem::take(&mut self.actions)
     }
 
+    /// Whether somebody has asked us to stop.
+    pub(crate) const fn is_asked_to_stop(&self) -> bool {
+        self.requests.is_any()
+    }
+
     /// How long until time alone may change something.
     pub(crate) fn next_look(&self, now: Moment, left: Duration) -> Duration {
         let usable = self.usable(now, left);
@@ -290,6 +295,10 @@ impl Supervision {
             self.actions.extend([stop(Signal::STOP), Action::Suspend]);
         } else if signal != Signal::CHILD && self.lost.is_none() {
             self.actions.push(Action::Forward(signal));
+            if self.at_terminal && signal == Signal::CONT {
+                // Ctrl-Z stopped a group of its own as well.
+                self.actions.push(Action::ForwardOutside(signal));
+            }
         }
     }
 

@@ -283,6 +283,10 @@ fn a_command_continued_after_its_lease_lapsed_is_killed_and_not_continued() {
         last(POLICY, &[stop, (2_000, 8_000, sent(Signal::CONT))]),
         [Action::Forward(Signal::CONT)]
     );
+    assert_eq!(
+        last_at_terminal(&[key, (2_000, 8_000, sent(Signal::CONT))]),
+        [Action::Forward(Signal::CONT), Action::ForwardOutside(Signal::CONT)]
+    );
     let late = last(POLICY, &[stop, (20_000, 0, sent(Signal::CONT))]);
     assert!(late.contains(&Action::Kill), "{late:?}");
     assert!(!late.contains(&Action::Forward(Signal::CONT)), "{late:?}");

@@ -1,13 +1,17 @@
 //! `acquire` prints the token, without which nobody can release its lock.
 
 use std::fs::OpenOptions;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Done, World, finish, finish_as_it_is};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{Done, World, finish, finish_as_it_is, full_pipe, until};
 
 on_every_store! {
     nothing_is_acquired_where_nobody_would_get_the_token,
     a_lock_whose_token_cannot_be_printed_is_given_back,
+    a_lock_whose_token_nobody_reads_is_given_back_after_its_ttl_or_at_a_signal,
     who_throws_the_token_away_gets_the_lock,
 }
 
@@ -41,6 +45,24 @@ fn a_lock_whose_token_cannot_be_printed_is_given_back(world: &World) {
     let mut command = world.leasehold(["acquire", "x", "--ttl", "1h"]);
     command.stdout(writer).stderr(Stdio::piped());
     finish_as_it_is(command).code(125).says("Broken pipe").says("the lock was released");
+    assert_eq!(world.state("x"), "free");
+}
+
+/// A script stands still with the reading end of our stdout.
+fn a_lock_whose_token_nobody_reads_is_given_back_after_its_ttl_or_at_a_signal(world: &World) {
+    let (_reader, full) = full_pipe();
+    let mut command = world.leasehold(["acquire", "x", "--ttl", "1s"]);
+    command.stdout(full).stderr(Stdio::piped());
+    let done = finish_as_it_is(command);
+    done.code(125).says("nobody read it for 1.0s").says("the lock was released");
+    assert_eq!(world.state("x"), "free");
+
+    let (_reader, full) = full_pipe();
+    let mut command = world.leasehold(["acquire", "x", "--ttl", "1h"]);
+    let mut child = command.stdout(full).stderr(Stdio::null()).spawn().expect("it starts");
+    until("it has the lock", || world.state("x") == "held");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").signal(), Some(Signal::TERM.as_raw()));
     assert_eq!(world.state("x"), "free");
 }
 

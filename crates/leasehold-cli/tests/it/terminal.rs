@@ -239,6 +239,25 @@ fn ctrl_c_reaches_a_command_that_has_left_our_process_group() {
     assert_eq!(world.state("x"), "free");
 }
 
+/// It is stopped by Ctrl-Z as a group, and continued as one.
+#[test]
+fn fg_continues_a_command_that_has_left_our_process_group() {
+    let world = World::sqlite();
+    let script = "mkfifo gate; exec timeout 1h sh -c 'echo up; read line <gate; echo got $line'";
+    let inner = world.run("x", &[], script);
+    let mut outer = Command::new("bash");
+    outer.args(["-c", "set -m; \"$@\"; echo stopped $?; fg; echo ended $?", "bash"]);
+    outer.current_dir(world.path("")).arg(inner.get_program()).args(inner.get_args());
+    let mut terminal = Terminal::start(&outer);
+    terminal.expect("up");
+    terminal.type_in("\x1a");
+    terminal.expect("stopped 147");
+    std::fs::write(world.path("gate"), "hello\n").expect("somebody reads");
+    terminal.expect("got hello");
+    terminal.expect("ended 0");
+    terminal.ends_with(0);
+}
+
 /// As with `ssh -t host leasehold run`: no shell is there for `fg`.
 fn ctrl_z_stops_nobody_where_nobody_could_continue_us(world: &World) {
     // Two processes: the terminal stops both.

@@ -11,7 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub(crate) use self::instance::Instance;
-pub(crate) use self::process::{Done, Running, finish, finish_as_it_is, start, start_with_stderr};
+pub(crate) use self::process::{
+    Done, Running, finish, finish_as_it_is, full_pipe, start, start_with_stderr,
+};
 pub(crate) use self::program::{tree, tree_in};
 pub(crate) use self::world::World;
 

@@ -1,10 +1,12 @@
 //! Processes that a test starts, talks to, and waits for.
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::CEILING;
@@ -72,6 +74,17 @@ pub(crate) fn finish_as_it_is(mut command: Command) -> Done {
     };
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     Done { status, stdout: text(&stdout), stderr: text(&stderr) }
+}
+
+/// A full pipe that nobody reads.
+pub(crate) fn full_pipe() -> (OwnedFd, Stdio) {
+    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).expect("a pipe");
+    for piece in [vec![b'x'; 4096], vec![b'x']] {
+        while rustix::io::write(&writer, &piece).is_ok() {}
+    }
+    // Only this test must not block on the pipe. The command must.
+    rustix::io::ioctl_fionbio(&writer, false).expect("our own pipe");
+    (reader, Stdio::from(writer))
 }
 
 /// A process that runs beside the test. Killed when dropped.

@@ -5,22 +5,10 @@ use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use super::losing::{STUBBORN, pause_and_know_the_end, signs_of_life};
-use crate::harness::{World, is_alive, start_with_stderr, until};
-
-/// A full pipe that nobody reads.
-fn full_pipe() -> (OwnedFd, Stdio) {
-    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).expect("a pipe");
-    for piece in [vec![b'x'; 4096], vec![b'x']] {
-        while rustix::io::write(&writer, &piece).is_ok() {}
-    }
-    // Only this test must not block on the pipe. The command must.
-    rustix::io::ioctl_fionbio(&writer, false).expect("our own pipe");
-    (reader, Stdio::from(writer))
-}
+use crate::harness::{World, full_pipe, is_alive, start_with_stderr, until};
 
 /// A terminal that was stopped by Ctrl-S.
 fn stopped_terminal() -> (OwnedFd, Stdio) {
