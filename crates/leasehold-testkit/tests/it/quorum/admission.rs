@@ -186,9 +186,49 @@ fn one_store_does_not_vote_twice_where_only_the_look_at_the_other_way_is_slow() 
     }
 }
 
+/// As when one node after the other is restarted: the client never sees all of them at once.
+#[test]
+fn a_node_that_came_back_votes_although_another_one_is_down_by_now() {
+    for fault in [Fault::Refuse, Fault::LoseRequest] {
+        play(&[3, 5], 0..3, async |scene| {
+            let minority = scene.minority();
+            scene.faults[..minority].iter().for_each(|faults| faults.all_from_now_on(fault));
+            let client = scene.client().await;
+            scene.faults.iter().for_each(Faults::heal);
+            let others = &scene.faults[minority..2 * minority];
+            others.iter().for_each(|faults| faults.all_from_now_on(fault));
+            ask_for_a_while(scene, &client).await;
+            let guard = client.mutex("a").lock().await.expect("a majority is there");
+            scene.pass(TTL * 2).await;
+            assert!(guard.is_held(), "{fault:?}");
+            // These come back, and the first ones go again.
+            scene.faults.iter().for_each(Faults::heal);
+            ask_for_a_while(scene, &client).await;
+            scene.faults[..minority].iter().for_each(|faults| faults.all_from_now_on(fault));
+            scene.pass(TTL * 2).await;
+            assert!(guard.is_held(), "{fault:?}");
+        });
+    }
+}
+
+/// A look that fails takes no vote away. The new node does not have the lease.
+#[test]
+fn a_node_that_is_away_during_a_look_still_renews() {
+    play(&[3], 0..3, async |scene| {
+        scene.faults[2].all_from_now_on(Fault::Refuse);
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("a majority is there");
+        scene.faults[2].heal();
+        scene.faults[2].from_now_on(Request::Renew, Fault::Refuse);
+        scene.faults[1].from_now_on(Request::Inspect, Fault::Refuse);
+        scene.pass(TTL * 3).await;
+        assert!(guard.is_held());
+    });
+}
+
 /// While a voting node does not answer, nobody can tell whether the new node is the same store.
 #[test]
-fn a_node_is_not_admitted_while_one_that_votes_cannot_be_looked_at() {
+fn a_node_has_no_vote_beside_one_that_it_could_not_be_compared_with() {
     play(&[4], 0..5, async |scene| {
         let (stores, twin) = twins(scene);
         twin.all_from_now_on(Fault::Refuse);
@@ -200,21 +240,29 @@ fn a_node_is_not_admitted_while_one_that_votes_cannot_be_looked_at() {
         scene.faults[1].all_from_now_on(Fault::Refuse);
         let error = client.mutex("a").try_lock().await.expect_err("two stores are no majority");
         assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        assert!(error.to_string().contains("may be the same store"), "{error}");
+        // It is found out once the other can be looked at.
+        scene.faults[3].heal();
+        ask_for_a_while(scene, &client).await;
+        let error = client.mutex("a").try_lock().await.expect_err("two stores are no majority");
+        assert!(error.to_string().contains("would vote twice"), "{error}");
     });
 }
 
-/// Once the voting node answers again, the new node is admitted if it is another store.
+/// Once the voting node answers again, the new node votes beside it if it is another store.
 #[test]
-fn a_node_is_admitted_once_all_that_vote_were_looked_at() {
+fn a_node_votes_beside_another_once_the_two_were_compared() {
     play(&[3], 0..3, async |scene| {
         scene.faults[2].all_from_now_on(Fault::Refuse);
         let client = scene.client().await;
         scene.faults[2].heal();
         scene.faults[1].from_now_on(Request::Inspect, Fault::Refuse);
         ask_for_a_while(scene, &client).await;
+        scene.faults[0].all_from_now_on(Fault::Refuse);
+        let error = client.mutex("a").try_lock().await.expect_err("they may be one store");
+        assert!(error.to_string().contains("may be the same store"), "{error}");
         scene.faults[1].heal();
         ask_for_a_while(scene, &client).await;
-        scene.faults[1].all_from_now_on(Fault::Refuse);
         assert!(client.mutex("a").try_lock().await.expect("asked").is_some());
     });
 }

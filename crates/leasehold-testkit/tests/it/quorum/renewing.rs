@@ -1,9 +1,11 @@
 //! A node without the lease gets it with the next renewal.
 
-use leasehold::{ErrorKind, Lost, Release};
+use leasehold::core::token::OwnerToken;
+use leasehold::host::Host as _;
+use leasehold::{Client, ErrorKind, Lost, Release};
 use leasehold_testkit::faults::{Fault, Request};
 
-use super::{TTL, ms, play};
+use super::{Scene, TTL, ms, play};
 
 #[test]
 fn a_node_that_was_down_at_the_grant_is_filled_on_renewal() {
@@ -171,6 +173,72 @@ fn a_detached_lease_is_renewed_and_released_by_another_handle() {
         let error = lease.renew(TTL).await.expect_err("released");
         assert_eq!(error.kind(), ErrorKind::Lost);
         drop(client.lease("a", token));
+    });
+}
+
+/// A detached lease that the first two of three nodes have, and the client that acquired it. From
+/// now on, the second node answers the first trial of a new client this late.
+async fn detached_at_two(scene: &Scene, late: u64) -> (Client, OwnerToken) {
+    let owner = scene.calm_client().await;
+    let token = owner.mutex("a").ttl(TTL * 10).lock().await.expect("free").detach();
+    scene.host.settle().await;
+    scene.forget(2, "a").await;
+    scene.faults[1].from_now_on(Request::Acquire, Fault::Late(ms(late)));
+    (owner, token)
+}
+
+/// As by a command that renews what another command has acquired.
+#[test]
+fn a_renewal_waits_for_a_node_that_is_still_tried_where_its_vote_decides() {
+    play(&[3], 0..3, async |scene| {
+        let (_owner, token) = detached_at_two(scene, 50).await;
+        let client = scene.client().await;
+        client.lease("a", token).renew(TTL * 20).await.expect("a majority renews it");
+        scene.pass(TTL * 15).await;
+        assert_eq!(scene.held_by("a").await, [true, true, false]);
+    });
+}
+
+#[test]
+fn a_release_waits_for_a_node_that_is_still_tried_where_its_answer_decides() {
+    play(&[3], 0..3, async |scene| {
+        let (_owner, token) = detached_at_two(scene, 50).await;
+        let client = scene.client().await;
+        let released = client.lease("a", token).release().await.expect("a majority answers");
+        assert_eq!(released, Release::Released);
+        scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}
+
+#[test]
+fn a_release_that_is_given_up_while_a_node_is_tried_reaches_it_all_the_same() {
+    play(&[3], 0..3, async |scene| {
+        let (_owner, token) = detached_at_two(scene, 50).await;
+        let client = scene.client().await;
+        let lease = client.lease("a", token);
+        let released = scene.host.within(ms(10), lease.release()).await;
+        assert!(released.is_none(), "the second node is still tried");
+        scene.pass(ms(200)).await;
+        scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}
+
+/// The limit of a command is a second at most. Then a release goes on in the background.
+#[test]
+fn a_node_that_is_tried_for_long_is_waited_for_as_long_as_for_a_command() {
+    play(&[3], 0..3, async |scene| {
+        let (_owner, token) = detached_at_two(scene, 3_000).await;
+        let client = scene.client().await;
+        let lease = client.lease("a", token);
+        let began = scene.host.now();
+        let error = lease.renew(TTL * 10).await.expect_err("one of three answers");
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        let error = lease.release().await.expect_err("one of three is missing");
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        assert!(scene.host.now().since(began) < ms(2_100), "a second for each");
+        assert_eq!(scene.held_by("a").await, [false, true, false]);
+        scene.pass(ms(3_000)).await;
+        scene.assert_nothing_is_left("a", "although the caller got an error").await;
     });
 }
 

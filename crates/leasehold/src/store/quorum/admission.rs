@@ -5,6 +5,20 @@
 //! that vote already: a node that shows this lease too is the same store. The decision and the
 //! admission are one step, so of two nodes, one is always compared with the other.
 //!
+//! | a look at | finds | so the new node |
+//! |---|---|---|
+//! | another node | the lease | never votes: it is the same store |
+//! | the new node | no lease, or nothing | has no vote yet |
+//! | a node that votes | no lease | votes beside it |
+//! | a node that votes | nothing: it is out of reach | votes; of the two, one vote counts |
+//! | the same, before a majority votes | nothing: it is out of reach | has no vote yet |
+//! | a node that votes | nothing, and a retry does not help | has no vote yet |
+//!
+//! Without the fourth row, a node that comes back would have no vote while another one is down, as
+//! when one node after the other is restarted. A new node never makes votes fewer: a ballot counts
+//! the largest number of grants of which no two may be from one store. Later requests try the node
+//! again, until it was compared with all.
+//!
 //! A quorum suffers from what any node forgets. One node that is not strict would make the
 //! strictness of the others useless. So a node that differs from those that vote never votes.
 //!
@@ -93,7 +107,7 @@ impl<S: Store> Shared<S> {
         };
         let _late = within(Arc::clone(&self.host), TRIED_EVERY, all_tried).await;
         let failure = |node: usize| match self.nodes[node].standing() {
-            Standing::Admitted => None,
+            Standing::Admitted { .. } => None,
             Standing::Candidate(error) | Standing::Refused(error) => Some((node, error)),
         };
         let failures: Vec<_> = open.into_iter().filter_map(failure).collect();
@@ -103,17 +117,27 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Tries all nodes that may not vote yet, side by side.
-    async fn admit_all(&self) {
-        let candidates = (0..self.nodes.len())
-            .filter(|node| matches!(self.nodes[*node].standing(), Standing::Candidate(_)));
-        join_all(candidates.map(|node| self.admit(node))).await;
+    /// Whether a node may not vote yet, or not beside all others.
+    fn is_to_be_tried(&self, node: &Node<S>) -> bool {
+        match node.standing() {
+            Standing::Admitted { unseen } => {
+                unseen.iter().any(|other| self.nodes[*other].is_admitted())
+            }
+            Standing::Candidate(_) => true,
+            Standing::Refused(_) => false,
+        }
     }
 
-    /// Tries the nodes that may not vote yet, in the background, if the last try is long enough
-    /// ago.
+    /// Tries all nodes that may not vote yet, or not beside all others, side by side.
+    async fn admit_all(&self) {
+        let open = (0..self.nodes.len()).filter(|node| self.is_to_be_tried(&self.nodes[*node]));
+        join_all(open.map(|node| self.admit(node))).await;
+    }
+
+    /// Tries the nodes that may not vote yet, or not beside all others, in the background, if the
+    /// last try is long enough ago.
     pub(super) fn admit_if_due(self: &Arc<Self>) {
-        if self.nodes.iter().all(|node| !matches!(node.standing(), Standing::Candidate(_))) {
+        if !self.nodes.iter().any(|node| self.is_to_be_tried(node)) {
             return;
         }
         let now = self.host.now();
@@ -129,12 +153,14 @@ impl<S: Store> Shared<S> {
     }
 
     async fn admit(&self, node: usize) {
-        let standing = match self.is_same_as_another(node).await {
-            Ok(None) => match self.other_strictness(node) {
+        let standing = match self.compared(node).await {
+            Ok(Compared::Apart { unseen }) => match self.other_strictness(node) {
                 Some(refused) => Standing::Refused(refused),
-                None => Standing::Admitted,
+                None => Standing::Admitted { unseen },
             },
-            Ok(Some(other)) => Standing::Refused(same_store(&self.nodes[other].label)),
+            Ok(Compared::SameAs(other)) => Standing::Refused(same_store(&self.nodes[other].label)),
+            // It keeps its vote, and was not compared with any more nodes.
+            Err(_) if self.nodes[node].is_admitted() => return,
             Err(error) => Standing::Candidate(error),
         };
         // Logged only once, because later requests try the node again.
@@ -155,8 +181,9 @@ impl<S: Store> Shared<S> {
         Some(mixed_strictness(ours, &other.label))
     }
 
-    /// Returns another node that is the same store as this one, if there is one.
-    async fn is_same_as_another(&self, node: usize) -> Result<Option<usize>, Error> {
+    /// Takes a lease on a node and compares it with the others. The answer is about this moment: no
+    /// `await` may come before its use.
+    async fn compared(&self, node: usize) -> Result<Compared, Error> {
         let lease = self.probe();
         let ttl = Ttl::new(PROBE_TTL).expect("within bounds");
         let ask = Ask {
@@ -186,28 +213,27 @@ impl<S: Store> Shared<S> {
         let looks = self.look_for(&lease, node).await;
         // Nobody waits for the answer: without the release, the lease expires.
         drop(store.release(lease, OnRelease::Free));
-        for (other, seen) in looks {
-            match seen {
-                Ok(true) if other != node => return Ok(Some(other)),
-                // Without the right to inspect, for example, a duplicate would go unnoticed.
-                Err(error) if other == node => return Err(error),
-                Ok(false) if other == node => return Err(nothing_seen()),
-                Err(error) if self.nodes[other].is_admitted() => {
-                    return Err(not_compared(&self.nodes[other].label, &error));
-                }
-                Ok(_) | Err(_) => {}
-            }
-        }
+        let voting: Vec<usize> =
+            (0..self.nodes.len()).filter(|other| self.nodes[*other].is_admitted()).collect();
+        let is_enough = voting.len() >= self.majority();
+        let others = match self.nodes[node].standing() {
+            Standing::Admitted { unseen } => unseen,
+            Standing::Candidate(_) | Standing::Refused(_) => voting,
+        };
+        let compared = compare(node, &others, &looks, is_enough).map_err(|(at, error)| {
+            if at == node { error } else { not_compared(&self.nodes[at].label, &error) }
+        })?;
         // By now the probe lease may have expired everywhere, even on the node that granted it.
         let is_there = self.host.now() < valid_until(asked, ttl);
-        if is_there { Ok(None) } else { Err(nothing_seen()) }
+        let is_found = matches!(compared, Compared::SameAs(_));
+        if is_there || is_found { Ok(compared) } else { Err(nothing_seen()) }
     }
 
     /// Looks for the probe lease of a node at all nodes. Returns whether it is there, by node.
     ///
     /// Waits for this node and for those that vote. The others may be silent. Before they vote,
     /// they are compared with this node. A node that already votes is not compared again.
-    async fn look_for(&self, lease: &LeaseId, node: usize) -> Vec<(usize, Result<bool, Error>)> {
+    async fn look_for(&self, lease: &LeaseId, node: usize) -> Vec<Look> {
         let owner = lease.owner.as_str().as_bytes();
         let is_there = |seen: Snapshot| seen.holders.iter().any(|holder| holder.token == owner);
         let mut looks: FuturesUnordered<_> = self
@@ -217,7 +243,7 @@ impl<S: Store> Shared<S> {
             .enumerate()
             .map(async |(number, look)| (number, look.await.map(is_there)))
             .collect();
-        let mut seen: Vec<(usize, Result<bool, Error>)> = Vec::with_capacity(self.nodes.len());
+        let mut seen: Vec<Look> = Vec::with_capacity(self.nodes.len());
         loop {
             let is_missing = |(number, other): (usize, &Node<S>)| {
                 (number == node || other.is_admitted())
@@ -244,6 +270,65 @@ impl<S: Store> Shared<S> {
         let owner = OwnerToken::from_random(random, &ClientId::from_random([0; ClientId::CHARS]));
         LeaseId { key, owner, claim: Claim::Exclusive }
     }
+}
+
+/// Whether the probe lease is at a node.
+type Look = (usize, Result<bool, Error>);
+
+/// What the looks for the probe lease of a node say.
+#[derive(Debug, PartialEq, Eq)]
+enum Compared {
+    /// It is the same store as that node.
+    SameAs(usize),
+    /// It is another store than the nodes that vote, except that these could not be looked at.
+    Apart { unseen: Vec<usize> },
+}
+
+/// Compares a node with `others`, which vote and were not compared with it. `is_enough`: a majority
+/// votes. The table of this module is the whole decision. An error comes with the node that could
+/// not be looked at.
+fn compare(
+    node: usize,
+    others: &[usize],
+    looks: &[Look],
+    is_enough: bool,
+) -> Result<Compared, (usize, Error)> {
+    let found = looks.iter().find(|(at, seen)| *at != node && matches!(seen, Ok(true)));
+    if let Some((other, _)) = found {
+        return Ok(Compared::SameAs(*other));
+    }
+    let look_at =
+        |node: usize| looks.iter().find(|(at, _)| *at == node).map(|(_, seen)| seen.clone());
+    match look_at(node) {
+        Some(Ok(true)) => {}
+        // Without the right to inspect, for example, a duplicate would go unnoticed.
+        Some(Err(error)) => return Err((node, error)),
+        Some(Ok(false)) | None => return Err((node, nothing_seen())),
+    }
+    let mut unseen = Vec::new();
+    for other in others {
+        match look_at(*other) {
+            Some(Ok(_)) => {}
+            Some(Err(error)) if !is_enough || !error.is_retryable() => {
+                return Err((*other, error));
+            }
+            Some(Err(_)) | None => unseen.push(*other),
+        }
+    }
+    Ok(Compared::Apart { unseen })
+}
+
+/// The largest selection of these nodes of which no two may be the same store. `pairs`: the nodes
+/// that may be.
+pub(super) fn largest_apart(nodes: Vec<usize>, pairs: &[(usize, usize)]) -> Vec<usize> {
+    let is_here = |(one, other): &&(usize, usize)| nodes.contains(one) && nodes.contains(other);
+    let Some((one, other)) = pairs.iter().find(is_here) else { return nodes };
+    let without = |node: &usize| {
+        let rest = nodes.iter().copied().filter(|number| number != node).collect();
+        largest_apart(rest, pairs)
+    };
+    let (first, second) = (without(other), without(one));
+    if first.len() >= second.len() { first } else { second }
 }
 
 /// Marks that nodes are being tried, until it is dropped.
@@ -308,6 +393,61 @@ fn mixed_strictness(is_strict: bool, other: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_is_admitted_as_the_table_says() {
+        let apart = |unseen: &[usize]| Ok(Compared::Apart { unseen: unseen.to_vec() });
+        let (down, denied) = (Err(ErrorKind::Unavailable), Err(ErrorKind::Denied));
+        // Node 2 is new. Nodes 0 and 1 vote, and node 3 does not.
+        // what a look at nodes 0 to 3 finds, whether a majority votes, what that means
+        for (found, is_enough, means) in [
+            ([Ok(false), Ok(false), Ok(true), Ok(false)], true, apart(&[])),
+            ([Ok(false), Ok(false), Ok(true), down], true, apart(&[])),
+            ([Ok(false), Ok(false), Ok(true), down], false, apart(&[])),
+            ([Ok(false), Ok(true), Ok(true), down], true, Ok(Compared::SameAs(1))),
+            ([down, down, Ok(true), Ok(true)], true, Ok(Compared::SameAs(3))),
+            ([Ok(false), Ok(false), Ok(false), down], true, Err(2)),
+            ([Ok(false), Ok(false), down, down], true, Err(2)),
+            ([Ok(false), down, Ok(true), down], true, apart(&[1])),
+            ([Ok(false), Err(ErrorKind::Unknown), Ok(true), down], true, apart(&[1])),
+            ([down, down, Ok(true), down], true, apart(&[0, 1])),
+            ([Ok(false), down, Ok(true), down], false, Err(1)),
+            ([Ok(false), denied, Ok(true), down], true, Err(1)),
+            ([down, denied, Ok(true), down], true, Err(1)),
+        ] {
+            let looks: Vec<Look> = found
+                .into_iter()
+                .map(|seen| seen.map_err(|kind| Error::new(kind, "it was not looked at")))
+                .enumerate()
+                .collect();
+            let compared = compare(2, &[0, 1], &looks, is_enough).map_err(|(at, _)| at);
+            assert_eq!(compared, means, "{looks:?} {is_enough}");
+        }
+        // Tried again: it was compared with node 0 before.
+        let looks = [(0, Err(not_tried())), (2, Ok(true)), (1, Ok(false))];
+        assert_eq!(compare(2, &[1], &looks, true).map_err(|(at, _)| at), apart(&[]));
+    }
+
+    #[test]
+    fn of_nodes_that_may_be_one_store_as_many_count_as_can() {
+        // pairs of nodes that may be one store, how many of five nodes count
+        for (pairs, counted) in [
+            (&[(1, 2)][..], 4),
+            (&[], 5),
+            (&[(1, 2), (3, 4)], 3),
+            // Node 0 was away when the others came.
+            (&[(0, 1), (0, 2), (0, 3)], 4),
+            (&[(0, 1), (1, 2), (0, 2)], 3),
+            (&[(0, 2), (0, 3), (1, 2), (1, 3)], 3),
+            (&[(0, 7)], 5),
+        ] {
+            let apart = largest_apart((0..5).collect(), pairs);
+            assert_eq!(apart.len(), counted, "{pairs:?} {apart:?}");
+            let has_both =
+                |(one, other): &(usize, usize)| apart.contains(one) && apart.contains(other);
+            assert!(!pairs.iter().any(has_both), "{pairs:?} {apart:?}");
+        }
+    }
 
     #[test]
     fn a_node_without_a_vote_is_said_to_have_none_and_how_it_comes_by_one() {

@@ -1,6 +1,5 @@
 //! One acquire request to all nodes.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,14 +12,14 @@ use super::{Shared, admission, error};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, FencingToken};
-use crate::core::validity::command_limit;
 use crate::store::{
-    Acquired, Afterwards, Ask, LeaseId, Line, Refusal, Renewal, Renewed, Store, Why, within,
+    Acquired, Afterwards, Ask, LeaseId, Line, Refusal, Renewal, Renewed, Store, Why,
 };
 
 /// The answer of a node to the request, or to a renewal that raises its counter.
 enum Answer {
-    /// No answer: it is known now whether the node may vote. Until then, it was not asked.
+    /// No answer: the first trial of the node is over, or took too long. Until then, it was not
+    /// asked.
     Tried,
     Acquired(Acquired),
     Raised(Renewed),
@@ -50,17 +49,21 @@ impl<S: Store> Asking<S> {
         let mut asking = Self { shared, ask, sent, ballot, answers, is_spent, asked_in_vain };
         for number in 0..asking.shared.nodes.len() {
             match asking.shared.nodes[number].first_trial() {
-                Some(trial) => asking.ask_after(trial, number),
+                Some(trial) => {
+                    asking.answers.push_trial(number, asking.ask.ttl, trial, Answer::Tried);
+                }
                 None => asking.ask(number),
             }
         }
         asking
     }
 
+    /// Asks a node, if it may vote. That may be after its first trial.
     fn ask(&mut self, number: usize) {
         let node = &self.shared.nodes[number];
         match node.standing() {
-            Standing::Admitted => {
+            Standing::Admitted { unseen } => {
+                self.ballot.may_be_same(number, &unseen);
                 let answer = node.store.acquire(self.ask.clone());
                 let answer = async move { answer.await.map(Answer::Acquired) };
                 self.answers.push(number, self.ask.ttl, Box::pin(answer));
@@ -69,19 +72,6 @@ impl<S: Store> Asking<S> {
                 self.ballot.failed(number, error);
             }
         }
-    }
-
-    /// Asks a node after its first trial, if that vote still counts then.
-    fn ask_after(&mut self, trial: impl Future<Output = ()> + Send + 'static, number: usize) {
-        let tried = async move {
-            trial.await;
-            Ok(Answer::Tried)
-        };
-        let host = Arc::clone(&self.shared.host);
-        let tried = within(host, command_limit(self.ask.ttl), tried);
-        let not_tried = |_unanswered| admission::not_tried();
-        let event = async move { tried.await.map_err(not_tried) };
-        self.answers.push_event(number, self.ask.ttl, Box::pin(event));
     }
 
     /// Waits until the votes decide.

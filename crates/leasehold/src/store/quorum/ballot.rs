@@ -1,4 +1,5 @@
-//! Counts the answers of the nodes to one request, and decides. Has no side effects.
+//! Counts the answers of the nodes to one request, and decides. Has no side effects. Of two nodes
+//! that may be the same store, one grant counts: see `admission.rs`.
 //!
 //! | granted by | and | verdict |
 //! |---|---|---|
@@ -19,6 +20,7 @@
 
 use std::time::Duration;
 
+use super::admission::largest_apart;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::tally::{Tally, Verdict as Majority};
 use crate::core::token::{FencingBlock, FencingToken};
@@ -70,6 +72,8 @@ pub(super) enum Verdict {
 pub(super) struct Ballot {
     fenced: bool,
     votes: Vec<NodeAnswer>,
+    /// Pairs of nodes that may be the same store.
+    pairs: Vec<(usize, usize)>,
 }
 
 /// The last token of a block. An empty block counts as a block of one; stores must not answer it.
@@ -91,7 +95,7 @@ pub(super) fn merge_quarantines(
 impl Ballot {
     /// No votes yet. `fenced`: grants have to carry fencing tokens.
     pub(super) fn new(nodes: usize, fenced: bool) -> Self {
-        Self { fenced, votes: vec![NodeAnswer::Open { late: false }; nodes] }
+        Self { fenced, votes: vec![NodeAnswer::Open { late: false }; nodes], pairs: Vec::new() }
     }
 
     pub(super) fn votes(&self) -> &[NodeAnswer] {
@@ -101,6 +105,11 @@ impl Ballot {
     /// How many nodes make a majority.
     pub(super) fn majority(&self) -> usize {
         Tally::new(self.votes.len()).majority()
+    }
+
+    /// Notes that a node was not compared with these, before it is asked.
+    pub(super) fn may_be_same(&mut self, node: usize, unseen: &[usize]) {
+        self.pairs.extend(unseen.iter().map(|other| (*other, node)));
     }
 
     pub(super) fn granted(&mut self, node: usize, block: Option<FencingBlock>) {
@@ -178,11 +187,29 @@ impl Ballot {
         self.may_be_granted() || self.votes.iter().any(is_open)
     }
 
+    /// The grants that count, as many as can.
     fn grants(&self) -> impl Iterator<Item = &Granted> {
-        self.votes.iter().filter_map(|vote| match vote {
+        let counted = largest_apart(self.granting(), &self.pairs);
+        counted.into_iter().filter_map(move |node| match &self.votes[node] {
             NodeAnswer::Granted(granted) => Some(granted),
             _ => None,
         })
+    }
+
+    fn granting(&self) -> Vec<usize> {
+        let is_granted = |node: &usize| matches!(self.votes[*node], NodeAnswer::Granted(_));
+        (0..self.votes.len()).filter(is_granted).collect()
+    }
+
+    /// How many grants count.
+    pub(super) fn counted(&self) -> usize {
+        self.grants().count()
+    }
+
+    /// A node that granted the key too, and that may be the same store as this one, if it did.
+    pub(super) fn twin(&self, node: usize) -> Option<usize> {
+        let mut others = self.pairs.iter().filter(|(_, one)| *one == node).map(|(other, _)| *other);
+        others.find(|other| self.granting().contains(other))
     }
 
     /// The fencing tokens of all grants so far, merged.
@@ -225,6 +252,7 @@ impl Ballot {
         let in_time = count(|vote| matches!(vote, NodeAnswer::Open { late: false }));
         let late = count(|vote| matches!(vote, NodeAnswer::Open { late: true }));
         let taken = count(|vote| matches!(vote, NodeAnswer::Taken { .. }));
+        let granted = granted + self.counted() - self.granting().len();
         match self.majority_of(granted, in_time + late) {
             Majority::Granted => return self.granted_by_all_counters(),
             Majority::Pending => {
@@ -343,7 +371,7 @@ mod tests {
             (vec![free(), taken(1), down(), down(), OPEN], Verdict::Failed),
         ];
         for (votes, verdict) in table {
-            let ballot = Ballot { fenced: false, votes };
+            let ballot = Ballot { votes, ..Ballot::new(1, false) };
             assert_eq!(ballot.verdict(), verdict, "{:?}", ballot.votes);
         }
     }
@@ -382,7 +410,7 @@ mod tests {
             ),
         ];
         for (votes, verdict) in table {
-            let ballot = Ballot { fenced: false, votes };
+            let ballot = Ballot { votes, ..Ballot::new(1, false) };
             assert_eq!(ballot.verdict(), verdict, "{:?}", ballot.votes);
         }
     }
@@ -435,6 +463,16 @@ mod tests {
         assert_eq!(ballot.behind(), (vec![2], 3));
         ballot.raised(2, block(3, 1), block(2, 1));
         assert_eq!(ballot.verdict(), Verdict::Granted(block(3, 1)));
+    }
+
+    #[test]
+    fn of_two_nodes_that_may_be_the_same_store_one_grant_counts() {
+        let mut ballot = Ballot::new(3, true);
+        ballot.may_be_same(2, &[1]);
+        (1..3).for_each(|node| ballot.granted(node, block(7, 1)));
+        assert_eq!(ballot.verdict(), Verdict::Open);
+        ballot.granted(0, block(7, 1));
+        assert_eq!(ballot.verdict(), Verdict::Granted(block(7, 1)));
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
             .iter()
             .any(|vote| matches!(vote, NodeAnswer::Granted(_) | NodeAnswer::Open { .. }));
     let kind = if may_be_granted { ErrorKind::Unknown } else { most_telling(&kinds) };
-    let granted = votes.iter().filter(|vote| matches!(vote, NodeAnswer::Granted(_))).count();
-    let said = said(shared, votes);
+    let granted = ballot.counted();
+    let said = said(shared, ballot);
     let (nodes, majority) = (votes.len(), ballot.majority());
     let next = match kind {
         ErrorKind::Unknown if granted == 0 => "any grant is released; try again",
@@ -64,9 +64,16 @@ pub(super) fn not_connected<S>(
 }
 
 /// The vote of each node, as text.
-fn said<S>(shared: &Shared<S>, votes: &[NodeAnswer]) -> impl Iterator<Item = String> {
-    shared.nodes.iter().zip(votes).map(|(node, vote)| match vote {
-        NodeAnswer::Granted(_) => format!("{} granted it", node.label),
+fn said<S>(shared: &Shared<S>, ballot: &Ballot) -> impl Iterator<Item = String> {
+    let votes = shared.nodes.iter().zip(ballot.votes()).enumerate();
+    votes.map(move |(number, (node, vote))| match vote {
+        NodeAnswer::Granted(_) => match ballot.twin(number) {
+            None => format!("{} granted it", node.label),
+            Some(twin) => format!(
+                "{} granted it, and may be the same store as {}: one of the two counts",
+                node.label, shared.nodes[twin].label
+            ),
+        },
         NodeAnswer::Taken { .. } => format!("{}: this client does not hold it there", node.label),
         NodeAnswer::Quarantined(quarantine) => format!("{}: {quarantine}", node.label),
         NodeAnswer::Open { .. } => format!("{} has not answered", node.label),
@@ -83,7 +90,7 @@ pub(super) fn not_renewed<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
              and the client retries until then, {SEE} {}",
             ballot.majority(),
             ballot.votes().len(),
-            list(said(shared, ballot.votes()))
+            list(said(shared, ballot))
         ),
     )
 }
@@ -165,7 +172,7 @@ fn with_those_not_asked<'a, S>(
             (None, Standing::Candidate(error) | Standing::Refused(error)) => {
                 Some((&*node.label, error))
             }
-            (None, Standing::Admitted) => None,
+            (None, Standing::Admitted { .. }) => None,
         }
     };
     shared.nodes.iter().enumerate().filter_map(of_node).collect()

@@ -62,7 +62,9 @@ impl Leases {
     pub(super) fn begin(&self, owner: OwnerToken, mut known: Known, now: Moment) {
         let mut state = self.state();
         if state.leases.len() >= state.swept_at {
-            state.leases.retain(|_, known| known.valid_until > now);
+            // Whoever asks a node for a lease must learn afterwards whether it was let go: another
+            // process may have renewed it.
+            state.leases.retain(|_, known| known.valid_until > now || known.filling != 0);
             state.swept_at = (state.leases.len() * 2).max(SWEPT_AT_MIN);
         }
         // A repeated request with the same token may have begun the filling.
@@ -157,6 +159,34 @@ mod tests {
             leases.begin(owner, Known::new(None, at(ms), ttl), at(ms));
         }
         assert!(leases.state().leases.len() <= SWEPT_AT_MIN);
+    }
+
+    #[test]
+    fn a_lease_that_a_node_is_being_asked_for_is_remembered_after_its_end() {
+        let leases = Leases::default();
+        let client = ClientId::from_random([7; ClientId::CHARS]);
+        let owner = OwnerToken::from_random([63; OwnerToken::RANDOM_BYTES], &client);
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        let ttl = Ttl::new(Duration::from_millis(100)).expect("within bounds");
+        let begin_many = |from: u64| {
+            for ms in from..from + 5_000 {
+                let mut random = [0; OwnerToken::RANDOM_BYTES];
+                let digits = [ms % 64, ms / 64 % 64, ms / 4_096];
+                for (byte, digit) in random.iter_mut().zip(digits) {
+                    *byte = u8::try_from(digit).expect("it is below 64");
+                }
+                let other = OwnerToken::from_random(random, &client);
+                leases.begin(other, Known::new(None, at(ms), ttl), at(ms));
+            }
+        };
+        leases.begin(owner.clone(), Known::new(None, at(0), ttl), at(0));
+        assert!(leases.begin_filling(&owner, 1, at(1)).is_some());
+        leases.let_go(&owner);
+        begin_many(1_000);
+        assert!(leases.is_let_go(&owner), "its answer must not be followed by a release");
+        leases.end_filling(&owner, 1);
+        begin_many(10_000);
+        assert!(!leases.is_let_go(&owner), "it is forgotten now");
     }
 
     #[test]

@@ -43,12 +43,20 @@ pub(super) struct Leaving<S: Store>(Option<UnderWay<S>>);
 struct UnderWay<S: Store> {
     shared: Arc<Shared<S>>,
     release: Release,
-    answers: SideBySide<S, Released>,
+    answers: SideBySide<S, Answer>,
     /// Retries at nodes that failed. They run while other nodes have not answered, so a silent node
     /// does not delay them.
     retries: FuturesUnordered<Retry>,
     /// The nodes that failed at these retries, too.
     unheard: Vec<usize>,
+}
+
+/// The answer of a node.
+enum Answer {
+    /// No answer: the first trial of the node is over, or took too long. Until then, it was not
+    /// asked.
+    Tried,
+    Released(Released),
 }
 
 /// The last answer of a node to its retries.
@@ -74,22 +82,18 @@ impl<S: Store> Leaving<S> {
         on_release: OnRelease,
     ) -> Self {
         shared.leases.end(&lease.owner);
-        let mut answers = SideBySide::new(shared);
-        for (number, node) in shared.nodes.iter().enumerate() {
-            if node.is_admitted() {
-                let answer = node.store.release(lease.clone(), on_release.clone());
-                answers.push(number, Ttl::DEFAULT, Box::pin(answer));
-            }
-        }
-        let release = Release { lease, on_release };
-        for node in 0..shared.nodes.len() {
-            if let Some(trial) = shared.nodes[node].first_trial() {
-                let again = release_after(trial, Arc::downgrade(shared), release.clone(), node);
-                shared.host.spawn_io(Box::pin(again));
-            }
-        }
+        let (answers, release) = (SideBySide::new(shared), Release { lease, on_release });
         let (shared, retries, unheard) = (Arc::clone(shared), FuturesUnordered::new(), Vec::new());
-        Self(Some(UnderWay { shared, release, answers, retries, unheard }))
+        let mut under_way = UnderWay { shared, release, answers, retries, unheard };
+        for number in 0..under_way.shared.nodes.len() {
+            match under_way.shared.nodes[number].first_trial() {
+                Some(trial) => {
+                    under_way.answers.push_trial(number, Ttl::DEFAULT, trial, Answer::Tried);
+                }
+                None => under_way.ask(number),
+            }
+        }
+        Self(Some(under_way))
     }
 
     /// Waits until a majority has released the lease, or until no majority can have had it.
@@ -119,6 +123,30 @@ impl<S: Store> Drop for Leaving<S> {
 impl<S: Store> UnderWay<S> {
     fn is_over(&self) -> bool {
         self.answers.is_empty() && self.retries.is_empty() && self.unheard.is_empty()
+    }
+
+    /// Releases at a node, if it may vote.
+    fn ask(&mut self, number: usize) {
+        let node = &self.shared.nodes[number];
+        if node.is_admitted() {
+            let Release { lease, on_release } = self.release.clone();
+            let answer = node.store.release(lease, on_release);
+            let answer = async move { answer.await.map(Answer::Released) };
+            self.answers.push(number, Ttl::DEFAULT, Box::pin(answer));
+        }
+    }
+
+    /// Releases at a node whose first trial has ended. If it has not, nobody waits for it any
+    /// longer.
+    fn ask_after_trial(&mut self, number: usize) {
+        match self.shared.nodes[number].first_trial() {
+            None => self.ask(number),
+            Some(trial) => {
+                let (shared, release) = (Arc::downgrade(&self.shared), self.release.clone());
+                let later = release_after(trial, shared, release, number);
+                self.shared.host.spawn_io(Box::pin(later));
+            }
+        }
     }
 
     async fn decided(&mut self) -> Result<Released, Error> {
@@ -168,11 +196,14 @@ impl<S: Store> UnderWay<S> {
         loop {
             tokio::select! {
                 biased;
-                Some((node, heard)) = self.answers.next() => {
-                    if let Heard::Answer(answer) = heard {
-                        return Some((node, answer));
+                Some((node, heard)) = self.answers.next() => match heard {
+                    Heard::Late => {}
+                    Heard::Answer(Ok(Answer::Tried)) => self.ask_after_trial(node),
+                    Heard::Answer(Ok(Answer::Released(released))) => {
+                        return Some((node, Ok(released)));
                     }
-                }
+                    Heard::Answer(Err(error)) => return Some((node, Err(error))),
+                },
                 Some(retried) = self.retries.next() => return Some(retried),
                 else => return None,
             }
@@ -200,7 +231,7 @@ impl<S: Store> UnderWay<S> {
     }
 }
 
-/// Releases at a node whose first trial is under way, once that has ended. An earlier process may
+/// Releases at a node whose first trial takes long, once that has ended. An earlier process may
 /// have got the lease there.
 async fn release_after<S: Store>(
     trial: impl Future<Output = ()>,

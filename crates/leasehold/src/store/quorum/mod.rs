@@ -167,7 +167,7 @@ impl<S: Store> Quorum<S> {
         shared.admit_first().await;
         let tried = || shared.nodes.iter().enumerate().filter(|(_, node)| node.is_tried());
         let failure = |(number, node): (usize, &Node<S>)| match node.standing() {
-            Standing::Admitted => None,
+            Standing::Admitted { .. } => None,
             Standing::Candidate(error) | Standing::Refused(error) => Some((number, error)),
         };
         let failures: Vec<_> = tried().filter_map(failure).collect();
@@ -235,7 +235,7 @@ impl<S: Store> Store for Quorum<S> {
         async move {
             shared.first_trials().await?;
             let looks = shared.nodes.iter().map(|node| match node.standing() {
-                Standing::Admitted => Either::Left(node.store.inspect(key.clone())),
+                Standing::Admitted { .. } => Either::Left(node.store.inspect(key.clone())),
                 // Its snapshot is no vote: a replica shows the leases of its primary.
                 Standing::Candidate(error) | Standing::Refused(error) => {
                     Either::Right(ready(Err(error)))

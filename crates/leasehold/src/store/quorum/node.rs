@@ -30,8 +30,9 @@ pub(super) struct Node<S> {
 /// Whether a node may vote.
 #[derive(Clone, Debug)]
 pub(super) enum Standing {
-    /// It is a separate store.
-    Admitted,
+    /// It is a separate store. It was not compared with the nodes of `unseen`, which voted already
+    /// and could not be looked at. Of such a pair, only one vote counts.
+    Admitted { unseen: Vec<usize> },
     /// It could not be checked yet, for this reason.
     Candidate(Error),
     /// It is the same store as another node.
@@ -42,7 +43,7 @@ impl Standing {
     /// The reason why it may not vote, if retrying does not help.
     pub(super) fn final_error(&self) -> Option<&Error> {
         let error = match self {
-            Self::Admitted => return None,
+            Self::Admitted { .. } => return None,
             Self::Candidate(error) | Self::Refused(error) => error,
         };
         (!error.is_retryable()).then_some(error)
@@ -61,7 +62,7 @@ impl<S> Node<S> {
     }
 
     pub(super) fn is_admitted(&self) -> bool {
-        matches!(*self.lock(), Standing::Admitted)
+        matches!(*self.lock(), Standing::Admitted { .. })
     }
 
     /// Ends a trial.

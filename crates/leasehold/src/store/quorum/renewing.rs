@@ -14,6 +14,9 @@ use crate::store::{Renewal, Renewed, Revocation, Store};
 
 /// The answer of a node.
 enum Answer {
+    /// No answer: the first trial of the node is over, or took too long. Until then, it was not
+    /// asked.
+    Tried,
     Renewed(Renewed),
     /// The answer to a renewal that raises the counter.
     Raised(Renewed),
@@ -37,24 +40,39 @@ pub(super) struct Renewing<S: Store> {
 
 impl<S: Store> Renewing<S> {
     pub(super) fn submit(shared: &Arc<Shared<S>>, renewal: Renewal) -> Self {
-        let mut answers = SideBySide::new(shared);
+        let answers = SideBySide::new(shared);
         let sent = shared.host.now();
-        let mut ballot = Ballot::new(shared.nodes.len(), renewal.reserve > 0);
-        for (number, node) in shared.nodes.iter().enumerate() {
-            match node.standing() {
-                Standing::Admitted => {
-                    let answer = node.store.renew(renewal.clone());
-                    let answer = async move { answer.await.map(Answer::Renewed) };
-                    answers.push(number, renewal.ttl, Box::pin(answer));
-                }
-                Standing::Candidate(error) | Standing::Refused(error) => {
-                    ballot.failed(number, error);
-                }
-            }
-        }
+        let ballot = Ballot::new(shared.nodes.len(), renewal.reserve > 0);
         let (shared, seen, lost) = (Arc::clone(shared), None, Vec::new());
         let (wanted, revoked) = (false, None);
-        Self { shared, renewal, sent, ballot, seen, wanted, revoked, lost, answers }
+        let mut renewing =
+            Self { shared, renewal, sent, ballot, seen, wanted, revoked, lost, answers };
+        for number in 0..renewing.shared.nodes.len() {
+            match renewing.shared.nodes[number].first_trial() {
+                Some(trial) => {
+                    let ttl = renewing.renewal.ttl;
+                    renewing.answers.push_trial(number, ttl, trial, Answer::Tried);
+                }
+                None => renewing.ask(number),
+            }
+        }
+        renewing
+    }
+
+    /// Asks a node, if it may vote. That may be after its first trial.
+    fn ask(&mut self, number: usize) {
+        let node = &self.shared.nodes[number];
+        match node.standing() {
+            Standing::Admitted { unseen } => {
+                self.ballot.may_be_same(number, &unseen);
+                let answer = node.store.renew(self.renewal.clone());
+                let answer = async move { answer.await.map(Answer::Renewed) };
+                self.answers.push(number, self.renewal.ttl, Box::pin(answer));
+            }
+            Standing::Candidate(error) | Standing::Refused(error) => {
+                self.ballot.failed(number, error);
+            }
+        }
     }
 
     /// Waits until a majority has renewed the lease, or no longer can.
@@ -103,6 +121,7 @@ impl<S: Store> Renewing<S> {
                 self.raise_behind();
             }
             Ok(Answer::Raised(Renewed::Lost)) => self.ballot.taken(node, None, 0),
+            Ok(Answer::Tried) => self.ask(node),
             Err(error) => self.ballot.failed(node, error),
         }
     }

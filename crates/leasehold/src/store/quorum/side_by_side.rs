@@ -1,6 +1,6 @@
 //! Reads the answers of several nodes side by side.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -9,8 +9,9 @@ use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
+use crate::core::validity::command_limit;
 use crate::host::Sleep;
-use crate::store::BoxAnswer;
+use crate::store::{BoxAnswer, within};
 
 /// An event of one node.
 pub(super) enum Heard<T> {
@@ -48,9 +49,28 @@ impl<S, T> SideBySide<S, T> {
         self.add(node, ttl, answer, sent);
     }
 
-    /// Adds an event that comes before a request can be submitted.
-    pub(super) fn push_event(&mut self, node: usize, ttl: Ttl, event: BoxAnswer<T>) {
-        self.add(node, ttl, event, None);
+    /// Adds the first trial of a node, before which no request can be submitted. Its answer is
+    /// `tried`, when the trial has ended or has taken as long as a command may. The standing of the
+    /// node says which.
+    pub(super) fn push_trial(
+        &mut self,
+        node: usize,
+        ttl: Ttl,
+        trial: impl Future<Output = ()> + Send + 'static,
+        tried: T,
+    ) where
+        T: Send + 'static,
+    {
+        let ended = async move {
+            trial.await;
+            Ok(())
+        };
+        let ended = within(Arc::clone(&self.shared.host), command_limit(ttl), ended);
+        let event = async move {
+            let _ended_or_not = ended.await;
+            Ok(tried)
+        };
+        self.add(node, ttl, Box::pin(event), None);
     }
 
     fn add(&mut self, node: usize, ttl: Ttl, answer: BoxAnswer<T>, sent: Option<Moment>) {

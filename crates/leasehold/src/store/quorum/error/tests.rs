@@ -4,6 +4,7 @@ use super::*;
 use crate::host::SystemHost;
 use crate::store::MemoryStore;
 use crate::store::quorum::Quorum;
+use crate::store::quorum::ballot::Verdict;
 
 /// Three nodes, `memory:` each.
 async fn three() -> Quorum<MemoryStore> {
@@ -96,6 +97,23 @@ async fn an_ask_without_a_majority_says_what_is_given_back() {
         let error = no_majority(&quorum.shared, &ballot);
         assert_says(&error, kind, &format!("{granted} {needed}; {text}"));
     }
+}
+
+/// They are as many as a majority, and perhaps only one store.
+#[tokio::test]
+async fn an_ask_that_two_nodes_granted_which_may_be_one_store_names_them() {
+    let quorum = three().await;
+    let mut ballot = Ballot::new(3, false);
+    ballot.may_be_same(2, &[1]);
+    ballot.granted(1, None);
+    ballot.granted(2, None);
+    ballot.failed(0, Error::new(ErrorKind::Unavailable, "it is down"));
+    assert_eq!(ballot.verdict(), Verdict::Failed);
+    let error = no_majority(&quorum.shared, &ballot);
+    let text = "1 of 3 nodes granted the lock and 2 are needed; the grants are released; try again";
+    assert_says(&error, ErrorKind::Unknown, text);
+    let twins = "memory: granted it, and may be the same store as memory:: one of the two counts";
+    assert!(error.message().ends_with(twins), "{error}");
 }
 
 #[tokio::test]
