@@ -137,11 +137,18 @@ pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> 
     // A reader of the library wants no fencing tokens.
     let (claim, reserve) =
         if shares { (Claim::Shared, reserve / 4) } else { (Claim::Exclusive, reserve) };
+    // A token that asks again asks for the same. Without a counter, Redis takes a lease without
+    // fencing tokens for one whose counter was lost.
+    let asked = match number % 4 {
+        _ if shares => reserve,
+        0 => 0,
+        _ => reserve.max(1),
+    };
     let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim };
     let request = match random.below(40) {
-        0..13 => Request::Acquire(ask(random, plan, lease, &owners[number].client, reserve)),
+        0..13 => Request::Acquire(ask(random, plan, lease, &owners[number].client, asked)),
         13 if plan.hears => Request::Inspect(key),
-        13 => Request::Abandon(ask(random, plan, lease, &owners[number].client, reserve)),
+        13 => Request::Abandon(ask(random, plan, lease, &owners[number].client, asked)),
         14..20 => {
             let raise = random.once_in(3).then(|| plan.raises[random.below(plan.raises.len())]);
             let idle = random.once_in(3);
@@ -159,8 +166,9 @@ pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> 
         }
         26 | 27 => {
             // Either fresh, or the token of an owner without a place in line, which is equivalent.
-            let fresh = format!("heir-{}", random.below(1_000_000));
-            let fresh = OwnerToken::new(fresh).expect("a token");
+            let mut bytes = [0; OwnerToken::RANDOM_BYTES];
+            random.fill(&mut bytes);
+            let fresh = OwnerToken::from_random(bytes, &owners[number].client);
             let owner = if random.once_in(2) { owner } else { fresh };
             Request::Release(
                 lease,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::core::FencingBlock;
 use leasehold::store::redis::Strict;
 use leasehold::store::{Acquired, AnyStore, Evicted, FENCE_IDLE, RedisStore, Released};
 use leasehold::{Error, ErrorKind};
@@ -242,6 +243,80 @@ fn at_the_end_of_the_counter_nothing_is_handed_over_or_kept_without_the_tokens_t
         let heir = carl.another();
         released(carl.keep_for(&heir, &key("a"), 10_000, 4).await, Released::Freed);
     });
+}
+
+/// Asserts that a block is above another one, and that it is the block of the lease from now on.
+async fn assert_begins_anew(
+    server: &RedisServer,
+    actor: &Actor,
+    before: FencingBlock,
+    again: FencingBlock,
+) {
+    assert!(again.first.get() >= before.first.get() + u64::from(before.count), "it rises");
+    assert_eq!(again.count, 1, "as every counter that was missing");
+    assert_eq!(number(server, &["GET", COUNTER]), again.first.get());
+    assert_stays(server, 10_000, "the ask");
+    assert_eq!(renewed(actor.renew(&key("a"), 10_000).await).0, Some(again));
+    assert_eq!(granted(actor.ask(&key("a")).send().await), Some(again));
+}
+
+/// Its client repeats an ask whose answer was lost.
+#[test]
+fn an_ask_that_is_repeated_after_the_counter_was_lost_gets_a_higher_token() {
+    for reserve in [1, 4] {
+        for why in [None, Some("why")] {
+            play(async |world, server| {
+                let anna = world.actor_here();
+                // So that a block may have several tokens, which are noted.
+                granted(anna.ask(&key("a")).send().await);
+                released(anna.release(&key("a")).await, Released::Freed);
+                pass(world).await;
+                let anna = anna.another();
+                let ask = || {
+                    let ask = anna.ask(&key("a")).reserve(reserve);
+                    if let Some(why) = why { ask.why(why) } else { ask }
+                };
+                let before = granted(ask().send().await).expect("tokens");
+                pass(world).await;
+                server.command(&["DEL", COUNTER]);
+                let again = granted(ask().send().await).expect("tokens");
+                assert_begins_anew(server, &anna, before, again).await;
+                released(anna.release(&key("a")).await, Released::Freed);
+                assert!(fence(anna.another().ask(&key("a")).send().await) > again.first.get());
+            });
+        }
+    }
+}
+
+#[test]
+fn a_waiter_that_missed_its_hand_over_gets_a_higher_token_if_the_counter_was_lost_too() {
+    play(async |world, server| {
+        let (anna, bert) = (world.actor_here(), world.actor_here());
+        let before = granted(anna.ask(&key("a")).send().await).expect("tokens");
+        taken(bert.ask(&key("a")).join_as(1, 3_000, 10_000).send().await);
+        released(anna.release(&key("a")).await, Released::HandedOver);
+        pass(world).await;
+        server.command(&["DEL", COUNTER]);
+        let ask = bert.ask(&key("a")).join_as(2, 3_000, 10_000);
+        let again = granted(ask.send().await).expect("tokens");
+        assert_begins_anew(server, &bert, before, again).await;
+    });
+}
+
+/// The same ask may come twice: a late copy must not end the lease that the first one got.
+#[test]
+fn an_ask_that_is_repeated_beyond_the_end_of_the_counter_is_refused_and_ends_nothing() {
+    // The first of them is a token itself.
+    for counter in BEYOND.into_iter().skip(1) {
+        play(async |world, server| {
+            let anna = world.actor_here();
+            granted(anna.ask(&key("a")).send().await);
+            server.command(&["SET", COUNTER, counter, "PX", "600000"]);
+            assert_told(anna.ask(&key("a")).send().await, counter);
+            assert_eq!(server.command(&["GET", "a"]).text(), anna.owner().as_str());
+            released(anna.release(&key("a")).await, Released::Freed);
+        });
+    }
 }
 
 /// The ask finds the key free, and the head of the line needs tokens that the counter cannot give.

@@ -7,7 +7,7 @@ use leasehold::store::redis::RedisConnector;
 use leasehold::store::{AnyStore, Hint, RedisStore, Released, Store};
 use leasehold::{Error, ErrorKind};
 use leasehold_testkit::VirtualHost;
-use leasehold_testkit::conformance::check::{granted, released, renewed, taken};
+use leasehold_testkit::conformance::check::{granted, kept, released, renewed, taken};
 use leasehold_testkit::conformance::{Actor, World, key, ms};
 use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
@@ -15,8 +15,8 @@ use crate::stores::redis_on;
 
 /// The rights as GUARANTEES.md writes them.
 const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire +pttl \
-                    +time +hset +hget +hmget +zrank +zcard";
-const LINE: &str = "+zadd +zrem +zscore +zrange +zcount +zrangebyscore +hdel";
+                    +time +hset +hget +hmget +hdel +zadd +zrem +zscore +zrank +zrange +zcard \
+                    +zcount +zrangebyscore";
 const HINTS: &str = "+publish +subscribe";
 const CHANGES: &str = "+client|tracking";
 const TOOLS: &str = "+scan +mget +zmscore";
@@ -81,9 +81,9 @@ fn with_the_rights_to_lock_a_user_locks_renews_and_releases() {
 }
 
 #[test]
-fn with_the_rights_to_wait_a_user_waits_in_line() {
+fn with_the_rights_to_lock_a_user_waits_in_line() {
     play(async |scene| {
-        let store = scene.store_with(&format!("{LOCK} {LINE} {KEYS}")).await;
+        let store = scene.store_with(&format!("{LOCK} {KEYS}")).await;
         let (anna, bert) = (scene.actor(&store), scene.actor(&store));
         granted(anna.ask(&key("app:a")).send().await);
         taken(bert.ask(&key("app:a")).join().send().await);
@@ -92,10 +92,73 @@ fn with_the_rights_to_wait_a_user_waits_in_line() {
     });
 }
 
+/// Whoever releases a lock does the steps of those who wait for it.
+#[test]
+fn with_the_rights_to_lock_a_user_renews_and_hands_over_what_others_wait_for() {
+    play(async |scene| {
+        let poor = scene.store_with(&format!("{LOCK} {KEYS}")).await;
+        let server = scene.outside.server();
+        for (name, is_reader) in [("app:a", false), ("app:b", true)] {
+            let key = key(name);
+            let anna = scene.actor(&poor);
+            let waiters = [scene.world.actor(), scene.world.actor()];
+            let ask = |waiter: &Actor| {
+                let ask = waiter.ask(&key).join();
+                if is_reader { ask.shared() } else { ask }
+            };
+            granted(anna.ask(&key).send().await);
+            for waiter in &waiters {
+                taken(ask(waiter).send().await);
+            }
+            renewed(anna.renew(&key, 10_000).await);
+            released(anna.release(&key).await, Released::HandedOver);
+            let holder = if is_reader { ":lh:shared" } else { waiters[0].owner().as_str() };
+            assert_eq!(server.command(&["GET", name]).text(), holder);
+            taken(anna.another().ask(&key).send().await);
+            granted(ask(&waiters[0]).send().await);
+        }
+    });
+}
+
+/// After a hand-over, the server remembers for ten minutes when the line is to open.
+#[test]
+fn where_nobody_waits_any_more_a_lock_is_taken_and_released_without_the_rights_to_a_line() {
+    play(async |scene| {
+        let server = scene.outside.server();
+        let (carl, dora) = (scene.world.actor(), scene.world.actor());
+        let of_line = "-zadd -zrem -zscore -zrange -zcount -zrangebyscore";
+        let poor = scene.store_with(&format!("{LOCK} {of_line} {KEYS}")).await;
+        granted(carl.ask(&key("app:a")).send().await);
+        taken(dora.ask(&key("app:a")).join().send().await);
+        released(carl.open(&key("app:a")).await, Released::HandedOver);
+        released(dora.release(&key("app:a")).await, Released::Freed);
+        let is_left = || server.command(&["EXISTS", "{app:a}:lh:open"]).int() == 1;
+        for reserve in [0, 1, 4] {
+            for opens in [false, true] {
+                assert!(is_left(), "otherwise this test shows nothing");
+                let anna = scene.actor(&poor);
+                granted(anna.ask(&key("app:a")).reserve(reserve).send().await);
+                taken(scene.actor(&poor).ask(&key("app:a")).send().await);
+                renewed(anna.renew(&key("app:a"), 10_000).await);
+                let heir = anna.another();
+                kept(anna.keep_for(&heir, &key("app:a"), 10_000, reserve).await);
+                let release = async {
+                    if opens {
+                        heir.open(&key("app:a")).await
+                    } else {
+                        heir.release(&key("app:a")).await
+                    }
+                };
+                released(release.await, Released::Freed);
+            }
+        }
+    });
+}
+
 #[test]
 fn with_the_rights_to_channels_a_user_is_woken() {
     play(async |scene| {
-        let store = scene.store_with(&format!("{LOCK} {LINE} {HINTS} {KEYS} {CHANNELS}")).await;
+        let store = scene.store_with(&format!("{LOCK} {HINTS} {KEYS} {CHANNELS}")).await;
         let (anna, bert) = (scene.actor(&store), scene.actor(&store));
         granted(anna.ask(&key("app:a")).send().await);
         taken(bert.ask(&key("app:a")).join().send().await);
@@ -108,7 +171,7 @@ fn with_the_rights_to_channels_a_user_is_woken() {
 #[test]
 fn with_the_right_to_be_told_of_changes_a_user_is_woken_when_a_foreign_holder_lets_go() {
     play(async |scene| {
-        let rights = format!("{LOCK} {LINE} {HINTS} {CHANGES} {KEYS} {CHANNELS}");
+        let rights = format!("{LOCK} {HINTS} {CHANGES} {KEYS} {CHANNELS}");
         let store = scene.store_with(&rights).await;
         let anna = scene.actor(&store);
         let server = scene.outside.server();
@@ -127,7 +190,7 @@ fn with_the_right_to_be_told_of_changes_a_user_is_woken_when_a_foreign_holder_le
 #[test]
 fn with_the_rights_to_look_a_user_lists_inspects_and_evicts() {
     play(async |scene| {
-        let store = scene.store_with(&format!("{LOCK} {LINE} {TOOLS} {KEYS}")).await;
+        let store = scene.store_with(&format!("{LOCK} {TOOLS} {KEYS}")).await;
         let anna = scene.actor(&store);
         granted(anna.ask(&key("app:a")).named().send().await);
         let snapshot = store.inspect(key("app:a")).await.expect("allowed");
@@ -150,7 +213,7 @@ async fn is_denied(scene: &Scene<'_>, rights: &str, name: &str) -> bool {
         denied |= failed.is_some_and(|error| error.kind() == ErrorKind::Denied);
     };
     for (reserve, why) in [(1, None), (1, None), (4, Some("why")), (0, None)] {
-        let (anna, bert, carl) = (scene.actor(&store), scene.actor(&store), scene.actor(&store));
+        let [anna, bert, carl, dora] = [(); 4].map(|()| scene.actor(&store));
         let ask = anna.ask(key).reserve(reserve);
         let ask = if let Some(why) = why { ask.why(why) } else { ask };
         note(ask.send().await.err());
@@ -161,6 +224,8 @@ async fn is_denied(scene: &Scene<'_>, rights: &str, name: &str) -> bool {
         note(store.inspect(key.clone()).await.err());
         note(anna.release(key).await.err());
         note(bert.release(key).await.err());
+        note(dora.ask(key).send().await.err());
+        note(dora.release(key).await.err());
         note(carl.release(key).await.err());
         scene.world.pass(ms(20_000)).await;
     }
@@ -175,16 +240,14 @@ async fn is_denied(scene: &Scene<'_>, rights: &str, name: &str) -> bool {
 #[test]
 fn without_any_one_of_the_rights_something_is_denied() {
     play(async |scene| {
-        let all = format!("{LOCK} {LINE} {TOOLS} {HINTS} {KEYS} {CHANNELS}");
+        let all = format!("{LOCK} {TOOLS} {HINTS} {KEYS} {CHANNELS}");
         assert!(!is_denied(scene, &all, "app:all").await, "these are enough");
         // Without these, the server denies requests of the store itself, which then goes on without
         // them.
         let optional = ["+publish", "+subscribe", "+mget", "+incr"];
-        // Only a full line of 10 000 places uses it, to remove dead places.
-        let rare = ["+zrangebyscore"];
-        let commands = format!("{LOCK} {LINE} {TOOLS}");
+        let commands = format!("{LOCK} {TOOLS}");
         for (number, right) in commands.split_whitespace().enumerate() {
-            if optional.contains(&right) || rare.contains(&right) {
+            if optional.contains(&right) {
                 continue;
             }
             let without = format!("{all} -{}", &right[1..]);
@@ -211,7 +274,7 @@ fn a_database_other_than_the_first_needs_the_right_to_choose_it() {
 fn the_rights_stand_in_the_guarantees() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
     let guarantees = std::fs::read_to_string(path).expect("the page is there");
-    for rights in [LOCK, LINE, HINTS, CHANGES, TOOLS, KEYS, CHANNELS, DATABASE] {
+    for rights in [LOCK, HINTS, CHANGES, TOOLS, KEYS, CHANNELS, DATABASE] {
         let rights = rights.split_whitespace().collect::<Vec<_>>().join(" ");
         // In a table, `|` is escaped.
         let rights = rights.replace('|', "\\|");

@@ -2,7 +2,7 @@
 
 use super::gap::unanswered;
 use crate::doctor::check::{Check, Subject};
-use crate::store::redis::examine::rights::{CLUSTER, LINE, LOCK, SHARDS};
+use crate::store::redis::examine::rights::{CLUSTER, LOCK, SHARDS};
 use crate::store::redis::examine::{Facts, Gap};
 
 const WRITES: Subject = Subject {
@@ -100,7 +100,7 @@ pub(super) fn rights(facts: &Facts) -> Option<Check> {
     let are_scripts = |right: &&str| ["eval", "evalsha"].contains(right);
     Some(if facts.release_without_script.is_some() && facts.missing.iter().all(are_scripts) {
         RIGHTS.warn(format!("{evidence} (for a line and fencing tokens)"), remedy)
-    } else if is_of(LOCK) || is_of(LINE) || is_of(CLUSTER) {
+    } else if is_of(LOCK) || is_of(CLUSTER) {
         RIGHTS.fail(evidence, remedy)
     } else {
         RIGHTS.warn(format!("{evidence} (for `ls` and `inspect`)"), remedy)

@@ -4,7 +4,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::store::Named;
 use crate::store::redis::Connector as _;
 use crate::store::redis::examine::place;
-use crate::store::redis::examine::rights::{CLUSTER, DOCTOR, HINTS, LINE, LOCK, SHARDS, TOOLS};
+use crate::store::redis::examine::rights::{CLUSTER, DOCTOR, HINTS, LOCK, SHARDS, TOOLS};
 
 /// Writes the command that makes a user for the locks whose names begin with `prefix`: one for each
 /// URL of a server. It needs Redis 7 or Valkey. The word `PASSWORD` stands for the password.
@@ -32,7 +32,7 @@ pub fn acl_rules(urls: &[impl AsRef<str>], prefix: &str) -> Result<Vec<String>, 
                  ~{{leasehold:probe:*"
             )
         };
-        let mut rights = vec![LOCK, LINE, HINTS, "+client|tracking", TOOLS, DOCTOR];
+        let mut rights = vec![LOCK, HINTS, "+client|tracking", TOOLS, DOCTOR];
         if terms.copies.fsync {
             rights.push("+waitaof");
         }
@@ -58,7 +58,7 @@ mod tests {
     fn a_rule_has_the_documented_rights_and_no_password() {
         let url = "redis://app:secret@h/2?fsync=yes";
         let [rule] = &acl_rules(&[url], "app:").expect("a rule")[..] else { panic!("one URL") };
-        for rights in [LOCK, LINE, HINTS, TOOLS, "+select", "+waitaof", "~app:* ~{app:*"] {
+        for rights in [LOCK, HINTS, TOOLS, "+select", "+waitaof", "~app:* ~{app:*"] {
             assert!(rule.contains(rights), "{rights}: {rule}");
         }
         assert!(rule.starts_with("ACL SETUSER app on >PASSWORD ") && !rule.contains("secret"));

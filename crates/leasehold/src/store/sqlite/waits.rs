@@ -97,6 +97,8 @@ impl Waits {
         // Keep what other waiters of this process saw last: they must still be told of changes.
         let waits =
             self.keys.entry(key).or_insert_with(|| KeyWaits { seen, places: BTreeMap::new() });
+        // No ask makes the place end earlier.
+        let until = waits.places.get(&owner).map_or(until, |known| known.until.max(until));
         let place = Place { inbox, stance, ask_no, until, is_far };
         if waits.places.insert(owner, place).is_none() {
             self.began = now;

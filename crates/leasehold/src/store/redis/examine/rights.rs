@@ -5,11 +5,11 @@ use super::line::Line;
 use super::pairs;
 use crate::store::redis::codec::command::{Command, Value};
 
-/// The rights to take, renew and release a lock.
+/// The rights to take, renew and release a lock, to wait for it, and to share it. Who releases a
+/// lock hands it to the first waiter, so that one needs the rights of all the others.
 pub(crate) const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire \
-                               +pttl +time +hset +hget +hmget +zrank +zcard";
-/// The further rights to wait in line.
-pub(crate) const LINE: &str = "+zadd +zrem +zscore +zrange +zcount +zrangebyscore +hdel";
+                               +pttl +time +hset +hget +hmget +hdel +zadd +zrem +zscore +zrank \
+                               +zrange +zcard +zcount +zrangebyscore";
 /// The further rights to be woken.
 pub(crate) const HINTS: &str = "+publish +subscribe";
 /// The further rights to be woken without a message to all nodes of a cluster.
@@ -100,8 +100,7 @@ const CALL: &str = "redis.call('SET', KEYS[1], 'text', 'PX', 5000) \
 
 /// Whether clients use this right in scripts alone, apart from tools.
 fn is_for_scripts(right: &str) -> bool {
-    let is_in = |list: &str| list.split(' ').any(|it| it.strip_prefix('+') == Some(right));
-    (is_in(LOCK) || is_in(LINE)) && !right.starts_with("eval")
+    LOCK.split(' ').any(|it| it.strip_prefix('+') == Some(right)) && !right.starts_with("eval")
 }
 
 fn is_missing<T>(answer: &Answer<T>) -> bool {
@@ -181,7 +180,7 @@ mod tests {
 
     #[test]
     fn every_right_of_a_lock_is_tried() {
-        let rights = [LOCK, LINE, TOOLS].join(" ");
+        let rights = [LOCK, TOOLS].join(" ");
         for right in rights.split_whitespace().filter(|right| *right != "+set") {
             let is_tried = TRIALS.iter().any(|(tried, _)| *tried == &right[1..]);
             assert!(is_tried, "{right}");
@@ -192,7 +191,7 @@ mod tests {
     fn the_rights_stand_in_the_guarantees() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
         let guarantees = std::fs::read_to_string(path).expect("the page is there");
-        for rights in [LOCK, LINE, HINTS, SHARDS, TOOLS, DOCTOR] {
+        for rights in [LOCK, HINTS, SHARDS, TOOLS, DOCTOR] {
             let is_there = guarantees.contains(&format!("`{rights}`"));
             assert!(is_there, "`{rights}` is not documented");
         }

@@ -15,7 +15,7 @@
 --            place is new, the client that holds the key, or `?` if it is not one of ours; denied:
 --            1 if the user may not publish the hint for another client
 --          {2} the line is full
---          {7} the fencing counter has reached its end: nothing was granted
+--          {7} the fencing counter has reached its end: nothing was granted by this request
 --          {8, of} the key is used as a lock (of = 0), or as a semaphore of so many permits
 local owner, ttl, why = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 

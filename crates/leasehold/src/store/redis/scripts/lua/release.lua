@@ -87,7 +87,10 @@ if ARGV[2] == 'share' then
 end
 
 -- A holder has no place: each grant and each hand-over removes it.
-local head, place = line.front()
+local head, place = NOBODY, nil
+if has_line then
+  head, place = line.front()
+end
 if has_line and may_open and head ~= UNEXAMINED and head ~= 'w' then
   opens = openings.begin(place or may_keep)
 end
@@ -100,7 +103,7 @@ shares.hold_alone(nil)
 if opens then
   return { 1, place and tell(place.inbox, 'f ' .. LOCK) or 0 }
 end
-if hands_over then
+if has_line and hands_over then
   local handed, denied = line.run(nil)
   if handed > 0 then
     return { 2, denied }

@@ -5,7 +5,7 @@
 --            lately; denied: 1 if the user may not publish a hint for another client
 --          {8, 0} the key is in use as a lock
 local shares = open_shares(call('GET', LOCK))
-if shares.usage() == 0 then
+if shares.usage(call('EXISTS', LINE) == 1) == 0 then
   return { 8, 0 }
 end
 local before = shares.limit() or 0

@@ -122,12 +122,15 @@ local function open_shares(holder)
   end
 
   -- What the key is used as: nil if nobody uses it, 0 as a lock, or the number of permits.
-  function shares.usage()
+  function shares.usage(has_line)
     if holder == PERMITS then
       return shares.limit() or 0
     end
     if holder then
       return 0
+    end
+    if not has_line then
+      return nil
     end
     -- Any living place: all of them want the same.
     local waiter = call('ZRANGEBYSCORE', ENDS, whole(now_ms + 1), '+inf', 'LIMIT', 0, 1)[1]
