@@ -41,6 +41,8 @@ impl Request {
 pub enum Fault {
     /// The store refuses it before it has an effect: `Unavailable`, at once.
     Refuse,
+    /// The store refuses it for want of a right: `Denied`, at once.
+    Deny,
     /// It never arrives: `Unknown`, after the command limit.
     LoseRequest,
     /// It takes effect, but its answer never arrives: `Unknown`, after the command limit.
@@ -199,7 +201,7 @@ impl Faults {
         let fault = fault.or_else(|| self.orders().queue(request, limit, now));
         // Submitted before this returns, as the contract demands.
         let answer = match fault {
-            Some(Fault::Refuse | Fault::LoseRequest) => None,
+            Some(Fault::Refuse | Fault::Deny | Fault::LoseRequest) => None,
             Some(Fault::LoseReply | Fault::Late(_)) | None => Some(submit()),
         };
         let host = Arc::clone(&self.host);
@@ -213,6 +215,10 @@ impl Faults {
                 (Some(Fault::Refuse), _) | (None, None) => {
                     pause(delay).await;
                     Err(Error::new(ErrorKind::Unavailable, "refused to order"))
+                }
+                (Some(Fault::Deny), _) => {
+                    pause(delay).await;
+                    Err(Error::new(ErrorKind::Denied, "denied to order"))
                 }
                 (Some(Fault::LoseReply | Fault::LoseRequest), answer) => {
                     drop(answer);

@@ -39,7 +39,8 @@ const LOOKS: Backoff =
 ///
 /// A lost request or answer counts nothing twice: the client repeats the request by the same token.
 /// A call that ends with an error did not count, or the client takes its count back before it asks
-/// for this name again. So call again. Before the program ends, wait for
+/// for this name again. So call again. [`arrive_and_wait`](Self::arrive_and_wait) names two errors
+/// after which its count stays. Before the program ends, wait for
 /// [`Client::shutdown`](crate::Client::shutdown). Without it, a count of a call that failed may
 /// stay for as long as it is [kept](Self::keep). So may that of a process that dies within the
 /// call. If the store forgets its leases, it forgets the counts too.
@@ -202,10 +203,15 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// As [`count_down`](Self::count_down). Once this call has counted, outages are waited out, and
-    /// the only other error is [`Closed`](crate::ErrorKind::Closed): the client was shut down, and
-    /// the count stays. [`Config`](crate::ErrorKind::Config) if the latch was open already: more
-    /// parties arrived than it counts, or the name was used before.
+    /// As [`count_down`](Self::count_down). [`Config`](crate::ErrorKind::Config) if the latch was
+    /// open already: more parties arrived than it counts, or the name was used before.
+    ///
+    /// Once this call has counted, outages and missing rights are waited out, and two errors are
+    /// left. The count stays then, so do not call this again:
+    ///
+    /// - [`Closed`](crate::ErrorKind::Closed): the client was shut down.
+    /// - [`Config`](crate::ErrorKind::Config), with a message that says so: others use this name
+    ///   for something else meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -213,7 +219,7 @@ impl Latch {
     /// [`wait`](Self::wait) then.
     pub async fn arrive_and_wait(&self) -> Result<(), Error> {
         match self.count_down().await? {
-            CountDown::Counted => self.wait_until(Wait::ForEver, true).await,
+            CountDown::Counted => self.wait_until(Wait::ForEver, true).await.map_err(counted),
             CountDown::AlreadyOpen => self.locking.named(Err(Error::new(
                 ErrorKind::Config,
                 format!(
@@ -284,13 +290,14 @@ impl Latch {
         Err(Error::new(ErrorKind::Config, message))
     }
 
-    /// Once the store `has_answered`, an outage is waited out.
-    async fn wait_until(&self, wait: Wait, has_answered: bool) -> Result<(), Error> {
+    /// Once the store has answered, an outage is waited out. If this call `has_counted`, so is a
+    /// missing right: an error would be taken to say that it has not.
+    async fn wait_until(&self, wait: Wait, has_counted: bool) -> Result<(), Error> {
         self.check()?;
         let session = self.locking.session();
         let ended = tokio::select! {
             biased;
-            open = self.until_open(has_answered) => open,
+            open = self.until_open(has_counted) => open,
             () = session.sleep(wait) => Err(Error::new(
                 ErrorKind::WaitElapsed,
                 "the latch was not seen open before the wait ended; nothing was changed; wait \
@@ -302,19 +309,40 @@ impl Latch {
     }
 
     /// Looks until the latch is open. Nothing but time decides when to look again.
-    async fn until_open(&self, mut has_answered: bool) -> Result<(), Error> {
+    async fn until_open(&self, has_counted: bool) -> Result<(), Error> {
         let session = self.locking.session();
         let mut pauses = LOOKS.delays();
+        let mut has_answered = has_counted;
+        let passes = |error: &Error| {
+            error.is_retryable() || has_counted && error.kind() == ErrorKind::Denied
+        };
         loop {
             match self.look().await {
                 Ok(0) => return Ok(()),
                 Ok(_) => has_answered = true,
-                Err(error) if has_answered && error.is_retryable() => {
+                Err(error) if has_answered && passes(&error) => {
                     tracing::debug!(%error, "the latch is looked at again");
                 }
                 Err(error) => return Err(error),
             }
             session.pause(&mut pauses).await;
         }
+    }
+}
+
+/// The error of a party whose count stays.
+fn counted(error: Error) -> Error {
+    if error.kind() != ErrorKind::Config {
+        return error;
+    }
+    let message = format!(
+        "this party was counted, and the count stays, but the wait for the others failed: {}",
+        error.message()
+    );
+    let name = error.name().map(str::to_owned);
+    let told = Error::new(ErrorKind::Config, message).with_source(error);
+    match name {
+        Some(name) => told.with_name(&name),
+        None => told,
     }
 }

@@ -271,6 +271,10 @@ impl Mutex {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the line, and releases a grant that is under way.
+    ///
+    /// Poll the future until it is ready, or drop it. If it is only kept, as by `&mut future` in a
+    /// `select!` whose other branch takes long, it may be given the lock meanwhile: nobody else
+    /// gets it then.
     pub async fn lock(&self) -> Result<Guard, Error> {
         self.locking.lock().await
     }

@@ -35,6 +35,10 @@ const LIFTED_WITHIN: Duration = Duration::from_millis(100);
 /// locks and releases all the time sends no such request.
 const SHOWN_AFTER: Duration = Duration::from_millis(100);
 
+/// The shortest pause before a renewal that was not answered is repeated, unless 1 % of the ttl is
+/// shorter.
+const RETRY_MIN: Duration = Duration::from_millis(20);
+
 /// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseState {
@@ -394,7 +398,8 @@ impl LeaseLife {
     pub(crate) fn on_unanswered(&mut self, now: Moment, random: u32) {
         self.renewing = false;
         let quarter_left = self.deadline.since(now) / 4;
-        self.renew_at = now + self.delays.next(random).min(quarter_left).max(self.ttl.get() / 100);
+        let shortest = RETRY_MIN.min(self.ttl.get() / 100);
+        self.renew_at = now + self.delays.next(random).min(quarter_left).max(shortest);
     }
 
     /// The guard of `turn` ends. `waiting` tells whether a task of this client wants such a lease.
@@ -460,7 +465,8 @@ impl LeaseLife {
     fn next_turn(&mut self) -> Turn {
         self.state = LeaseState::Held;
         let fencing = self.fencing.and_then(|block| block.nth(self.used));
-        self.used += 1;
+        // It counts only where there are fencing tokens, of which there are fewer.
+        self.used = self.used.saturating_add(1);
         Turn { number: self.turn, fencing }
     }
 

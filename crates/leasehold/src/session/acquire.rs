@@ -68,8 +68,7 @@ impl Future for Place {
         let told = self.told.as_mut().expect("nobody asks for it twice");
         let told = std::task::ready!(Pin::new(told).poll(context));
         self.told = None;
-        let told = told.expect("who takes a task out of the line tells it something");
-        Poll::Ready(self.next_step(told))
+        Poll::Ready(self.next_step(told.unwrap_or_else(|_| Told::Failed(untold()))))
     }
 }
 
@@ -290,6 +289,12 @@ async fn until_told(mut place: Place, wait: Wait) -> Result<NextStep, Error> {
             Err(outage.unwrap_or_else(wait_elapsed))
         }
     }
+}
+
+/// For a task that was taken out of the line and told nothing: the waker of another task panicked.
+fn untold() -> Error {
+    let message = "a defect in another task of this client; nothing was acquired; try again";
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 fn too_many(key: &Key) -> Error {

@@ -178,13 +178,12 @@ impl Drop for Asker {
         let Some(mut work) = self.work.take() else { return };
         let Right { session, spec, who_asks } = &mut self.right;
         while let Some(heir) = session.lines.with(&spec.key, |line| line.tasks.next_with(spec)) {
+            // Before its waker runs, which may panic: by then it has the work.
+            *who_asks = WhoAsks::Heir;
             match heir.send(Told::Ask(work)) {
-                Ok(()) => {
-                    *who_asks = WhoAsks::Heir;
-                    return;
-                }
+                Ok(()) => return,
                 // That task went away meanwhile: try the next.
-                Err(Told::Ask(back)) => work = back,
+                Err(Told::Ask(back)) => (work, *who_asks) = (back, WhoAsks::Us),
                 Err(_) => unreachable!("what comes back is what was sent"),
             }
         }

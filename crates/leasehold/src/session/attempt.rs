@@ -62,9 +62,13 @@ impl Attempt {
         session.check_open()?;
         let owner = session.fresh_token();
         let wake = waits.then(Arc::default);
-        session.lines.with(&spec.key, |line| match &wake {
-            Some(wake) => line.ask_as(owner.clone(), Arc::clone(wake)),
-            None => line.tries += 1,
+        let outage = session.lines.with(&spec.key, |line| {
+            let Some(wake) = &wake else {
+                line.tries += 1;
+                return None;
+            };
+            line.ask_as(owner.clone(), Arc::clone(wake));
+            line.outage.clone()
         });
         let now = session.now();
         let mut decisions = Acquisition::new(spec.ttl, waits);
@@ -91,7 +95,7 @@ impl Attempt {
             not_before,
             known: false,
             is_at_large: false,
-            outage: None,
+            outage,
             _counted: counted,
         })
     }
@@ -117,6 +121,10 @@ impl Attempt {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;
         }
+        if self.wake.is_some() && self.outage.is_none() && !self.decisions.is_answered() {
+            // Nor do the tasks behind this one know yet that the lock is taken.
+            self.note_outage(Some(&unanswered()));
+        }
         let mut left_over = self.session.end_left_over(&self.spec.key).await;
         let would_count_twice = self.would_count_twice();
         loop {
@@ -124,9 +132,10 @@ impl Attempt {
                 left_over.clone()?;
             }
             let session = Arc::clone(&self.session);
+            let asks = session.asks.of(session.store.shard(&self.spec.key));
             let room = tokio::select! {
                 biased;
-                room = session.asks.acquire() => room,
+                room = asks.acquire() => room,
                 (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
             };
             let sent = self.session.now();
@@ -313,16 +322,7 @@ impl Attempt {
 
     /// The error for a wait that ended: *taken* and *not answered* are different errors.
     pub(super) fn elapsed(&self) -> Error {
-        match &self.outage {
-            // Not taken out: the next task may go on with this attempt.
-            Some(outage) => outage.clone(),
-            None if self.decisions.is_answered() => wait_elapsed(),
-            None => Error::new(
-                ErrorKind::Unknown,
-                "the store did not answer before the wait ended; a late grant is released, check \
-                 that the store is running",
-            ),
-        }
+        self.outage.clone().unwrap_or_else(wait_elapsed)
     }
 
     fn ask(&mut self, now: Moment) -> Ask {
@@ -457,6 +457,13 @@ impl Drop for Attempt {
             self.give_up_token();
         }
     }
+}
+
+/// The error for a wait that ended before the store has answered at all.
+fn unanswered() -> Error {
+    let message = "the store did not answer before the wait ended; a late grant is released, check \
+                   that the store is running";
+    Error::new(ErrorKind::Unknown, message)
 }
 
 pub(super) fn wait_elapsed() -> Error {

@@ -227,6 +227,7 @@ impl Hold {
             (Some(story), Ok(())) => story.detached(&self.held.id, self.session.now()),
             (None, Ok(())) => {}
             (story, Err(lost)) => {
+                self.held.tell();
                 self.held.tell_loss(story.as_deref(), self.session.now(), lost);
             }
         }

@@ -7,14 +7,29 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+
 use super::Session;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::store::{LeaseId, OnRelease, Store};
 
-/// The leases whose release is repeated.
+/// The leases whose release is repeated, by their keys.
 #[derive(Debug, Default)]
-pub(super) struct LeftOver(Mutex<HashMap<Key, Vec<LeaseId>>>);
+pub(super) struct LeftOver(Mutex<HashMap<Key, Leases>>);
+
+/// Those of one key.
+#[derive(Debug, Default)]
+struct Leases {
+    leases: Vec<LeaseId>,
+    /// The requests to end them that are under way.
+    ending: Option<Ending>,
+}
+
+/// Ends leases, for all tasks that wait for it.
+type Ending = Shared<BoxFuture<'static, Result<(), Error>>>;
 
 /// A lease in [`LeftOver`] for as long as this exists.
 pub(super) struct Noted {
@@ -24,46 +39,80 @@ pub(super) struct Noted {
 
 impl Noted {
     pub(super) fn new(session: &Arc<Session>, lease: &LeaseId) -> Self {
-        session.left_over.with(|all| all.entry(lease.key.clone()).or_default().push(lease.clone()));
+        let note = |all: &mut HashMap<Key, Leases>| {
+            all.entry(lease.key.clone()).or_default().leases.push(lease.clone());
+        };
+        session.left_over.with(note);
         Self { session: Arc::clone(session), lease: lease.clone() }
     }
 }
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        self.session.left_over.with(|all| {
-            let Some(leases) = all.get_mut(&self.lease.key) else { return };
-            if let Some(at) = leases.iter().position(|lease| *lease == self.lease) {
-                leases.swap_remove(at);
-            }
-            if leases.is_empty() {
-                all.remove(&self.lease.key);
-            }
-        });
+        self.session.left_over.forget(&self.lease);
     }
 }
 
 impl LeftOver {
-    fn with<T>(&self, step: impl FnOnce(&mut HashMap<Key, Vec<LeaseId>>) -> T) -> T {
+    fn with<T>(&self, step: impl FnOnce(&mut HashMap<Key, Leases>) -> T) -> T {
         step(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The store has answered: the lease is not left any more.
+    fn forget(&self, lease: &LeaseId) {
+        self.with(|all| {
+            let Some(of_key) = all.get_mut(&lease.key) else { return };
+            if let Some(at) = of_key.leases.iter().position(|left| left == lease) {
+                of_key.leases.swap_remove(at);
+            }
+            if of_key.leases.is_empty() {
+                all.remove(&lease.key);
+            }
+        });
     }
 }
 
 impl Session {
     /// Ends what earlier requests may have left of this key. Their releases are repeated anyway, so
     /// this only makes sure of the order.
-    pub(super) async fn end_left_over(&self, key: &Key) -> Result<(), Error> {
-        let leases = self.left_over.with(|all| all.get(key).cloned()).unwrap_or_default();
-        for lease in leases {
-            match self.store.release(lease, OnRelease::Free).await {
-                Err(error) if error.is_retryable() => {
-                    let message = "an earlier request for this lock may have left a grant, which \
-                                   could not be released yet; nothing was acquired; try again";
-                    return Err(Error::new(ErrorKind::Unknown, message).with_source(error));
-                }
-                _ => {}
-            }
+    pub(super) async fn end_left_over(self: &Arc<Self>, key: &Key) -> Result<(), Error> {
+        // More may be left meanwhile.
+        while let Some(ending) = self.ending(key) {
+            ending.await?;
         }
         Ok(())
     }
+
+    /// Ends all leases that are left of a key. All tasks that ask for it share the answers: after
+    /// an outage, there may be as many leases as tasks.
+    fn ending(self: &Arc<Self>, key: &Key) -> Option<Ending> {
+        self.left_over.with(|all| {
+            let Leases { leases, ending } = all.get_mut(key)?;
+            if let Some(ending) = ending.as_ref().filter(|ending| ending.peek().is_none()) {
+                return Some(ending.clone());
+            }
+            let ending = ending.insert(end_all(Arc::clone(self), leases.clone()).boxed().shared());
+            Some(ending.clone())
+        })
+    }
+}
+
+async fn end_all(session: Arc<Session>, leases: Vec<LeaseId>) -> Result<(), Error> {
+    let end = |lease: LeaseId| {
+        let answer = session.store.release(lease.clone(), OnRelease::Free);
+        async move { (lease, answer.await) }
+    };
+    let mut answers: FuturesUnordered<_> = leases.into_iter().map(end).collect();
+    let mut ended = Ok(());
+    while let Some((lease, answer)) = answers.next().await {
+        match answer {
+            Err(error) if error.is_retryable() => {
+                let message = "an earlier request for this lock may have left a grant, which could \
+                               not be released yet; nothing was acquired; try again";
+                ended = Err(Error::new(ErrorKind::Unknown, message).with_source(error));
+            }
+            _ => session.left_over.forget(&lease),
+        }
+    }
+    ended
 }

@@ -37,8 +37,9 @@ mod spec;
 mod story;
 mod wake;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -95,9 +96,22 @@ impl Drop for User {
 /// hints. Further grants run out by themselves after the short lease of a waiter.
 const GIVEN_BACK_MAX: usize = 256;
 
-/// How many requests for a lock the client has under way at a time. A store answers them one after
-/// another, and each has a time limit, which later ones would reach while they wait.
+/// How many requests for a lock the client has under way at a shard at a time. A shard answers them
+/// one after another, and each has a time limit, which later ones would reach while they wait.
 const ASKS_MAX: usize = 1_024;
+
+/// The room for requests for a lock, by the shard that they go to. A silent shard keeps each of its
+/// requests for as long as its limit. It must not take the room of the others.
+#[derive(Default)]
+struct AskRooms(Mutex<HashMap<u64, Arc<Semaphore>>>);
+
+impl AskRooms {
+    fn of(&self, shard: u64) -> Arc<Semaphore> {
+        let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = rooms.entry(shard).or_insert_with(|| Arc::new(Semaphore::new(ASKS_MAX)));
+        Arc::clone(room)
+    }
+}
 
 /// How long the session assumes that the store listens after a request to do so. The store may have
 /// lacked the right, and may get it later.
@@ -118,7 +132,7 @@ pub(crate) struct Session {
     lines: Lines,
     rests: Rests,
     left_over: LeftOver,
-    asks: Semaphore,
+    asks: AskRooms,
     giving_back: Arc<Semaphore>,
     closed: AtomicBool,
     /// Whether the last client and mutex are gone, so nobody can ask for a lock any more.
@@ -157,7 +171,7 @@ impl Session {
             lines: Lines::default(),
             rests: Rests::default(),
             left_over: LeftOver::default(),
-            asks: Semaphore::new(ASKS_MAX),
+            asks: AskRooms::default(),
             giving_back: Arc::new(Semaphore::new(GIVEN_BACK_MAX)),
             closed: AtomicBool::new(false),
             unused: AtomicBool::new(false),

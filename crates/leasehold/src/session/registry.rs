@@ -124,12 +124,14 @@ impl Registry {
     pub(super) fn reschedule(&self, held: &Held) -> Moment {
         let mut state = self.state();
         // Read under the lock: it may have become earlier a moment ago, and that must not be lost.
-        let at = held.life().due();
+        let life = held.life();
+        let at = life.due();
         let Some((before, number)) = held.slot() else { return at };
         if let Some(lease) = state.leases.remove(&(before, number)) {
             held.set_slot(Some((at, number)));
             state.leases.insert((at, number), lease);
         }
+        drop(life);
         at
     }
 
@@ -300,13 +302,15 @@ impl Registry {
                 }
                 Duty::TellLost(lost) => {
                     duties.push((Arc::clone(&held), Due::Lost(lost)));
-                    None
+                    // A shutdown sees it until its release is submitted.
+                    Some(now + TICK)
                 }
                 Duty::Forget => None,
             };
-            drop(life);
             let slot = next.map(|next| (next, number));
             held.set_slot(slot);
+            // Only now: whoever makes its duty earlier must see this slot.
+            drop(life);
             if let Some(slot) = slot {
                 state.leases.insert(slot, held);
             }

@@ -149,8 +149,9 @@ fn who_waits_by_a_second_token_is_handed_the_key_at_once() {
         scene.pass(ms(1_700)).await;
         let asked = scene.faults.count(Request::Acquire);
         drop(held);
-        scene.host.within(ms(30), waiting).await.expect("by the message");
+        let guard = scene.host.within(ms(30), waiting).await.expect("by the message");
         assert_eq!(scene.faults.count(Request::Acquire), asked, "no further ask");
+        drop(guard);
     });
 }
 

@@ -55,6 +55,19 @@ fn a_lock_that_was_held_for_longer_is_free_at_once() {
 }
 
 #[test]
+fn a_guard_that_keeps_its_lock_for_less_keeps_it_for_the_interval() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let guard = mail(&ours).lock().await.expect("free");
+        let began = scene.host.now();
+        guard.keep_for(ms(4_000)).await.expect("confirmed");
+        drop(mail(&other).lock().await.expect("in its turn"));
+        let apart = scene.host.now().since(began);
+        assert!((INTERVAL..INTERVAL + ms(2_000)).contains(&apart), "{apart:?}");
+    });
+}
+
+#[test]
 fn a_lost_lock_does_not_stay_taken() {
     play(0..3, async |scene| {
         let (ours, other) = (scene.client().await, scene.calm_client().await);

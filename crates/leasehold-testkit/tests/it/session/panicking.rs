@@ -97,6 +97,30 @@ fn an_asker_whose_successor_cannot_be_woken_leaves_no_lease() {
     });
 }
 
+/// The heir has the work although its waker panicked.
+#[test]
+fn an_asker_whose_heir_cannot_be_woken_is_followed_by_that_one_alone() {
+    play(async |holder, client| {
+        let mutex = client.mutex("a");
+        let held = holder.mutex("a").lock().await.expect("free");
+        let trap = Arc::<Trap>::default();
+        let mut asks = Box::pin(mutex.lock());
+        let (mut heir, mut third) = (pin!(mutex.lock()), pin!(mutex.lock()));
+        waits(asks.as_mut(), Waker::noop()).await;
+        waits(heir.as_mut(), &Waker::from(Arc::clone(&trap))).await;
+        waits(third.as_mut(), Waker::noop()).await;
+        trap.arm();
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(asks)));
+        dropped.expect_err("the panic reaches the caller");
+        waits(third.as_mut(), Waker::noop()).await;
+        waits(heir.as_mut(), Waker::noop()).await;
+        assert_eq!(holder.inspect("a").await.expect("asked").waiting, 1, "one of them asks");
+        drop(held);
+        drop(heir.await.expect("its turn"));
+        drop(third.await.expect("its turn"));
+    });
+}
+
 #[test]
 fn an_asker_whose_release_panics_when_it_is_told_lets_its_client_ask_again() {
     let trap = Arc::<Trap>::default();

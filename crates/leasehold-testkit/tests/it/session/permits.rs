@@ -55,6 +55,38 @@ fn a_lost_answer_takes_no_second_permit() {
     });
 }
 
+/// Otherwise a server that is back would get a release of each left permit from each task.
+#[test]
+fn what_an_outage_left_is_released_once_for_all_tasks_that_ask() {
+    const TASKS: usize = 200;
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        scene.faults.from_now_on(Request::Acquire, Fault::LoseReply);
+        scene.faults.from_now_on(Request::Release, Fault::LoseRequest);
+        let tries = (0..TASKS).map(|_| {
+            let semaphore = client.semaphore("a", 1_000);
+            scene.host.task(async move { semaphore.try_acquire().await.is_err() })
+        });
+        for failed in tries.collect::<Vec<_>>() {
+            assert!(failed.await, "its answer was lost");
+        }
+        scene.faults.end_outage();
+        let before = scene.faults.count(Request::Release);
+        let tries = (0..TASKS).map(|_| {
+            let semaphore = client.semaphore("a", 1_000);
+            scene.host.task(async move { semaphore.try_acquire().await.expect("asked") })
+        });
+        let mut guards = Vec::new();
+        for guard in tries.collect::<Vec<_>>() {
+            guards.push(guard.await.expect("there are enough"));
+        }
+        let releases = scene.faults.count(Request::Release) - before;
+        // The driver repeats them too.
+        assert!((TASKS..=3 * TASKS).contains(&releases), "{releases} releases");
+        drop(guards);
+    });
+}
+
 /// Its place and its grant go.
 #[test]
 fn a_waiter_that_gives_up_leaves_no_permit_behind() {

@@ -5,6 +5,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use leasehold::core::token::ClientId;
+use leasehold::host::Host;
 use leasehold::store::{
     Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, OnRelease, Released, Renewal,
     Renewed, Snapshot, Store,
@@ -69,6 +70,33 @@ async fn client(scene: &Scene, ttl: Duration) -> Client {
     let store = TwoShards([scene.store().await, odd]);
     let builder = Client::with_store(store).host(scene.host.clone()).ttl(ttl);
     builder.connect().await.expect("connected")
+}
+
+/// Each waiting task keeps a request under way for most of the time.
+#[test]
+fn a_silent_shard_does_not_delay_requests_for_locks_of_the_others() {
+    play_on(stores::memory, 0, async |scene| {
+        let client = client(scene, ms(10_000)).await;
+        // The store has answered before, so they wait the outage out.
+        let held = client.mutex("odd-0").lock().await.expect("free");
+        scene.faults.from_now_on(Request::Acquire, Fault::LoseRequest);
+        let waiting = |number: u32| {
+            let mutex = client.mutex(format!("odd-{number}"));
+            scene.host.task(async move { drop(mutex.lock_timeout(ms(8_000)).await) })
+        };
+        let tasks: Vec<_> = (1..3_000).map(waiting).collect();
+        for number in 0..50 {
+            scene.pass(ms(100)).await;
+            let began = scene.host.now();
+            let guard = client.mutex(format!("even-{number}")).lock().await.expect("free");
+            assert_eq!(scene.host.now(), began);
+            drop(guard);
+        }
+        for task in tasks {
+            task.await;
+        }
+        drop(held);
+    });
 }
 
 /// A silent shard keeps each renewal for as long as its limit. If the renewals of all shards shared

@@ -102,6 +102,25 @@ fn who_waited_behind_another_task_and_is_not_answered_any_more_has_waited_too_lo
     });
 }
 
+/// Nobody knows whether the lock is taken: to say so would be a guess.
+#[test]
+fn who_waits_behind_a_task_that_was_never_answered_is_not_told_that_the_lock_is_taken() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        scene.faults.from_now_on(Request::Acquire, Fault::LoseRequest);
+        let (first, second) = (waiter_for(scene, &client, ms(200)), {
+            scene.host.settle().await;
+            waiter_for(scene, &client, ms(300))
+        });
+        for waiting in [first, second] {
+            let error = waiting.await.expect_err("the store is silent");
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        }
+        scene.faults.heal();
+        drop(waiter_for(scene, &client, ms(5_000)).await.expect("it answers again"));
+    });
+}
+
 fn waiter_for(scene: &Scene, client: &Client, wait: Duration) -> Joined<Result<Guard, Error>> {
     let mutex = client.mutex("a");
     scene.host.task(async move { mutex.lock_timeout(wait).await })

@@ -89,6 +89,41 @@ fn failed_renewal_is_unknown_until_validity_ends() {
     assert_eq!(lease.duty(at(now)), Duty::Forget);
 }
 
+/// Also shortly before the end of a ttl of a day.
+#[test]
+fn failed_renewals_are_repeated_until_shortly_before_the_deadline() {
+    for seconds in [1, 60, 24 * 3_600] {
+        let ttl = Ttl::new(Duration::from_secs(seconds)).expect("within bounds");
+        let (mut lease, _) = LeaseLife::granted(at(0), ttl, block(7));
+        let (mut now, mut last, mut tries) = (lease.due(), at(0), 0);
+        loop {
+            match lease.duty(now) {
+                Duty::Renew => {
+                    (last, tries) = (now, tries + 1);
+                    lease.on_unanswered(now, u32::MAX);
+                }
+                Duty::WaitUntil(next) => now = next,
+                _ => break,
+            }
+        }
+        let gap = lease.deadline().since(last);
+        assert!(gap <= Duration::from_millis(30), "{seconds} s: {gap:?}");
+        assert!(tries < 150, "{seconds} s: {tries} tries");
+    }
+}
+
+/// Tokens are what runs out, and this one has none.
+#[test]
+fn a_lease_without_fencing_tokens_is_passed_on_for_ever() {
+    let ttl = Ttl::new(Duration::from_secs(3)).expect("within bounds");
+    let (mut lease, _) = LeaseLife::granted(at(0), ttl, None);
+    lease.used = u32::MAX;
+    let Parting::Pass(turn) = lease.part(at(1), 0, true, Duration::ZERO) else {
+        panic!("it is passed on")
+    };
+    assert_eq!((turn.number, turn.fencing), (1, None));
+}
+
 #[test]
 fn nothing_revives_a_lease_that_is_over() {
     for end in ["deadline", "answer", "parted", "released"] {

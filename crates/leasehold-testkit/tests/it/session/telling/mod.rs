@@ -114,6 +114,8 @@ fn a_guard_that_ends_past_its_deadline_tells_of_the_loss() {
         play(Level::WARN, async |scene, listener| {
             let client = scene.client().await;
             let guard = client.mutex("a").lock().await.expect("free");
+            let lost = scene.host.task(guard.lost());
+            scene.host.settle().await;
             scene.host.suspend(Duration::from_secs(60));
             if detaches {
                 drop(guard.detach());
@@ -121,6 +123,7 @@ fn a_guard_that_ends_past_its_deadline_tells_of_the_loss() {
                 drop(guard);
             }
             scene.pass(ms(1_000)).await;
+            assert!(lost.is_finished(), "who waits for the loss is woken");
             let lost = listener.event("lost");
             assert_eq!(lost.field("reason"), Lost::Deadline.to_string());
         });
