@@ -127,6 +127,7 @@ macro_rules! for_each_case {
                 a_repeated_shared_ask_counts_once,
                 each_reader_has_a_lease_of_its_own,
                 the_crash_of_a_reader_frees_only_what_it_had,
+                a_reader_that_leaves_shortens_no_other,
                 an_ask_that_is_granted_lets_those_behind_it_in,
                 readers_behind_a_writer_that_goes_away_are_let_in,
                 readers_behind_a_writer_that_died_are_let_in_by_any_ask,

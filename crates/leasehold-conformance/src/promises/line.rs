@@ -120,15 +120,19 @@ pub(crate) async fn an_asker_behind_the_head_takes_its_place_before_the_hand_ove
 
 /// A dead place costs the others no more than its own short lease.
 pub(crate) async fn a_dead_place_is_passed(world: &World) {
-    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    let [anna, bert, carl, dora, emil] = [(); 5].map(|()| world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
-    taken(carl.ask(&key("a")).join_as(1, 9_000, 3_000).send().await);
+    for waiter in [&carl, &dora] {
+        taken(waiter.ask(&key("a")).join_as(1, 9_000, 3_000).send().await);
+    }
     world.pass(ms(1_000) + world.slack()).await;
-    assert_eq!(world.inspect(&key("a")).await.waiting, 1);
+    assert_eq!(world.inspect(&key("a")).await.waiting, 2);
     released(anna.release(&key("a")).await, Released::HandedOver);
     granted(carl.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).send().await);
+    let (_, ahead) = taken(emil.ask(&key("a")).send().await);
+    assert_eq!(ahead, 1, "dora waits, and nobody else");
 }
 
 /// To the last millisecond.

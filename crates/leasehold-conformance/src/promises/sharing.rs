@@ -143,6 +143,18 @@ pub(crate) async fn the_crash_of_a_reader_frees_only_what_it_had(world: &World) 
     granted(carl.ask(&key("a")).send().await);
 }
 
+/// The key stays taken until the last of the others ends, and not the first.
+pub(crate) async fn a_reader_that_leaves_shortens_no_other(world: &World) {
+    let [anna, bert, carl, dora] = actors(world);
+    for (reader, ttl) in [(&anna, 1_000), (&bert, 10_000), (&carl, 5_000)] {
+        granted(reader.ask(&key("a")).shared().ttl(ttl).send().await);
+    }
+    released(carl.release_as(&key("a"), Claim::Shared).await, Released::Freed);
+    world.pass(ms(1_000) + world.slack()).await;
+    taken(dora.ask(&key("a")).send().await);
+    renewed(bert.renew_as(&key("a"), Claim::Shared, 1_000).await);
+}
+
 /// The key is free since the lease of a holder ended. The first reader that asks lets the others in
 /// too.
 pub(crate) async fn an_ask_that_is_granted_lets_those_behind_it_in(world: &World) {

@@ -1,5 +1,6 @@
 //! Steps beside a member that answers as it is told: also as a leader that was replaced.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -34,12 +35,14 @@ struct Member {
     agrees: bool,
     value: Vec<u8>,
     lease: AtomicI64,
+    /// The leases that it ended.
+    revoked: Mutex<Vec<i64>>,
 }
 
 impl Member {
     fn new() -> Self {
-        let lease = AtomicI64::new(0);
-        Self { terms: (4, 4), grants: LASTS, agrees: true, value: Vec::new(), lease }
+        let (lease, revoked) = (AtomicI64::new(0), Mutex::default());
+        Self { terms: (4, 4), grants: LASTS, agrees: true, value: Vec::new(), lease, revoked }
     }
 
     /// Serves the first connection.
@@ -87,6 +90,12 @@ impl Member {
             "/etcdserverpb.Lease/LeaseKeepAlive" => {
                 Message::default().message(1, &header(renews)).number(3, LASTS)
             }
+            "/etcdserverpb.Lease/LeaseRevoke" => {
+                let ids = Fields::of(asked).map(|it| it.expect("a field").1);
+                let ids = ids.map(|id| id.number().expect("a number"));
+                self.revoked.lock().expect("no panic").extend(ids);
+                Message::default().message(1, &header(writes))
+            }
             "/etcdserverpb.KV/Txn" => {
                 let held = Message::default()
                     .number(3, CHANGE)
@@ -106,7 +115,7 @@ impl Member {
 
 /// Plays with a store that has a lock, at a member with these terms.
 async fn beside(terms: (i64, i64), play: impl AsyncFnOnce(&Core, LeaseId)) {
-    let playing = async |core: &Core, ask: Ask| {
+    let playing = async |core: &Core, _: &Member, ask: Ask| {
         let lease = LeaseId { key: ask.key.clone(), owner: ask.owner.clone(), claim: ask.claim };
         let granted = core.acquire(ask).await.expect("answered");
         assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
@@ -116,18 +125,18 @@ async fn beside(terms: (i64, i64), play: impl AsyncFnOnce(&Core, LeaseId)) {
 }
 
 /// Plays with an ask at a member.
-async fn beside_member(member: Member, play: impl AsyncFnOnce(&Core, Ask)) {
+async fn beside_member(member: Member, play: impl AsyncFnOnce(&Core, &Member, Ask)) {
     let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("x").expect("printable"));
     let ask = Ask::new(key, owner, Claim::Exclusive, ttl());
     let host = SystemHost::shared();
     let value = Entry::of(&ask, LASTS, host.wall()).write();
-    let member = Member { value, ..member };
+    let member = &Member { value, ..member };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     let connector = EtcdConnector::new(&format!("etcd://127.0.0.1:{port}/x")).expect("a URL");
     let core = Core::new(connector, host);
     tokio::select! {
-        () = play(&core, ask) => {}
+        () = play(&core, member, ask) => {}
         () = member.serve(listener) => panic!("the client has closed its connection"),
     }
 }
@@ -186,7 +195,7 @@ async fn nothing_is_remembered_of_a_lock_that_was_released() {
 
 #[tokio::test]
 async fn a_lease_that_is_shorter_than_it_was_asked_for_grants_nothing() {
-    beside_member(Member { grants: 1, ..Member::new() }, async |core, ask| {
+    beside_member(Member { grants: 1, ..Member::new() }, async |core, _, ask| {
         let refused = core.acquire(ask).await.expect_err("the lock would end too soon");
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     })
@@ -197,7 +206,7 @@ async fn a_lease_that_is_shorter_than_it_was_asked_for_grants_nothing() {
 #[tokio::test]
 async fn the_lease_of_a_place_is_kept_for_later_only_if_the_place_was_removed_as_it_was_seen() {
     for agrees in [true, false] {
-        beside_member(Member { agrees, ..Member::new() }, async |core, ask| {
+        beside_member(Member { agrees, ..Member::new() }, async |core, _, ask| {
             let value = Entry::of(&ask, LASTS, core.wire.host.wall()).write();
             let kv = Kv { value, lease: 9, ..Kv::default() };
             let (line, count) = (vec![Seen::new(kv)], 1);
@@ -208,4 +217,18 @@ async fn the_lease_of_a_place_is_kept_for_later_only_if_the_place_was_removed_as
         })
         .await;
     }
+}
+
+/// Its answer was lost, so it may still be under way. Without its lease it changes nothing.
+#[tokio::test]
+async fn a_release_ends_the_lease_of_a_request_in_doubt() {
+    beside_member(Member::new(), async |core, member, ask| {
+        let lease = LeaseId { key: ask.key.clone(), owner: ask.owner.clone(), claim: ask.claim };
+        let granted = core.acquire(ask).await.expect("answered");
+        assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+        core.mine.doubt(core.wire.host.now(), (&lease.key, &lease.owner), 77);
+        core.release(lease, OnRelease::Free).await.expect("answered");
+        assert_eq!(*member.revoked.lock().expect("no panic"), [77]);
+    })
+    .await;
 }
