@@ -31,6 +31,12 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     let filter = match (&wanted, verbose) {
         (Some(text), 0) => match text.parse() {
             Ok(level) => of_level(level),
+            Err(_) if is_one_word(text) => {
+                return Err(Failure::config(format!(
+                    "LEASEHOLD_LOG=`{text}` is no level; nothing was done; write one of `error`, \
+                     `warn`, `info`, `debug` and `trace`"
+                )));
+            }
             Err(_) => EnvFilter::try_new(text).map_err(|error| {
                 Failure::config(format!(
                     "LEASEHOLD_LOG is not understood: {error}; write a level such as `debug`"
@@ -45,6 +51,12 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     }
     tracing_subscriber::registry().with(layers).init();
     Ok(())
+}
+
+/// Whether a text is a word that names no part of the library. As a filter it would show nothing,
+/// so it is a level that was misspelt.
+fn is_one_word(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric()) && !text.starts_with("leasehold")
 }
 
 /// Shows everything up to a level. From `debug` on also each renewal, which is one line every third

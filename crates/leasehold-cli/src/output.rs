@@ -6,7 +6,7 @@ use std::thread::Builder;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use leasehold::core::WallTime;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, stat};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -61,13 +61,26 @@ pub(crate) fn shell_word(text: &str) -> String {
 
 /// Writes text to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    write_out(text).map_err(|error| {
-        if error == Errno::PIPE {
-            // The reader is gone, as in `leasehold ls | head`: end as every program does then.
-            return Failure::new(Exit::Signal(SIGPIPE), QUIET, String::new());
-        }
-        Failure::internal(format!("cannot write to stdout: {error}"))
+    write_out(text).map_err(|error| match error {
+        Errno::PIPE => without_reader(),
+        error => Failure::internal(format!("cannot write to stdout: {error}")),
     })
+}
+
+/// Fails if the reader of stdout is gone.
+pub(crate) fn refuse_without_reader() -> Result<(), Failure> {
+    let out = rustix::stdio::stdout();
+    let mut stdout = [PollFd::new(&out, PollFlags::empty())];
+    let has_news = poll(&mut stdout, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    match has_news {
+        Ok(1..) if stdout[0].revents().contains(PollFlags::ERR) => Err(without_reader()),
+        _ => Ok(()),
+    }
+}
+
+/// As in `leasehold ls | head`: ends as every program does then.
+fn without_reader() -> Failure {
+    Failure::new(Exit::Signal(SIGPIPE), QUIET, String::new())
 }
 
 /// Writes a whole text to stdout, without the standard library: its writes succeed even if stdout

@@ -149,12 +149,17 @@ impl Settings {
         }
     }
 
-    /// The URLs and the namespace, after the messages about the choice. For a command that opens no
-    /// client.
+    /// The URLs and the namespace.
     pub(crate) fn named(&self) -> (&[String], Option<&str>) {
         (&self.urls, self.namespace.as_deref())
     }
 
+    /// Whether the user has named a store.
+    pub(crate) fn names_a_store(&self) -> bool {
+        self.source != Source::Default
+    }
+
+    /// The same, after the messages about the choice. For a command that opens no client.
     pub(crate) fn chosen(&self, talk: &Talk) -> Result<(&[String], Option<&str>), Failure> {
         self.announce(talk);
         self.make_default_directory()?;

@@ -24,6 +24,12 @@ pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Fai
         let (urls, namespace) = context.settings.named();
         let prefix = namespace.map_or_else(|| prefix.clone(), |it| format!("{it}:{prefix}"));
         let mut rules = acl_rules(urls, &prefix)?;
+        if rules.is_empty() && context.settings.names_a_store() {
+            let message = "--print-acl prints rules for users of Redis and Valkey, and no such \
+                           server is named; nothing was done; the rights for other stores are in \
+                           docs/stores.md";
+            return Err(Failure::config(message));
+        }
         if rules.is_empty() {
             rules = acl_rules(&[ANY_SERVER], &prefix)?;
         }

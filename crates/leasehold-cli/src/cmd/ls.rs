@@ -15,7 +15,7 @@ use crate::args::Ls;
 use crate::duration::{self, human};
 use crate::escape::escape;
 use crate::exit::{Exit, Failure, unnamed};
-use crate::output::{clock, columns, json_line, object, print, rfc3339};
+use crate::output::{clock, columns, json_line, object, print, refuse_without_reader, rfc3339};
 use crate::talk::Level;
 use crate::view::table::{COLUMNS, Row, row, table};
 use crate::view::{self, LockObject};
@@ -94,6 +94,10 @@ async fn watch(context: &Context, args: &Ls, client: &Client, every: Duration) -
             Err(failure) => return failure,
         }
         tokio::time::sleep(every).await;
+        // Otherwise it would be noticed with the next change only.
+        if let Err(failure) = refuse_without_reader() {
+            return failure;
+        }
     }
 }
 

@@ -50,7 +50,7 @@ fn inherited(name: &str) -> Option<String> {
     let mut locks = names.lines().zip(tokens.lines());
     match locks.find(|(of, _)| *of == name) {
         Some((_, token)) => Some(token.to_owned()),
-        None => Some(tokens),
+        None => Some(tokens).filter(|tokens| !tokens.contains('\n')),
     }
 }
 
@@ -61,8 +61,8 @@ impl Given {
             Some(text) => text.to_owned(),
             None => inherited(name).ok_or_else(|| {
                 Failure::config(
-                    "no token was given; the store was not contacted; pass the token that \
-                     `leasehold acquire` printed: in LEASEHOLD_TOKEN, or by --token",
+                    "no token of this lock was given; the store was not contacted; pass the token \
+                     that `leasehold acquire` printed: in LEASEHOLD_TOKEN, or by --token",
                 )
                 .about(name)
             })?,

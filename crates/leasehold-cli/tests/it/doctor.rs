@@ -415,6 +415,7 @@ fn a_command_line_that_makes_no_sense_is_refused() {
         (&["doctor", "--url", "redis://h:x"], 78),
         (&["doctor", "--url", "redis+cluster://h/1"], 78),
         (&["doctor", "--url", "redis://h", "--print-acl", "a b"], 78),
+        (&["doctor", "--url", "postgres://h/d", "--print-acl", "a"], 78),
     ] {
         let mut command = world.bare();
         command.args(args);

@@ -7,6 +7,7 @@ use crate::harness::{World, finish, start};
 on_every_store! {
     each_level_shows_more_than_the_one_before,
     a_level_in_the_environment_shows_what_its_flag_does,
+    a_misspelt_level_is_refused,
     a_log_in_json_has_fields,
 }
 
@@ -38,6 +39,14 @@ fn a_level_in_the_environment_shows_what_its_flag_does(world: &World) {
     holder.expect("up");
     holder.expect_message("renewed");
     drop(holder.end());
+}
+
+fn a_misspelt_level_is_refused(world: &World) {
+    let mut run = world.run("x", &[], "echo ran");
+    run.env("LEASEHOLD_LOG", "inof");
+    let done = finish(run);
+    done.code(78).says("LEASEHOLD_LOG=`inof` is no level").says("`info`");
+    assert!(!done.stdout.contains("ran"), "{}", done.stdout);
 }
 
 fn a_log_in_json_has_fields(world: &World) {

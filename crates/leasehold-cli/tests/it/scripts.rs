@@ -18,6 +18,7 @@ on_every_store! {
     ls_watches_and_prints_what_has_changed,
     a_look_tells_when_the_lease_was_renewed,
     a_reader_that_leaves_early_is_no_error_of_ours,
+    ls_that_watches_ends_with_its_reader,
     namespaces_do_not_meet,
     a_nested_call_inherits_the_namespace,
 }
@@ -252,6 +253,16 @@ fn a_reader_that_leaves_early_is_no_error_of_ours(world: &World) {
     let done = finish(command);
     // 141 is 128 + PIPE; 0 if all was written before the reader left.
     assert!(["1\n141\n", "1\n0\n"].contains(&&done.stdout[..]), "{done:?}");
+    assert_eq!(done.stderr, "");
+}
+
+/// It prints only what has changed, so a write would not tell for long.
+fn ls_that_watches_ends_with_its_reader(world: &World) {
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", "\"$0\" ls --watch=100ms | head -1; echo ${PIPESTATUS[0]}"]);
+    command.arg(env!("CARGO_BIN_EXE_leasehold")).env("LEASEHOLD_URL", world.url());
+    let done = finish(command);
+    assert!(done.stdout.ends_with("0 locks\n141\n"), "{done:?}");
     assert_eq!(done.stderr, "");
 }
 
