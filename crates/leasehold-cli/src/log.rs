@@ -53,8 +53,8 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a text is a word that names no part of the library. As a filter it would show nothing,
-/// so it is a level that was misspelt.
+/// Whether a text is a word. As a filter it would name a crate. That is more likely a misspelt
+/// level, unless the crate is ours.
 fn is_one_word(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric()) && !text.starts_with("leasehold")
 }

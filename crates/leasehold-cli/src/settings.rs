@@ -159,7 +159,8 @@ impl Settings {
         self.source != Source::Default
     }
 
-    /// The same, after the messages about the choice. For a command that opens no client.
+    /// The URLs and the namespace, after the messages about the choice. For a command that opens no
+    /// client.
     pub(crate) fn chosen(&self, talk: &Talk) -> Result<(&[String], Option<&str>), Failure> {
         self.announce(talk);
         self.make_default_directory()?;

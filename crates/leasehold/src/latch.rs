@@ -206,8 +206,8 @@ impl Latch {
     /// As [`count_down`](Self::count_down). [`Config`](crate::ErrorKind::Config) if the latch was
     /// open already: more parties arrived than it counts, or the name was used before.
     ///
-    /// Once this call has counted, outages and missing rights are waited out, and two errors are
-    /// left. The count stays then, so do not call this again:
+    /// Once this call has counted, it waits until outages and missing rights end. After two errors
+    /// the count stays, so do not call this again:
     ///
     /// - [`Closed`](crate::ErrorKind::Closed): the client was shut down.
     /// - [`Config`](crate::ErrorKind::Config), with a message that says so: others use this name
@@ -291,7 +291,7 @@ impl Latch {
     }
 
     /// Once the store has answered, an outage is waited out. If this call `has_counted`, so is a
-    /// missing right: an error would be taken to say that it has not.
+    /// missing right: an error would say that the call did not count.
     async fn wait_until(&self, wait: Wait, has_counted: bool) -> Result<(), Error> {
         self.check()?;
         let session = self.locking.session();

@@ -272,9 +272,9 @@ impl Mutex {
     ///
     /// Dropping the future leaves the line, and releases a grant that is under way.
     ///
-    /// Poll the future until it is ready, or drop it. If it is only kept, as by `&mut future` in a
-    /// `select!` whose other branch takes long, it may be given the lock meanwhile: nobody else
-    /// gets it then.
+    /// Poll the future until it is ready, or drop it. A future that is only kept may still be
+    /// granted the lock, and then nobody else gets it. An example is `&mut future` in a `select!`
+    /// whose other branch takes long.
     pub async fn lock(&self) -> Result<Guard, Error> {
         self.locking.lock().await
     }

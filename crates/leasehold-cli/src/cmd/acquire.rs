@@ -58,12 +58,13 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
         Ok(Taken::Granted(guard)) => {
             let guard = guard.into_guards().remove(0);
             let text = grant(context, &args.name, ttl, &guard);
-            // Until the token is written, the lock is renewed. But not for ever.
+            // The lock is renewed until the token is written, for one ttl at most.
             let written = tokio::select! {
                 biased;
                 written = write_out_aside(text) => written.map_err(|error| error.to_string()),
                 signal = signals.interrupt() => {
-                    drop(tokio::time::timeout(DRAIN, guard.release()).await);
+                    talk.failure(&given_back(&args.name, guard, "interrupted").await);
+                    client.shutdown(DRAIN).await;
                     return Ok(Exit::Signal(signal.as_raw()));
                 }
                 () = tokio::time::sleep(ttl) => Err(format!("nobody read it for {}", human(ttl))),

@@ -25,9 +25,8 @@ pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Fai
         let prefix = namespace.map_or_else(|| prefix.clone(), |it| format!("{it}:{prefix}"));
         let mut rules = acl_rules(urls, &prefix)?;
         if rules.is_empty() && context.settings.names_a_store() {
-            let message = "--print-acl prints rules for users of Redis and Valkey, and no such \
-                           server is named; nothing was done; the rights for other stores are in \
-                           docs/stores.md";
+            let message = "--print-acl is for Redis and Valkey, and no URL names one; nothing was \
+                           done; docs/stores.md lists the rights for other stores";
             return Err(Failure::config(message));
         }
         if rules.is_empty() {

@@ -94,7 +94,7 @@ async fn watch(context: &Context, args: &Ls, client: &Client, every: Duration) -
             Err(failure) => return failure,
         }
         tokio::time::sleep(every).await;
-        // Otherwise it would be noticed with the next change only.
+        // Otherwise we would notice only at the next change that the reader has left.
         if let Err(failure) = refuse_without_reader() {
             return failure;
         }

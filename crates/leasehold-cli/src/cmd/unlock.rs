@@ -37,8 +37,8 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         let what = if shows_all {
             "it is held by a token that does not begin with the given one; nothing was done"
         } else {
-            "no holder that a look shows has a token that begins with the given one, and there may \
-             be more; nothing was done"
+            "no holder that is shown has a token that begins with the given one, and there may be \
+             more holders; nothing was done"
         };
         return Err(changed(args, what));
     }

@@ -296,7 +296,7 @@ impl Supervision {
         } else if signal != Signal::CHILD && self.lost.is_none() {
             self.actions.push(Action::Forward(signal));
             if self.at_terminal && signal == Signal::CONT {
-                // Ctrl-Z stopped a group of its own as well.
+                // Ctrl-Z also stopped a command in a process group of its own.
                 self.actions.push(Action::ForwardOutside(signal));
             }
         }

@@ -116,7 +116,12 @@ impl Terminal {
 
     #[track_caller]
     fn ends_with(&mut self, code: i32) {
-        let status = self.child.wait().expect("it is ours");
+        let mut status = None;
+        until("it ends", || {
+            status = self.child.try_wait().expect("it is ours");
+            status.is_some()
+        });
+        let status = status.expect("it has ended");
         // setsid(1) became the command, so its end is the command's, as a shell would show it.
         let shown = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
         assert_eq!(shown, Some(code), "{}", self.seen);

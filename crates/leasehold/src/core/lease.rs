@@ -35,10 +35,6 @@ const LIFTED_WITHIN: Duration = Duration::from_millis(100);
 /// locks and releases all the time sends no such request.
 const SHOWN_AFTER: Duration = Duration::from_millis(100);
 
-/// The shortest pause before a renewal that was not answered is repeated, unless 1 % of the ttl is
-/// shorter.
-const RETRY_MIN: Duration = Duration::from_millis(20);
-
 /// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseState {
@@ -398,7 +394,7 @@ impl LeaseLife {
     pub(crate) fn on_unanswered(&mut self, now: Moment, random: u32) {
         self.renewing = false;
         let quarter_left = self.deadline.since(now) / 4;
-        let shortest = RETRY_MIN.min(self.ttl.get() / 100);
+        let shortest = Duration::from_millis(20).min(self.ttl.get() / 100);
         self.renew_at = now + self.delays.next(random).min(quarter_left).max(shortest);
     }
 
@@ -465,7 +461,7 @@ impl LeaseLife {
     fn next_turn(&mut self) -> Turn {
         self.state = LeaseState::Held;
         let fencing = self.fencing.and_then(|block| block.nth(self.used));
-        // It counts only where there are fencing tokens, of which there are fewer.
+        // Only a lease with fencing tokens reads it, and its block has fewer than 2^32.
         self.used = self.used.saturating_add(1);
         Turn { number: self.turn, fencing }
     }

@@ -8,17 +8,18 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
 use super::asker::{Asker, Told};
-use super::attempt::{Attempt, wait_elapsed};
+use super::attempt::Attempt;
+use super::errors::{too_many, untold, wait_elapsed};
 use super::held::Held;
 use super::hold::Hold;
 use super::leaving::Leaving;
 use super::spec::{Spec, Wait};
 use super::story::Asked;
 use super::{Session, closed};
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::lease::Turn;
-use crate::core::local_line::{Coming, Found, TASKS_MAX};
+use crate::core::local_line::{Coming, Found};
 use crate::host::give_way;
 use crate::process::OnlyHere;
 
@@ -289,21 +290,4 @@ async fn until_told(mut place: Place, wait: Wait) -> Result<NextStep, Error> {
             Err(outage.unwrap_or_else(wait_elapsed))
         }
     }
-}
-
-/// For a task that was taken out of the line and told nothing: the waker of another task panicked.
-fn untold() -> Error {
-    let message = "a defect in another task of this client; nothing was acquired; try again";
-    Error::new(ErrorKind::Unavailable, message)
-}
-
-fn too_many(key: &Key) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "{TASKS_MAX} tasks of this client already wait for this lock, which is the limit; no \
-             request was sent, try again later"
-        ),
-    )
-    .with_name(key.as_str())
 }

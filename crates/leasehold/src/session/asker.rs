@@ -8,7 +8,8 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use super::attempt::{Attempt, wait_elapsed};
+use super::attempt::Attempt;
+use super::errors::wait_elapsed;
 use super::held::Held;
 use super::leaving::Leaving;
 use super::spec::{Spec, Wait};

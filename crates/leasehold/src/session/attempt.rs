@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Session;
+use super::errors::{quarantined, too_slow, unanswered, wait_elapsed};
 use super::held::Held;
 use super::registry::Counted;
 use super::spec::Spec;
@@ -16,11 +17,8 @@ use crate::core::lease::{LeaseLife, Turn};
 use crate::core::moment::Moment;
 use crate::core::passing::TURN_BLOCK;
 use crate::core::token::OwnerToken;
-use crate::core::ttl::Ttl;
 use crate::host::random_u32;
-use crate::store::{
-    Acquired, Afterwards, Ask, LeaseId, Line, Note, Quarantine, Refusal, Store, Why,
-};
+use crate::store::{Acquired, Afterwards, Ask, LeaseId, Line, Note, Refusal, Store, Why};
 
 /// The requests of one acquisition. They have one owner token, until a token is spent. If it is
 /// dropped before it has a lease, it releases the token. That also removes its place in line, and
@@ -68,7 +66,7 @@ impl Attempt {
                 return None;
             };
             line.ask_as(owner.clone(), Arc::clone(wake));
-            line.outage.clone()
+            line.outage.clone().filter(|_| !spec.asks_alone())
         });
         let now = session.now();
         let mut decisions = Acquisition::new(spec.ttl, waits);
@@ -122,7 +120,7 @@ impl Attempt {
             self.session.host.sleep_until(at).await;
         }
         if self.wake.is_some() && self.outage.is_none() && !self.decisions.is_answered() {
-            // Nor do the tasks behind this one know yet that the lock is taken.
+            // Until the store answers, no task behind this one knows that the lock is taken.
             self.note_outage(Some(&unanswered()));
         }
         let mut left_over = self.session.end_left_over(&self.spec.key).await;
@@ -312,9 +310,14 @@ impl Attempt {
         }
     }
 
+    /// Whether it asks for the tasks of a local line.
+    fn is_of_line(&self) -> bool {
+        self.wake.is_some() && !self.spec.asks_alone()
+    }
+
     /// Notes an outage, also for the tasks behind this one whose time to wait may end meanwhile.
     fn note_outage(&mut self, outage: Option<&Error>) {
-        if self.wake.is_some() && (self.outage.is_some() || outage.is_some()) {
+        if self.is_of_line() && (self.outage.is_some() || outage.is_some()) {
             self.session.lines.with(&self.spec.key, |line| line.outage = outage.cloned());
         }
         self.outage = outage.cloned();
@@ -448,7 +451,9 @@ impl Drop for Attempt {
         self.session.lines.with(&self.spec.key, |line| {
             if self.wake.is_some() {
                 line.stop_asking(&self.owner);
-                line.outage = None;
+                if self.is_of_line() {
+                    line.outage = None;
+                }
             } else {
                 line.tries -= 1;
             }
@@ -459,27 +464,6 @@ impl Drop for Attempt {
     }
 }
 
-/// The error for a wait that ended before the store has answered at all.
-fn unanswered() -> Error {
-    let message = "the store did not answer before the wait ended; a late grant is released, check \
-                   that the store is running";
-    Error::new(ErrorKind::Unknown, message)
-}
-
-pub(super) fn wait_elapsed() -> Error {
-    Error::new(
-        ErrorKind::WaitElapsed,
-        "what was asked for stayed taken until the wait ended; nothing was acquired; wait longer \
-         or try again later",
-    )
-}
-
-/// The error for a wait that ended during a quarantine.
-fn quarantined(quarantine: &Quarantine) -> Error {
-    let message = format!("{quarantine}; nothing was acquired; wait longer or try again later");
-    Error::new(ErrorKind::WaitElapsed, message)
-}
-
 /// Removes fencing tokens that were not asked for. A server that lost its record of a grant without
 /// fencing may answer with the last token of all, which belongs to another grant.
 fn as_wanted(answer: Acquired, spec: &Spec) -> Acquired {
@@ -487,13 +471,4 @@ fn as_wanted(answer: Acquired, spec: &Spec) -> Acquired {
         Acquired::Granted { .. } if !spec.fencing => Acquired::Granted { fencing: None },
         answer => answer,
     }
-}
-
-fn too_slow(ttl: Ttl) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "the store answers too slowly for a ttl of {ttl:?}; nothing is held, use a longer ttl"
-        ),
-    )
 }

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::future::{Shared, WeakShared};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::Session;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
-use crate::store::{LeaseId, OnRelease, Store};
+use crate::store::{BoxAnswer, LeaseId, OnRelease, Store};
 
 /// The leases whose release is repeated, by their keys.
 #[derive(Debug, Default)]
@@ -25,11 +25,11 @@ pub(super) struct LeftOver(Mutex<HashMap<Key, Leases>>);
 struct Leases {
     leases: Vec<LeaseId>,
     /// The requests to end them that are under way.
-    ending: Option<Ending>,
+    ending: Option<WeakShared<BoxAnswer<()>>>,
 }
 
 /// Ends leases, for all tasks that wait for it.
-type Ending = Shared<BoxFuture<'static, Result<(), Error>>>;
+type Ending = Shared<BoxAnswer<()>>;
 
 /// A lease in [`LeftOver`] for as long as this exists.
 pub(super) struct Noted {
@@ -88,11 +88,14 @@ impl Session {
     fn ending(self: &Arc<Self>, key: &Key) -> Option<Ending> {
         self.left_over.with(|all| {
             let Leases { leases, ending } = all.get_mut(key)?;
-            if let Some(ending) = ending.as_ref().filter(|ending| ending.peek().is_none()) {
-                return Some(ending.clone());
+            // Only while a task waits for it: its answers would be old, and it keeps the session.
+            let shared = ending.as_ref().and_then(WeakShared::upgrade);
+            if let Some(shared) = shared.filter(|shared| shared.peek().is_none()) {
+                return Some(shared);
             }
-            let ending = ending.insert(end_all(Arc::clone(self), leases.clone()).boxed().shared());
-            Some(ending.clone())
+            let shared = end_all(Arc::clone(self), leases.clone()).boxed().shared();
+            *ending = shared.downgrade();
+            Some(shared)
         })
     }
 }

@@ -9,6 +9,7 @@
 //! | `asker` | talks to the store for a local line |
 //! | `leaving` | a lease that is handed over, or granted to this client again |
 //! | `attempt` | one token: from the first ask to the lease, or until it leaves the line |
+//! | `errors` | the errors of acquisitions that end without a lease |
 //! | `wake` | wakes an asking task |
 //! | `held` | a lease of this client |
 //! | `hold` | a guard's turn with a lease, which is then passed on, kept idle or released |
@@ -24,6 +25,7 @@ mod acquire;
 mod asker;
 mod attempt;
 mod driver;
+mod errors;
 mod held;
 mod hold;
 mod keeping;

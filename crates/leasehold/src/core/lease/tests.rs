@@ -112,7 +112,7 @@ fn failed_renewals_are_repeated_until_shortly_before_the_deadline() {
     }
 }
 
-/// Tokens are what runs out, and this one has none.
+/// Only fencing tokens run out, and this lease has none.
 #[test]
 fn a_lease_without_fencing_tokens_is_passed_on_for_ever() {
     let ttl = Ttl::new(Duration::from_secs(3)).expect("within bounds");

@@ -11,13 +11,13 @@
 //! | the new node | no lease, or nothing | has no vote yet |
 //! | a node that votes | no lease | votes beside it |
 //! | a node that votes | nothing: it is out of reach | votes; of the two, one vote counts |
-//! | the same, before a majority votes | nothing: it is out of reach | has no vote yet |
+//! | a node that votes, before a majority does | nothing: it is out of reach | has no vote yet |
 //! | a node that votes | nothing, and a retry does not help | has no vote yet |
 //!
 //! Without the fourth row, a node that comes back would have no vote while another one is down, as
 //! when one node after the other is restarted. A new node never makes votes fewer: a ballot counts
 //! the largest number of grants of which no two may be from one store. Later requests try the node
-//! again, until it was compared with all.
+//! again, until it is compared with all.
 //!
 //! A quorum suffers from what any node forgets. One node that is not strict would make the
 //! strictness of the others useless. So a node that differs from those that vote never votes.
@@ -280,7 +280,7 @@ type Look = (usize, Result<bool, Error>);
 enum Compared {
     /// It is the same store as that node.
     SameAs(usize),
-    /// It is another store than the nodes that vote, except that these could not be looked at.
+    /// No look shows the same store. The voting nodes in `unseen` could not be looked at.
     Apart { unseen: Vec<usize> },
 }
 
@@ -318,8 +318,8 @@ fn compare(
     Ok(Compared::Apart { unseen })
 }
 
-/// The largest selection of these nodes of which no two may be the same store. `pairs`: the nodes
-/// that may be.
+/// As many of these nodes as possible, but never both nodes of a pair. `pairs`: nodes that are
+/// possibly one store.
 pub(super) fn largest_apart(nodes: Vec<usize>, pairs: &[(usize, usize)]) -> Vec<usize> {
     let is_here = |(one, other): &&(usize, usize)| nodes.contains(one) && nodes.contains(other);
     let Some((one, other)) = pairs.iter().find(is_here) else { return nodes };

@@ -187,7 +187,7 @@ impl Ballot {
         self.may_be_granted() || self.votes.iter().any(is_open)
     }
 
-    /// The grants that count, as many as can.
+    /// As many grants as may count together.
     fn grants(&self) -> impl Iterator<Item = &Granted> {
         let counted = largest_apart(self.granting(), &self.pairs);
         counted.into_iter().filter_map(move |node| match &self.votes[node] {
@@ -206,7 +206,7 @@ impl Ballot {
         self.grants().count()
     }
 
-    /// A node that granted the key too, and that may be the same store as this one, if it did.
+    /// A node that granted the key too, and that is possibly the same store as this one.
     pub(super) fn twin(&self, node: usize) -> Option<usize> {
         let mut others = self.pairs.iter().filter(|(_, one)| *one == node).map(|(other, _)| *other);
         others.find(|other| self.granting().contains(other))
@@ -248,11 +248,10 @@ impl Ballot {
 
     pub(super) fn verdict(&self) -> Verdict {
         let count = |is: fn(&NodeAnswer) -> bool| self.votes.iter().filter(|vote| is(vote)).count();
-        let granted = count(|vote| matches!(vote, NodeAnswer::Granted(_)));
+        let granted = self.counted();
         let in_time = count(|vote| matches!(vote, NodeAnswer::Open { late: false }));
         let late = count(|vote| matches!(vote, NodeAnswer::Open { late: true }));
         let taken = count(|vote| matches!(vote, NodeAnswer::Taken { .. }));
-        let granted = granted + self.counted() - self.granting().len();
         match self.majority_of(granted, in_time + late) {
             Majority::Granted => return self.granted_by_all_counters(),
             Majority::Pending => {

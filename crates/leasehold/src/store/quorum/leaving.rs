@@ -153,8 +153,7 @@ impl<S: Store> UnderWay<S> {
         let (nodes, majority) = (self.shared.nodes.len(), self.shared.majority());
         let mut failures: Vec<(usize, Error)> = Vec::new();
         let (mut freed, mut not_held) = (0, 0);
-        while !self.answers.is_empty() {
-            let Some((node, answer)) = self.next().await else { break };
+        while let Some((node, answer)) = self.next(false).await {
             let failed = failures.iter().position(|(failed, _)| *failed == node);
             match (answer, failed) {
                 (Ok(Released::NotHeld), None) => not_held += 1,
@@ -191,9 +190,10 @@ impl<S: Store> UnderWay<S> {
         }));
     }
 
-    /// The next answer of a node, to the first request or to a retry; `None` if none is missing.
-    async fn next(&mut self) -> Option<(usize, Result<Released, Error>)> {
-        loop {
+    /// The next answer of a node, to the first request or to a retry. `None` if no first answer is
+    /// missing, and no retry either if it `waits_for_retries`.
+    async fn next(&mut self, waits_for_retries: bool) -> Option<(usize, Result<Released, Error>)> {
+        while waits_for_retries || !self.answers.is_empty() {
             tokio::select! {
                 biased;
                 Some((node, heard)) = self.answers.next() => match heard {
@@ -208,6 +208,7 @@ impl<S: Store> UnderWay<S> {
                 else => return None,
             }
         }
+        None
     }
 
     /// Reads the remaining answers and retries where needed. Each node is retried separately, so a
@@ -219,7 +220,7 @@ impl<S: Store> UnderWay<S> {
         loop {
             tokio::select! {
                 biased;
-                Some((node, answer)) = self.next() => {
+                Some((node, answer)) = self.next(true) => {
                     if has_to_be_tried_again(&answer) {
                         again_at.push(again(node));
                     }

@@ -49,7 +49,7 @@ pub(super) struct Sending(AtomicU8);
 impl Sending {
     const QUEUED: u8 = 0;
     const SENT: u8 = 1;
-    /// And waits to be sent again.
+    /// The server rolled it back, and it waits to be sent again.
     const ROLLED_BACK: u8 = 2;
     const TAKEN_BACK: u8 = 3;
 
@@ -71,7 +71,7 @@ impl Sending {
     /// The server rolled it back, so it is in a queue again, unless its caller gave up.
     fn was_rolled_back(&self) {
         let (from, to) = (Self::SENT, Self::ROLLED_BACK);
-        // Then it stays as it is.
+        // Then it stays taken back.
         let _given_up = self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     }
 }

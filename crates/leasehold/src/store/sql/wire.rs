@@ -163,9 +163,9 @@ fn unsent(limit: Duration) -> Error {
 /// For a request whose turn did not come again.
 fn rolled_back(limit: Duration) -> Error {
     let message = format!(
-        "the server rolled the request back with another one, whose row a transaction keeps, and \
-         its turn did not come again within {limit:?}; nothing was changed; look for a transaction \
-         that is open for long"
+        "the server rolled the request back with another one that waited for a locked row, and it \
+         was not sent again within {limit:?}; nothing was changed; look for a transaction that has \
+         been open for long"
     );
     Error::new(ErrorKind::Unavailable, message)
 }

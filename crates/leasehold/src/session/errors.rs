@@ -1,0 +1,58 @@
+//! The errors of acquisitions that end without a lease.
+
+use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
+use crate::core::local_line::TASKS_MAX;
+use crate::core::ttl::Ttl;
+use crate::store::Quarantine;
+
+/// The error for a wait that ended before the store answered.
+pub(super) fn unanswered() -> Error {
+    let message = "the store did not answer before the wait ended; a late grant is released; check \
+                   that the store is running";
+    Error::new(ErrorKind::Unknown, message)
+}
+
+/// The error for a wait that ended while the lock was taken.
+pub(super) fn wait_elapsed() -> Error {
+    Error::new(
+        ErrorKind::WaitElapsed,
+        "what was asked for stayed taken until the wait ended; nothing was acquired; wait longer \
+         or try again later",
+    )
+}
+
+/// The error for a wait that ended during a quarantine.
+pub(super) fn quarantined(quarantine: &Quarantine) -> Error {
+    let message = format!("{quarantine}; nothing was acquired; wait longer or try again later");
+    Error::new(ErrorKind::WaitElapsed, message)
+}
+
+/// The error for a store whose grants come too late to use.
+pub(super) fn too_slow(ttl: Ttl) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the store answers too slowly for a ttl of {ttl:?}; nothing is held, use a longer ttl"
+        ),
+    )
+}
+
+/// For a task that was taken out of the line and told nothing: the waker of another task panicked.
+pub(super) fn untold() -> Error {
+    let message = "another task of this client panicked when it was woken; nothing was acquired; \
+                   try again";
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// The error for one task too many in a local line.
+pub(super) fn too_many(key: &Key) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "{TASKS_MAX} tasks of this client already wait for this lock, which is the limit; no \
+             request was sent, try again later"
+        ),
+    )
+    .with_name(key.as_str())
+}
