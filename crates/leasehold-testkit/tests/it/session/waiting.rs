@@ -108,10 +108,9 @@ fn who_waits_behind_a_task_that_was_never_answered_is_not_told_that_the_lock_is_
     play(0..3, async |scene| {
         let client = scene.client().await;
         scene.faults.from_now_on(Request::Acquire, Fault::LoseRequest);
-        let (first, second) = (waiter_for(scene, &client, ms(200)), {
-            scene.host.settle().await;
-            waiter_for(scene, &client, ms(300))
-        });
+        let first = waiter_for(scene, &client, ms(300));
+        scene.host.settle().await;
+        let second = waiter_for(scene, &client, ms(200));
         for waiting in [first, second] {
             let error = waiting.await.expect_err("the store is silent");
             assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
