@@ -124,7 +124,7 @@ async fn given_back(name: &str, guard: Guard, why: &str) -> Failure {
     Failure::internal(message).about(name)
 }
 
-/// What a script needs to renew and release the lock.
+/// The text with which a script can renew and release the lock.
 fn grant(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> String {
     let fence = guard.fencing_token().map(|fence| fence.to_string());
     if context.json {

@@ -24,12 +24,12 @@ pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Fai
         let (urls, namespace) = context.settings.named();
         let prefix = namespace.map_or_else(|| prefix.clone(), |it| format!("{it}:{prefix}"));
         let mut rules = acl_rules(urls, &prefix)?;
-        if rules.is_empty() && context.settings.names_a_store() {
-            let message = "--print-acl is for Redis and Valkey, and no URL names one; nothing was \
-                           done; docs/stores.md lists the rights for other stores";
-            return Err(Failure::config(message));
-        }
         if rules.is_empty() {
+            if context.settings.names_a_store() {
+                let message = "--print-acl is for Redis and Valkey, and no URL names one; nothing \
+                               was done; docs/stores.md lists the rights for other stores";
+                return Err(Failure::config(message));
+            }
             rules = acl_rules(&[ANY_SERVER], &prefix)?;
         }
         return print_rules(context, &rules);

@@ -236,7 +236,7 @@ pub(crate) fn as_shown(verb: &str, command: &[OsString]) -> String {
 const AND_MORE: &str = "...";
 
 /// The program of the command. Its arguments may be secret, so they are left out, also if the
-/// whole line is in one word. So is the value of a variable that a shell would set.
+/// whole line is in one word. The value of `NAME=value` may be secret too, and is left out.
 fn program(command: &[OsString]) -> String {
     let Some(program) = command.first().map(|program| program.to_string_lossy()) else {
         return String::new();

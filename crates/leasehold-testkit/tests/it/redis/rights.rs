@@ -92,7 +92,7 @@ fn with_the_rights_to_lock_a_user_waits_in_line() {
     });
 }
 
-/// Whoever releases a lock does the steps of those who wait for it.
+/// The client that releases a lock also hands it over to the waiters.
 #[test]
 fn with_the_rights_to_lock_a_user_renews_and_hands_over_what_others_wait_for() {
     play(async |scene| {

@@ -98,7 +98,7 @@ pub(super) fn deployment(servers: &[Facts], clusters: &[ClusterFacts]) -> Deploy
         is_strict: all(strict::stays_strict),
         has_failover: all(|it| it.place.has_sentinels || it.membership.is_some())
             && clusters.iter().all(cluster::can_fail_over),
-        // What a server does not tell may be so.
+        // If a server does not tell, assume the worse.
         has_replicas: any(|it| it.number("connected_slaves").is_none_or(|count| count > 0))
             || clusters.iter().any(cluster::has_replicas),
         is_cluster: !clusters.is_empty(),

@@ -275,7 +275,7 @@ impl<S: Store> Shared<S> {
 /// Whether the probe lease is at a node.
 type Look = (usize, Result<bool, Error>);
 
-/// What the looks for the probe lease of a node say.
+/// The result of the looks for the probe lease of a node.
 #[derive(Debug, PartialEq, Eq)]
 enum Compared {
     /// It is the same store as that node.

@@ -62,8 +62,8 @@ impl Leases {
     pub(super) fn begin(&self, owner: OwnerToken, mut known: Known, now: Moment) {
         let mut state = self.state();
         if state.leases.len() >= state.swept_at {
-            // Whoever asks a node for a lease must learn afterwards whether it was let go: another
-            // process may have renewed it.
+            // A lease is kept while a node is asked for it: the answer must still find out whether
+            // the lease was let go, because another process may have renewed it.
             state.leases.retain(|_, known| known.valid_until > now || known.filling != 0);
             state.swept_at = (state.leases.len() * 2).max(SWEPT_AT_MIN);
         }

@@ -5,8 +5,8 @@ use super::line::Line;
 use super::pairs;
 use crate::store::redis::codec::command::{Command, Value};
 
-/// The rights to take, renew and release a lock, to wait for it, and to share it. Who releases a
-/// lock hands it to the first waiter, so that one needs the rights of all the others.
+/// The rights to take, renew and release a lock, to wait for it, and to share it. The client that
+/// releases a lock hands it to the first waiter, so it needs all of them.
 pub(crate) const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire \
                                +pttl +time +hset +hget +hmget +hdel +zadd +zrem +zscore +zrank \
                                +zrange +zcard +zcount +zrangebyscore";
