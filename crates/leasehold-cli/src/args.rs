@@ -360,10 +360,13 @@ fn understood() -> clap::Command {
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
     let args: Vec<OsString> = args.into_iter().collect();
     match understood().try_get_matches_from(&args).and_then(|it| Cli::from_arg_matches(&it)) {
-        Ok(cli) => Ok(Parsed::Invocation(Box::new(Invocation {
-            globals: globals(cli.globals),
-            command: cli.command,
-        }))),
+        Ok(cli) => {
+            refuse_time_as_name(&cli.command, &args)?;
+            Ok(Parsed::Invocation(Box::new(Invocation {
+                globals: globals(cli.globals),
+                command: cli.command,
+            })))
+        }
         Err(error)
             if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
         {
@@ -380,6 +383,17 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
             Err(Failure::new(Exit::USAGE, "usage", text))
         }
     }
+}
+
+/// Refuses `run NAME -n 5`: it would not wait, and would take a second lock called `5`.
+fn refuse_time_as_name(command: &Command, args: &[OsString]) -> Result<(), Failure> {
+    let is_of_several = matches!(command, Command::Run(run) if run.names.len() > 1);
+    let Some(time) = tips::time_after_n(args).filter(|_| is_of_several) else { return Ok(()) };
+    let message = format!(
+        "-n takes no time; nothing was acquired; to wait, write -w {time} instead; if {time} is \
+         the name of a lock, write -n after the names"
+    );
+    Err(Failure::new(Exit::USAGE, "usage", message))
 }
 
 fn globals(args: GlobalArgs) -> Globals {

@@ -112,7 +112,7 @@ fn is_url(part: &[char]) -> bool {
 }
 
 /// The edit distance: characters added, removed, replaced or swapped with their neighbour.
-fn distance(a: &[char], b: &[char]) -> usize {
+pub(crate) fn distance(a: &[char], b: &[char]) -> usize {
     let mut rows = vec![(0..=b.len()).collect::<Vec<_>>()];
     for (i, &left) in a.iter().enumerate() {
         let mut row = vec![i + 1];

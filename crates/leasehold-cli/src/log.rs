@@ -34,7 +34,7 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
             Err(_) if is_one_word(text) => {
                 return Err(Failure::config(format!(
                     "LEASEHOLD_LOG=`{text}` is no level; nothing was done; write one of `error`, \
-                     `warn`, `info`, `debug` and `trace`"
+                     `warn`, `info`, `debug` and `trace`, or `{text}=debug` if that is a crate"
                 )));
             }
             Err(_) => EnvFilter::try_new(text).map_err(|error| {

@@ -59,6 +59,13 @@ pub(crate) fn shell_word(text: &str) -> String {
     }
 }
 
+/// The name of a lock as a shell has to pass it to `leasehold`: a name that begins with a hyphen
+/// would be a flag.
+pub(crate) fn name_word(name: &str) -> String {
+    let flag = if name.starts_with('-') { "--name=" } else { "" };
+    format!("{flag}{}", shell_word(name))
+}
+
 /// Writes text to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write_out(text).map_err(|error| match error {
@@ -228,6 +235,13 @@ mod tests {
         ];
         for (text, word) in table {
             assert_eq!(shell_word(text), word);
+        }
+    }
+
+    #[test]
+    fn a_name_is_no_flag_whatever_it_begins_with() {
+        for (name, word) in [("x", "x"), ("-x", "--name=-x"), ("-a b", "--name='-a b'")] {
+            assert_eq!(name_word(name), word);
         }
     }
 

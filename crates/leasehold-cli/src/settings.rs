@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::patience::Patience;
 use crate::take::DRAIN;
 use crate::talk::{Level, Talk};
-use crate::urls::{absolute, after_scheme, has_password, in_file, split};
+use crate::urls::{absolute, after_scheme, has_password, in_file, split, url_of_place};
 
 /// The flags that choose the store.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,10 @@ enum ForChild {
 pub(crate) struct Settings {
     /// One URL, or those of a quorum.
     urls: Vec<String>,
-    for_child: ForChild,
+    /// The file that contained them, if one did.
+    file: Option<PathBuf>,
+    /// Our directory, from which their relative paths count.
+    here: Option<PathBuf>,
     source: Source,
     namespace: Option<String>,
     /// A warning about the permissions of the URL file.
@@ -106,7 +109,7 @@ impl Settings {
                 }
             }
         };
-        let for_child = for_child(&urls, file.as_deref(), here)?;
+        refuse_bare_place(&urls)?;
         let inherited = || match set(NAMESPACE).map(OsString::into_string) {
             Some(Err(_)) => Err(Failure::config(format!(
                 "{NAMESPACE} is not valid UTF-8; the store was not contacted"
@@ -120,13 +123,13 @@ impl Settings {
         };
         // An empty flag removes an inherited namespace.
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
-        Ok(Self { urls, for_child, source, namespace, careless, unknown })
+        let here = here.map(Path::to_owned);
+        Ok(Self { urls, file, here, source, namespace, careless, unknown })
     }
 
     /// Connects, after the messages about the choice.
     pub(crate) async fn connect(&self, who: Identity, talk: &Talk) -> Result<Client, Failure> {
-        self.announce(talk);
-        self.make_default_directory()?;
+        self.announce(talk)?;
         Ok(self.open(who).await?)
     }
 
@@ -138,8 +141,7 @@ impl Settings {
         patience: &mut Patience,
         talk: &Talk,
     ) -> Result<Client, Failure> {
-        self.announce(talk);
-        self.make_default_directory()?;
+        self.announce(talk)?;
         loop {
             match self.open(who.clone()).await {
                 Ok(client) => return Ok(client),
@@ -162,9 +164,8 @@ impl Settings {
     /// The URLs and the namespace, after the messages about the choice. For a command that opens no
     /// client.
     pub(crate) fn chosen(&self, talk: &Talk) -> Result<(&[String], Option<&str>), Failure> {
-        self.announce(talk);
-        self.make_default_directory()?;
-        Ok((&self.urls, self.namespace.as_deref()))
+        self.announce(talk)?;
+        Ok(self.named())
     }
 
     async fn open(&self, who: Identity) -> Result<Client, Error> {
@@ -190,8 +191,8 @@ impl Settings {
         error.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Tells the user what matters about the choice.
-    fn announce(&self, talk: &Talk) {
+    /// Tells the user what matters about the choice, and makes the directory of the default store.
+    fn announce(&self, talk: &Talk) -> Result<(), Failure> {
         for unknown in &self.unknown {
             let text = format!("{}; it is ignored", unknown.complaint());
             talk.notice(Level::Warning, "unknown-variable", None, &text);
@@ -218,6 +219,7 @@ impl Settings {
                  names another store, --local confirms this one",
             );
         }
+        self.make_default_directory()
     }
 
     /// Creates the default directory. The library refuses a file in a missing directory, which may
@@ -257,17 +259,24 @@ impl Settings {
         Err(Failure::config(message).about_any(name))
     }
 
+    /// Refuses a store that a command under a lock could not reach.
+    pub(crate) fn refuse_out_of_reach(&self, name: Option<&str>) -> Result<(), Failure> {
+        self.refuse_private(name)?;
+        self.store_for_child().map(drop).map_err(|failure| failure.about_any(name))
+    }
+
     /// The namespace for the environment of a command, so that it reaches the same locks.
     pub(crate) fn namespace_for_child(&self) -> Option<String> {
         self.namespace.clone()
     }
 
-    /// The store for the environment of a command, so that it reaches the same store.
-    pub(crate) fn store_for_child(&self) -> [(&'static str, Option<String>); 2] {
-        match self.for_child.clone() {
+    /// The store for the environment of a command, so that it reaches the same store. Fails for a
+    /// store that no variable can name; other commands may use that.
+    pub(crate) fn store_for_child(&self) -> Result<[(&'static str, Option<String>); 2], Failure> {
+        Ok(match for_child(&self.urls, self.file.as_deref(), self.here.as_deref())? {
             ForChild::Urls(urls) => [(URL, Some(urls)), (URL_FILE, None)],
             ForChild::File(path) => [(URL, None), (URL_FILE, Some(path))],
-        }
+        })
     }
 }
 
@@ -275,6 +284,16 @@ fn two_stores() -> Failure {
     Failure::config(format!(
         "{URL} and {URL_FILE} both name a store; the store was not contacted; unset one of them"
     ))
+}
+
+/// Refuses a place without a scheme, with the URL that was probably meant.
+fn refuse_bare_place(urls: &[String]) -> Result<(), Failure> {
+    let found = urls.iter().find_map(|url| Some((url, url_of_place(url)?)));
+    found.map_or(Ok(()), |(place, meant)| {
+        Err(Failure::config(format!(
+            "`{place}` is not a URL; the store was not contacted; write `{meant}`"
+        )))
+    })
 }
 
 /// Refuses a misspelt variable: its job must not take a lock that nobody else sees.
@@ -368,130 +387,4 @@ fn default_url(set: impl Fn(&str) -> Option<OsString>) -> Result<String, Failure
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::ffi::OsStrExt as _;
-
-    use super::*;
-
-    fn chosen(flags: &StoreFlags, env: &[(&str, &str)]) -> Result<(String, Source), String> {
-        let get = |name: &str| {
-            env.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
-        };
-        let unknown = unknown(env.iter().map(|(name, _)| OsString::from(name)));
-        Settings::choose(flags, get, unknown, Some(Path::new("/srv")))
-            .map(|settings| match settings.for_child {
-                ForChild::Urls(urls) => (urls, settings.source),
-                ForChild::File(path) => (format!("in {path}"), settings.source),
-            })
-            .map_err(|failure| failure.message)
-    }
-
-    fn url(text: &str) -> StoreFlags {
-        StoreFlags { urls: vec![text.to_owned()], ..StoreFlags::default() }
-    }
-
-    #[test]
-    fn flags_go_before_the_environment_and_that_before_the_default() {
-        let env = [("LEASEHOLD_URL", "b:"), ("HOME", "/h"), ("XDG_STATE_HOME", "/x")];
-        let none = StoreFlags::default();
-        let is = |text: &str, source| Ok((text.to_owned(), source));
-        assert_eq!(chosen(&url("a:"), &env), is("a:", Source::Flag));
-        assert_eq!(chosen(&none, &env), is("b:", Source::Environment));
-        assert_eq!(chosen(&none, &env[1..]), is("sqlite:/x/leasehold/locks.db", Source::Default));
-        let home = is("sqlite:/h/.local/state/leasehold/locks.db", Source::Default);
-        assert_eq!(chosen(&none, &env[1..2]), home);
-        assert_eq!(chosen(&none, &[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]), home);
-        let refusal = chosen(&none, &[("LEASEHOLD_URL", ""), ("HOME", "/h")]).expect_err("empty");
-        assert!(refusal.contains("unset"), "{refusal}");
-    }
-
-    #[test]
-    fn a_misspelt_variable_is_no_reason_to_take_the_embedded_store() {
-        let home = ("HOME", "/h");
-        let none = StoreFlags::default();
-        for name in ["LEASEHOLD_URI", "LEASEHOLD_URL_FIEL", "LEASEHOLD_REDIS_URL"] {
-            let refusal = chosen(&none, &[(name, "redis://a"), home]).expect_err(name);
-            assert!(refusal.contains(name) && refusal.contains("--local"), "{refusal}");
-            assert!(chosen(&url("a:"), &[(name, "redis://a"), home]).is_ok(), "{name}");
-            let local = StoreFlags { local: true, ..StoreFlags::default() };
-            let (_, source) = chosen(&local, &[(name, "redis://a"), home]).expect("it is meant");
-            assert_eq!(source, Source::Local);
-        }
-        let (_, source) = chosen(&none, &[("LEASEHOLD_TTL", "5"), home]).expect("no store");
-        assert_eq!(source, Source::Default);
-    }
-
-    #[test]
-    fn a_file_is_handed_on_by_its_path_unless_a_path_in_it_is_relative() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("url");
-        let flags = StoreFlags { url_file: Some(path.clone()), ..StoreFlags::default() };
-        let by_env = [(URL_FILE, path.to_str().expect("text"))];
-        std::fs::write(&path, "redis://:hunter2@a\n").expect("a file");
-        let handed_on = Ok((format!("in {}", path.display()), Source::File));
-        assert_eq!(chosen(&flags, &[]), handed_on);
-        assert_eq!(chosen(&StoreFlags::default(), &by_env), handed_on);
-        std::fs::write(&path, "sqlite:a.db\n").expect("a file");
-        assert_eq!(chosen(&flags, &[]), Ok(("sqlite:/srv/a.db".to_owned(), Source::File)));
-        std::fs::write(&path, "sqlite:a.db\nredis://:hunter2@a\n").expect("a file");
-        let refusal = chosen(&flags, &[]).expect_err("not to be handed on");
-        assert!(refusal.contains("absolute") && !refusal.contains("hunter2"), "{refusal}");
-        let path = dir.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
-        std::fs::write(&path, "redis://:hunter2@a\n").expect("a file");
-        let strange = StoreFlags { url_file: Some(path), ..StoreFlags::default() };
-        let refusal = chosen(&strange, &[]).expect_err("not to be handed on");
-        assert!(refusal.contains("rename") && !refusal.contains("hunter2"), "{refusal}");
-        let both = [(URL, "redis://a"), by_env[0]];
-        let refusal = chosen(&StoreFlags::default(), &both).expect_err("two stores");
-        assert!(refusal.contains("unset one"), "{refusal}");
-        let refusal = chosen(&StoreFlags::default(), &[(URL_FILE, "")]).expect_err("empty");
-        assert!(refusal.contains("is empty"), "{refusal}");
-    }
-
-    #[test]
-    fn without_a_home_the_way_out_is_named() {
-        let refusal = chosen(&StoreFlags::default(), &[("HOME", "")]).expect_err("no home");
-        assert!(refusal.contains("--url") && refusal.contains("HOME"), "{refusal}");
-        let relative = [("HOME", "here"), ("XDG_STATE_HOME", "there")];
-        let refusal = chosen(&StoreFlags::default(), &relative).expect_err("relative");
-        assert!(refusal.contains("absolute path"), "{refusal}");
-    }
-
-    #[test]
-    fn a_namespace_is_inherited_unless_the_flag_says_otherwise() {
-        for (flag, inherited, namespace) in [
-            (None, None, None),
-            (None, Some("a"), Some("a")),
-            (None, Some(""), None),
-            (Some("b"), Some("a"), Some("b")),
-            (Some(""), Some("a"), None),
-        ] {
-            let flags = StoreFlags { namespace: flag.map(str::to_owned), ..url("a:") };
-            let get = |name: &str| inherited.filter(|_| name == NAMESPACE).map(OsString::from);
-            let settings = Settings::choose(&flags, get, vec![], None).expect("a store");
-            assert_eq!(settings.namespace.as_deref(), namespace, "{flag:?} {inherited:?}");
-        }
-    }
-
-    #[test]
-    fn several_urls_are_a_quorum_which_is_handed_on_whole() {
-        let is = |text: &str, source| Ok((text.to_owned(), source));
-        let urls = ["redis://a", "sqlite:b.db", "unix:/c redis://d"].map(str::to_owned);
-        let flags = StoreFlags { urls: urls.into(), ..StoreFlags::default() };
-        let whole = "redis://a sqlite:/srv/b.db unix:/c redis://d";
-        assert_eq!(chosen(&flags, &[]), is(whole, Source::Flag));
-        let none = StoreFlags::default();
-        let env = [("LEASEHOLD_URL", whole)];
-        assert_eq!(chosen(&none, &env), is(whole, Source::Environment));
-        let env = [("LEASEHOLD_URL", "sqlite:/my locks.db")];
-        assert_eq!(chosen(&none, &env), is("sqlite:/my locks.db", Source::Environment));
-    }
-
-    #[test]
-    fn a_blank_in_a_url_of_a_quorum_is_refused_without_its_password() {
-        let urls = ["redis://a", "redis://:hunter2 @b"].map(str::to_owned);
-        let flags = StoreFlags { urls: urls.into(), ..StoreFlags::default() };
-        let refusal = chosen(&flags, &[]).expect_err("a blank");
-        assert!(refusal.contains("white space") && !refusal.contains("hunter2"), "{refusal}");
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
-use crate::output::{escape, shell_word};
+use crate::output::{escape, name_word};
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
@@ -247,7 +247,7 @@ async fn busy(client: &Client, names: &[String], wait: Wait, said: Option<&str>)
         Some(name) => format!("`{}` was taken", escape(name)),
         None => "one of the locks was taken".to_owned(),
     });
-    let word = name.map_or_else(|| "NAME".to_owned(), shell_word);
+    let word = name.map_or_else(|| "NAME".to_owned(), name_word);
     let message = match wait {
         Wait::AtMost(limit) => {
             let advice = match quarantine {

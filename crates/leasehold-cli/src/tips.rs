@@ -6,6 +6,10 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 
+use crate::duration;
+use crate::environment::distance;
+use crate::output::shell_word;
+
 /// Commands of other tools, and our equivalents.
 const COMMANDS: [(&[&str], &str); 8] = [
     (
@@ -85,7 +89,11 @@ const FLAGS: [Equivalent; 6] = [
 ];
 
 /// The commands that take a name.
-const NAMED: [&str; 7] = ["run", "elect", "acquire", "renew", "release", "inspect", "unlock"];
+const NAMED: [&str; 8] =
+    ["run", "elect", "acquire", "renew", "release", "resize", "inspect", "unlock"];
+
+/// The longest word to compare with our commands.
+const COMMAND_MAX: usize = 16;
 
 /// Removes tips that cannot work, and adds one that can. `ours` is our command line.
 pub(crate) fn mend(error: &mut Error, args: &[OsString], mut ours: Command) {
@@ -113,6 +121,11 @@ pub(crate) fn mend(error: &mut Error, args: &[OsString], mut ours: Command) {
             if tip.is_some() {
                 error.remove(ContextKind::SuggestedSubcommand);
                 error.remove(ContextKind::Suggested);
+            } else if error.get(ContextKind::SuggestedSubcommand).is_none()
+                && let Some(meant) = one_mistake_away(&given, &ours)
+            {
+                let meant = ContextValue::Strings(vec![meant]);
+                error.insert(ContextKind::SuggestedSubcommand, meant);
             }
             tip
         }
@@ -137,6 +150,14 @@ pub(crate) fn mend(error: &mut Error, args: &[OsString], mut ours: Command) {
     }
 }
 
+/// Our command that differs by one mistake. clap finds none for a short one, such as `rnu`.
+fn one_mistake_away(given: &str, ours: &Command) -> Option<String> {
+    let letters = |text: &str| text.chars().collect::<Vec<_>>();
+    let given = Some(letters(given)).filter(|given| given.len() <= COMMAND_MAX)?;
+    let is_near = |name: &&str| distance(&given, &letters(name)) == 1;
+    ours.get_subcommands().map(Command::get_name).find(is_near).map(str::to_owned)
+}
+
 fn for_argument(given: &str, args: &[OsString], ours: &Command) -> Option<String> {
     let is = |arg: &OsString, word: &str| arg == OsStr::new(word);
     let command = args.iter().find_map(|arg| {
@@ -144,24 +165,70 @@ fn for_argument(given: &str, args: &[OsString], ours: &Command) -> Option<String
         known.copied().find(|known| is(arg, known))
     });
     let has_end_of_flags = args.iter().any(|arg| is(arg, "--"));
+    if let Some(time) = time_after_n(args)
+        && time.starts_with(given.trim_start_matches('-'))
+    {
+        return Some(format!("-n takes no time; to wait, write -w {time} instead"));
+    }
     if !given.starts_with('-') {
-        let verb = command.filter(|verb| ["run", "elect"].contains(verb) && !has_end_of_flags)?;
-        return Some(format!("put `--` before the command: leasehold {verb} NAME -- {given} ..."));
+        return for_one_word_more(given, command?, has_end_of_flags);
     }
     if let Some(equivalent) = equivalent(given) {
         let has = |arg: &Arg| arg.get_id().as_str() == equivalent.id;
         let command = ours.find_subcommand(command?)?;
         return command.get_arguments().any(has).then(|| format!("use {}", equivalent.ours));
     }
-    match command {
-        Some("ls") => Some(format!("if `{given}` is the pattern, write: leasehold ls -- {given}")),
-        Some("run" | "elect") if !has_end_of_flags => Some(format!(
-            "if `{given}` is the name of the lock, write --name={given}; if it belongs to the \
+    let name = shell_word(whole_word(given, args));
+    match command? {
+        "ls" => Some(format!("if `{name}` is the pattern, write: leasehold ls -- {name}")),
+        "run" if has_end_of_flags => Some(format!(
+            "if `{name}` is the name of a lock, write --name={name}, and all other names so too"
+        )),
+        "run" | "elect" if !has_end_of_flags => Some(format!(
+            "if `{name}` is the name of the lock, write --name={name}; if it belongs to the \
              command, put `--` before the command"
         )),
-        Some(_) => Some(format!("if `{given}` is the name of the lock, write --name={given}")),
-        None => None,
+        _ => Some(format!("if `{name}` is the name of the lock, write --name={name}")),
     }
+}
+
+/// The tip for a word after all that the command takes.
+fn for_one_word_more(given: &str, command: &str, has_end_of_flags: bool) -> Option<String> {
+    let tip = match command {
+        "run" | "elect" if !has_end_of_flags => {
+            format!("put `--` before the command: leasehold {command} NAME -- {given} ...")
+        }
+        // A shell makes several words of a pattern if files match it.
+        "ls" => "`leasehold ls` takes one pattern; quote it, as in: leasehold ls 'a*'".to_owned(),
+        "inspect" => "`leasehold inspect` takes one name; `leasehold ls 'a*'` lists all locks \
+                      whose names begin with `a`"
+            .to_owned(),
+        "acquire" => "`leasehold acquire` takes one name; `leasehold run NAME NAME -- CMD` holds \
+                      several locks while CMD runs"
+            .to_owned(),
+        _ => format!("`leasehold {command}` takes one name"),
+    };
+    Some(tip)
+}
+
+/// The time that somebody wrote after `-n`, which takes none: `-n 5` or `-n5`.
+pub(crate) fn time_after_n(args: &[OsString]) -> Option<&str> {
+    let words = args.iter().take_while(|arg| *arg != "--").filter_map(|arg| arg.to_str());
+    let is_time = |text: &&str| duration::parse(text).is_ok();
+    let mut pairs = words.clone().zip(words.clone().skip(1));
+    let next = pairs.find_map(|(flag, next)| (flag == "-n").then_some(next).filter(is_time));
+    next.or_else(|| words.filter_map(|word| word.strip_prefix("-n")).find(is_time))
+}
+
+/// The whole word in which clap found an unknown flag. Of `-job` and `--a=b` it names only `-j` and
+/// `--a`, but the word may be the name of a lock.
+fn whole_word<'a>(given: &'a str, args: &'a [OsString]) -> &'a str {
+    let letters = |word: &'a str| word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+    let is_it = |word: &&'a str| match letters(given) {
+        Some(letter) => letters(word).is_some_and(|all| all.contains(letter)),
+        None => word.split('=').next() == Some(given),
+    };
+    args.iter().filter_map(|arg| arg.to_str()).find(is_it).unwrap_or(given)
 }
 
 /// `run x echo hi`: the words of the command look like names of locks.
@@ -193,7 +260,22 @@ mod tests {
             ("leasehold run -x -- true", "write --name=-x"),
             ("leasehold run -x true", "put `--` before the command"),
             ("leasehold inspect -x", "write --name=-x"),
-            ("leasehold ls -x*", "leasehold ls -- -x"),
+            ("leasehold ls -x*", "leasehold ls -- '-x*'"),
+            ("leasehold run -job -- true", "write --name=-job, and all other names so too"),
+            ("leasehold run -job true", "write --name=-job; if it belongs"),
+            ("leasehold inspect --a=b", "write --name=--a=b"),
+            ("leasehold release -a$b", "write --name='-a$b'"),
+            ("leasehold resize -x --permits 3", "write --name=-x"),
+            ("leasehold acquire x -n 5 --ttl 1m", "write -w 5 instead"),
+            ("leasehold acquire x -n1m --ttl 1m", "write -w 1m instead"),
+            ("leasehold run x -n5s -- true", "write -w 5s instead"),
+            ("leasehold acquire x echo hi --ttl 1m", "`leasehold run NAME NAME -- CMD` holds"),
+            ("leasehold elect x y -- true", "`leasehold elect` takes one name"),
+            ("leasehold inspect a1 a2", "`leasehold ls 'a*'` lists all"),
+            ("leasehold ls a1 a2", "quote it, as in: leasehold ls 'a*'"),
+            ("leasehold rnu x -- true", "'run'"),
+            ("leasehold elcet x -- true", "'elect'"),
+            ("leasehold insepct x", "'inspect'"),
             ("leasehold run x --timeout 5 -- true", "use -w DUR or --wait DUR"),
             ("leasehold run x --timeout=5 -- true", "use -w DUR or --wait DUR"),
             ("leasehold acquire x --expiry 5", "use --ttl DUR"),
@@ -234,6 +316,8 @@ mod tests {
             "leasehold run x -- echo hi",
             "leasehold run --name=-x -- true",
             "leasehold inspect --name=-x",
+            "leasehold run --name=-x --name=y -- true",
+            "leasehold inspect --name=--a=b",
             "leasehold ls -- -x*",
             "leasehold run x --wait 5 -- true",
         ] {

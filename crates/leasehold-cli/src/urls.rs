@@ -40,6 +40,30 @@ pub(crate) fn split(text: &str) -> Vec<String> {
     vec![text.to_owned()]
 }
 
+/// The default ports of servers, and what stands around such a place in a URL. Anything else is
+/// taken for a Redis server.
+const PORTS: [(u16, &str, &str); 4] = [
+    (2181, "zookeeper://", ""),
+    (2379, "etcd://", ""),
+    (3306, "mysql://USER@", "/DATABASE"),
+    (5432, "postgres://USER@", "/DATABASE"),
+];
+
+/// The URL of a place alone, such as `localhost:6379`. `None` for everything else.
+pub(crate) fn url_of_place(text: &str) -> Option<String> {
+    let (host, port) = text.split_once(':')?;
+    // Hosts are called `redis` or `postgres`, but a number is a name in these two stores.
+    let has_numbers = ["sqlite", "memory"].iter().any(|it| after_scheme(text, it).is_some());
+    let is_host = |c: char| c.is_ascii_alphanumeric() || ['-', '.', '_'].contains(&c);
+    if has_numbers || host.is_empty() || !host.chars().all(is_host) {
+        return None;
+    }
+    let port: u16 = port.parse().ok()?;
+    let known = PORTS.into_iter().find(|(known, ..)| *known == port);
+    let (_, before, after) = known.unwrap_or((port, "redis://", ""));
+    Some(format!("{before}{text}{after}"))
+}
+
 /// The longest file of URLs that is read: far more than a quorum needs.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -153,6 +177,27 @@ mod tests {
     }
 
     #[test]
+    fn a_place_without_a_scheme_is_answered_with_a_url() {
+        for (text, url) in [
+            ("localhost:6379", Some("redis://localhost:6379")),
+            ("redis:6379", Some("redis://redis:6379")),
+            ("db-1.internal:5432", Some("postgres://USER@db-1.internal:5432/DATABASE")),
+            ("mysql:3306", Some("mysql://USER@mysql:3306/DATABASE")),
+            ("10.0.0.1:7000", Some("redis://10.0.0.1:7000")),
+            ("redis://localhost:6379", None),
+            ("memory:7", None),
+            ("sqlite:7", None),
+            ("unix:/7", None),
+            ("localhost", None),
+            ("user:password@host", None),
+            ("localhost:66000", None),
+            (":6379", None),
+        ] {
+            assert_eq!(url_of_place(text).as_deref(), url, "{text}");
+        }
+    }
+
+    #[test]
     fn a_file_of_urls_has_one_a_line_and_may_have_comments() {
         for (text, urls) in [
             ("redis://a\n", &["redis://a"][..]),
@@ -179,6 +224,24 @@ mod tests {
             let said = careless(mode, has_password);
             assert_eq!(said.is_some(), part.is_some(), "{mode:o} {said:?}");
             assert!(said.unwrap_or_default().contains(part.unwrap_or_default()), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn one_password_among_several_urls_is_worth_a_warning() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("urls");
+        for (text, warns) in
+            [("redis://a\nredis://:secret@b\nredis://c\n", true), ("redis://a\nredis://b\n", false)]
+        {
+            std::fs::write(&path, text).expect("written");
+            let mode = std::fs::Permissions::from_mode(0o644);
+            std::fs::set_permissions(&path, mode).expect("its mode is set");
+            let file = in_file(&path, "--url-file").expect("it is read");
+            let says = file.careless.unwrap_or_default();
+            assert_eq!(says.contains("read the password"), warns, "{text:?}: {says}");
         }
     }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::duration::human;
-use crate::output::{clock, escape, rfc3339};
+use crate::output::{clock, escape, name_word, rfc3339};
 
 /// The JSON object of kind `lock`.
 #[derive(Debug, Serialize)]
@@ -224,6 +224,21 @@ fn reason(quarantine: &Quarantine) -> String {
     format!("{quarantine}{}", if is_too_long(quarantine) { by_hand } else { "" })
 }
 
+/// Whether nobody holds the lock or waits for it.
+pub(crate) fn is_unused(seen: &Snapshot) -> bool {
+    seen.holders.is_empty() && seen.waiting == 0
+}
+
+/// Whether all holders are shown.
+pub(crate) fn shows_all(seen: &Snapshot) -> bool {
+    seen.holders.len() < Snapshot::HOLDERS_SHOWN_MAX
+}
+
+/// Says that not all holders may be shown.
+pub(crate) fn left_out() -> String {
+    format!("there may be more holders: a look shows at most {}", Snapshot::HOLDERS_SHOWN_MAX)
+}
+
 /// Whether the lease never ends by itself: then Leasehold did not take it.
 pub(crate) fn is_endless(seen: &Snapshot) -> bool {
     seen.holders.iter().any(|holder| holder.ttl_left.is_none())
@@ -305,11 +320,14 @@ pub(crate) fn card(
 /// `None` if the work was not done, as far as the store tells.
 pub(crate) fn done(name: &str, seen: &Snapshot, now: WallTime) -> Option<String> {
     let holder = seen.holders.first().filter(|holder| holder.idle)?;
-    let (name, who) = (escape(name), who(holder.client.as_ref()));
+    let (name, word, who) = (escape(name), name_word(name), who(holder.client.as_ref()));
     let began = holder.since.map(|time| format!(", who began at {}", since(time, now)));
-    let again = holder.ttl_left.map(|left| format!("; it may run again in {}", human(left)));
+    let again = holder.ttl_left.map(|left| format!("in {}, or ", human(left)));
     let (began, again) = (began.unwrap_or_default(), again.unwrap_or_default());
-    Some(format!("`{name}` was done by {who}{began}; nothing was run{again}"))
+    Some(format!(
+        "`{name}` was done by {who}{began}; nothing was run; it may run again {again}at once after \
+         `leasehold unlock {word} --force --why TEXT`"
+    ))
 }
 
 /// How several holders have the key: `shared`, or `3 of 5 permits taken`.

@@ -173,6 +173,23 @@ fn run_takes_several_names_and_no_other_command_does() {
     }
 }
 
+/// Otherwise `run x -n 5` would take a second lock, and wait for nothing.
+#[test]
+fn a_time_after_a_flag_that_takes_none_is_not_the_name_of_a_second_lock() {
+    for line in ["run x -n 5 -- true", "run -n 1m30s x -- true", "run -n 5 x y -- true"] {
+        let failure = parsed(&format!("leasehold {line}")).expect_err(line);
+        assert_eq!(failure.exit, Exit::USAGE, "{line}");
+        assert!(failure.message.contains("write -w "), "{line}: {}", failure.message);
+    }
+    for (line, names) in [
+        ("run x 5 -n -- true", &["x", "5"][..]),
+        ("run -n 5 -- true", &["5"]),
+        ("run -n x y -- -n 5", &["x", "y"]),
+    ] {
+        assert_eq!(*run(&format!("leasehold {line}")).names, *names, "{line}");
+    }
+}
+
 #[test]
 fn several_locks_are_taken_as_a_whole() {
     for (flags, refused) in [("--shared", true), ("--permits 3", true), ("-n", false)] {

@@ -11,7 +11,7 @@ use super::join::Own;
 use crate::args::Acquire;
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
-use crate::output::{object, rfc3339, shell_word, why_unread, write_out_aside};
+use crate::output::{name_word, object, rfc3339, shell_word, why_unread, write_out_aside};
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::take::{Asked, DRAIN, Taken, Wait, take};
@@ -36,7 +36,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     refuse_bound(&client, &args.name)?;
     context.settings.reach_all(&client, &args.name).await?;
     let wait = args.take.wait();
-    let word = shell_word(&args.name);
+    let word = name_word(&args.name);
     let advice = format!(
         "below `leasehold run`, use its lock or another name; in a shell with a lease of its own, \
          extend it by `leasehold renew {word}`, or release it first"
@@ -64,7 +64,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
                 written = write_out_aside(text) => written.map_err(|error| error.to_string()),
                 signal = signals.interrupt() => {
                     talk.failure(&given_back(&args.name, guard, "interrupted").await);
-                    client.shutdown(DRAIN).await;
+                    let _left = client.shutdown(DRAIN).await;
                     return Ok(Exit::Signal(signal.as_raw()));
                 }
                 () = tokio::time::sleep(ttl) => Err(format!("nobody read it for {}", human(ttl))),
@@ -83,7 +83,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
         Err(failure) => Err(failure),
     };
     // A request to leave the line or to release may be on its way: wait until it arrives.
-    client.shutdown(DRAIN).await;
+    let _left = client.shutdown(DRAIN).await;
     ended
 }
 

@@ -103,9 +103,13 @@ fn text(found: &Diagnosis) -> String {
             }
         }
     }
+    // An unreachable store says nothing about the deployment.
+    if found.survives.is_empty() {
+        return text + "\nThe store grants no locks now: mend what failed, and run this again.\n";
+    }
     let list = |events: &[&str]| {
         let events: Vec<_> = events.iter().map(|event| format!("  - {event}\n")).collect();
-        if events.is_empty() { "  - nothing\n".to_owned() } else { events.concat() }
+        events.concat()
     };
     text.push_str(&format!(
         "\nIn this deployment the lock survives:\n{}It does not survive:\n{}Use fencing: {}\n",

@@ -33,7 +33,7 @@ const RAN_WELL: Duration = Duration::from_secs(60);
 /// before the command is done.
 pub(crate) async fn elect(context: &Context, args: &Elect) -> Result<Exit, Failure> {
     let policy = policy(Some(&args.name), &args.guarded)?;
-    context.settings.refuse_private(Some(&args.name))?;
+    context.settings.refuse_out_of_reach(Some(&args.name))?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
     // Before anything can be asked of us: from here on we handle signals.
@@ -52,7 +52,7 @@ pub(crate) async fn elect(context: &Context, args: &Elect) -> Result<Exit, Failu
     let candidate = Candidate { context, args, client: &client, policy, board: &board };
     let ended = candidate.stand(patience, &mut signals).await;
     // A request to leave the line or to release may be on its way: wait until it arrives.
-    client.shutdown(DRAIN).await;
+    let _left = client.shutdown(DRAIN).await;
     ended
 }
 

@@ -61,7 +61,7 @@ impl Holding<'_> {
             }
             tokio::time::sleep(RENEWAL_PAUSE).await;
         }
-        let env = self.environment(guard, ttl);
+        let env = self.environment(guard, ttl)?;
         Child::start(&self.guarded.command, &env, ttl)
     }
 
@@ -70,7 +70,7 @@ impl Holding<'_> {
         &self,
         guard: &MultiGuard,
         ttl: Duration,
-    ) -> Vec<(&'static str, Option<String>)> {
+    ) -> Result<Vec<(&'static str, Option<String>)>, Failure> {
         let Self { context, client, names, joined, .. } = self;
         let expires = SystemHost.wall() + guard.remaining();
         let own = guard.guards().iter().map(Joined::from);
@@ -79,13 +79,13 @@ impl Holding<'_> {
         let (store, namespace) = (client.store_label(), context.settings.namespace_for_child());
         let id = |guard: &Guard| LockId::new(&store, namespace.as_deref(), guard.name());
         let chain = Chain::inherited().with(guard.guards().iter().map(|it| (it, id(it))));
-        let mut all = environment(context, client, &locks);
+        let mut all = environment(context, client, &locks)?;
         all.extend([
             (EXPIRES_AT_MS, Some(expires.as_unix_millis().to_string())),
             (TTL_MS, Some(ttl.as_millis().to_string())),
             (CHAIN, Some(chain.text())),
         ]);
-        all
+        Ok(all)
     }
 
     /// Watches over the command until no process of it is left.
@@ -100,7 +100,7 @@ impl Holding<'_> {
         match child.why_not_begun() {
             Some(error) => {
                 let state = "the lock was released";
-                Err(not_begun(&self.guarded.command, &error, state).about_any(sole_name(guard)))
+                Err(not_begun(&self.guarded.command, &error, state).about_any(only(self.names)))
             }
             None => Ok(verdict),
         }
@@ -111,14 +111,6 @@ impl Holding<'_> {
 pub(super) fn is_about_the_lease(failure: &Failure) -> bool {
     let kinds = [ErrorKind::Lost, ErrorKind::Unavailable, ErrorKind::Unknown];
     kinds.iter().any(|kind| kind.as_str() == failure.kind)
-}
-
-/// The name of the lock, if there is one. A message that concerns several locks names none.
-fn sole_name(guard: &MultiGuard) -> Option<&str> {
-    match guard.guards() {
-        [only] => Some(only.name()),
-        _ => None,
-    }
 }
 
 /// The result of the end of a hold.
@@ -265,7 +257,7 @@ pub(super) fn environment(
     context: &Context,
     client: &Client,
     locks: &[Joined],
-) -> Vec<(&'static str, Option<String>)> {
+) -> Result<Vec<(&'static str, Option<String>)>, Failure> {
     let lines = |all: Vec<&str>| all.join("\n");
     let fences = locks.iter().map(|lock| lock.fence.as_deref());
     let mut all = vec![
@@ -275,8 +267,8 @@ pub(super) fn environment(
         (STORE, Some(client.store_label())),
         (NAMESPACE, context.settings.namespace_for_child()),
     ];
-    all.extend(context.settings.store_for_child());
-    all
+    all.extend(context.settings.store_for_child()?);
+    Ok(all)
 }
 
 /// Words that only a shell understands.

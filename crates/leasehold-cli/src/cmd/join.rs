@@ -137,7 +137,7 @@ pub(super) async fn join(
             return Err(twice(name));
         }
         let Some(seen) = look(client, name).await? else { continue };
-        let shows_all = seen.holders.len() < Snapshot::HOLDERS_SHOWN_MAX;
+        let shows_all = view::shows_all(&seen);
         let lock = LockId::new(&store, namespace.as_deref(), name);
         if let Some((outer, holder)) = find(chain, seen) {
             if outer.lock.is_some_and(|theirs| theirs != lock) {
@@ -232,7 +232,10 @@ pub(super) fn become_command(
     let (program, rest) = words.split_first().expect("the command line has one");
     let mut command = Command::new(program);
     command.args(rest);
-    let mut env = environment(context, client, joined);
+    let mut env = match environment(context, client, joined) {
+        Ok(env) => env,
+        Err(failure) => return failure,
+    };
     env.extend(times(joined));
     for (name, value) in env {
         match value {

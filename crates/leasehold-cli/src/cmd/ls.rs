@@ -136,8 +136,7 @@ impl List {
                 Err(error) => return Err(error.into()),
             };
             // The lock may have been released since it was listed.
-            let is_used = !seen.holders.is_empty() || seen.waiting > 0;
-            if !is_used || !is_older(&seen, args.older_than, SystemHost.wall()) {
+            if view::is_unused(&seen) || !is_older(&seen, args.older_than, SystemHost.wall()) {
                 continue;
             }
             let owners = seen.holders.iter().map(|holder| holder.token.clone()).collect();

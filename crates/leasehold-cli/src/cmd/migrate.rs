@@ -24,6 +24,7 @@ pub(crate) async fn migrate(context: &Context) -> Result<Exit, Failure> {
             )));
         }
     }
+    let (urls, _) = context.settings.chosen(&context.talk)?;
     let mut done = Vec::new();
     for url in urls {
         let host = SystemHost::shared();

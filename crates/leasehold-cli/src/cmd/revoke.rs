@@ -9,11 +9,11 @@ use leasehold::{Client, Snapshot};
 use serde_json::json;
 
 use super::Context;
-use super::unlock::{changed, done};
+use super::unlock::{changed, done, say_left_out};
 use crate::args::Unlock;
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
-use crate::output::{escape, shell_word};
+use crate::output::{escape, name_word};
 use crate::talk::Level;
 use crate::view;
 
@@ -51,9 +51,7 @@ pub(super) async fn revoke(
         }
     }
     if !shows_all {
-        let text = "there may be more holders than were asked: a look shows no more; ask again \
-                    when these have let go";
-        context.talk.notice(Level::Warning, "holders-left-out", Some(&args.name), text);
+        say_left_out(context, args);
     }
     if asked.is_empty() {
         return Err(changed(args, "the holder that was seen has let go already; nobody was asked"));
@@ -103,18 +101,19 @@ fn first_left<'a>(asked: &[&'a Holder], seen: &Snapshot) -> Option<&'a Holder> {
 
 /// Whether the holder with this token is shown, or may be one that is not shown.
 fn may_hold(token: &[u8], seen: &Snapshot) -> bool {
-    let shows_all = seen.holders.len() < Snapshot::HOLDERS_SHOWN_MAX;
     // A majority may have it as long as no majority says that it has not.
     let without = seen.votes.iter().filter(|vote| match &vote.holder {
         Ok(holder) => holder.as_deref() != Some(token),
         Err(_) => false,
     });
     let is_voted_out = seen.votes.is_empty() || without.count() > seen.votes.len() / 2;
-    !shows_all || !is_voted_out || seen.holders.iter().any(|holder| holder.token == token)
+    !view::shows_all(seen)
+        || !is_voted_out
+        || seen.holders.iter().any(|holder| holder.token == token)
 }
 
 fn still_held(args: &Unlock, holder: &Holder, wait: Duration) -> Failure {
-    let (name, word) = (escape(&args.name), shell_word(&args.name));
+    let (name, word) = (escape(&args.name), name_word(&args.name));
     if holder.idle {
         let message = format!(
             "`{name}` is still kept after {}, although its work has ended: perhaps no process is \

@@ -38,7 +38,7 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     args.take.refuse_parts_of(&args.names)?;
     let period = once::period(args, policy.ttl)?;
     check_max_hold(args, policy.ttl)?;
-    context.settings.refuse_private(name)?;
+    context.settings.refuse_out_of_reach(name)?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
     let chain = Chain::inherited().and_token();
@@ -98,7 +98,7 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
         Err(failure) => Err(failure),
     };
     // A request to leave the line or to release is on its way: wait until it arrives.
-    client.shutdown(DRAIN).await;
+    let _left = client.shutdown(DRAIN).await;
     course
 }
 

@@ -11,7 +11,7 @@ use super::Context;
 use super::revoke::revoke;
 use crate::args::Unlock;
 use crate::exit::{Exit, Failure};
-use crate::output::{escape, print_object, shell_word};
+use crate::output::{escape, name_word, print_object};
 use crate::talk::Level;
 use crate::view;
 
@@ -31,16 +31,20 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         );
         return done(context, json!({ "name": &*args.name, "ended": 0 }));
     }
-    let shows_all = seen.holders.len() < Snapshot::HOLDERS_SHOWN_MAX;
+    let shows_all = view::shows_all(&seen);
     seen.holders.retain(|holder| is_meant(args, holder));
     if seen.holders.is_empty() {
         let what = if shows_all {
             "it is held by a token that does not begin with the given one; nothing was done"
+                .to_owned()
         } else {
-            "no holder that is shown has a token that begins with the given one, and there may be \
-             more holders; nothing was done"
+            format!(
+                "no holder that is shown has a token that begins with the given one; {}; nothing \
+                 was done",
+                view::left_out()
+            )
         };
-        return Err(changed(args, what));
+        return Err(changed(args, &what));
     }
     if args.ask {
         return revoke(context, args, &client, &seen.holders, shows_all).await;
@@ -78,10 +82,15 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         ));
     }
     if !shows_all {
-        let text = "there may be more holders: a look shows no more; run this again";
-        context.talk.notice(Level::Warning, "holders-left-out", Some(&args.name), text);
+        say_left_out(context, args);
     }
     done(context, json!({ "name": &*args.name, "ended": ended }))
+}
+
+/// Warns that there may be more holders than this command has dealt with.
+pub(super) fn say_left_out(context: &Context, args: &Unlock) {
+    let text = format!("{}; run this again when these have let go", view::left_out());
+    context.talk.notice(Level::Warning, "holders-left-out", Some(&args.name), &text);
 }
 
 fn is_meant(args: &Unlock, holder: &Holder) -> bool {
@@ -104,14 +113,14 @@ fn in_hexadecimal(hint: &str) -> Option<Vec<u8>> {
 }
 
 pub(super) fn changed(args: &Unlock, what: &str) -> Failure {
-    let (name, word) = (escape(&args.name), shell_word(&args.name));
+    let (name, word) = (escape(&args.name), name_word(&args.name));
     let message = format!("`{name}`: {what}, see `leasehold inspect {word}` and decide again");
     Failure::new(Exit::TAKEN, "changed", message).about(&args.name)
 }
 
 /// Asks the user to type the name: pressing `y` is a habit, not a decision.
 fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Failure> {
-    let word = shell_word(&args.name);
+    let word = name_word(&args.name);
     if !std::io::stdin().is_terminal() {
         return Err(Failure::new(
             Exit::USAGE,

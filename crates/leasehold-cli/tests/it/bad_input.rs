@@ -14,6 +14,7 @@ on_every_store! {
     a_wrong_token_is_not_repeated,
     an_unlock_without_a_reason_is_refused,
     a_log_filter_that_is_not_understood_is_refused,
+    a_pattern_is_no_name_and_inspect_says_who_takes_it,
 }
 
 fn a_bad_name_is_refused_by_every_command(world: &World) {
@@ -100,6 +101,17 @@ fn a_password_in_the_arguments_is_warned_about_and_never_shown() {
         assert!(!done.stderr.contains("can be seen by everybody"), "{}", done.stderr);
         assert!(!done.stderr.contains("hunter2"), "{}", done.stderr);
     }
+}
+
+#[test]
+fn a_place_without_a_scheme_is_answered_with_its_url() {
+    let world = World::sqlite();
+    for args in [&["run", "x", "--", "touch", "began"][..], &["ls"], &["doctor"]] {
+        let mut command = world.bare();
+        command.args(["--url", "localhost:6379"]).args(args);
+        finish(command).code(78).says("write `redis://localhost:6379`");
+    }
+    assert!(!world.path("began").exists());
 }
 
 #[test]
@@ -236,6 +248,16 @@ fn an_unlock_without_a_reason_is_refused(world: &World) {
     holder.expect("up");
     finish(world.leasehold(["unlock", "x", "--force", "--yes", "--why", " "])).code(78);
     assert_eq!(world.state("x"), "held");
+    drop(holder.end());
+}
+
+fn a_pattern_is_no_name_and_inspect_says_who_takes_it(world: &World) {
+    let inspect = |name: &str| finish(world.leasehold(["inspect", name]));
+    inspect("a*").code(0).says("`leasehold ls 'a*'` lists all that match");
+    assert_eq!(inspect("a").code(0).stderr, "");
+    let mut holder = start(world.run("a*", &[], "echo up; read line"));
+    holder.expect("up");
+    assert_eq!(inspect("a*").code(0).stderr, "", "there is such a lock");
     drop(holder.end());
 }
 

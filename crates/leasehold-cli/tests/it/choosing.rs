@@ -1,6 +1,8 @@
 //! The choice of the store, and the messages about it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
@@ -118,6 +120,31 @@ fn a_command_is_told_of_the_url_file_and_not_of_the_password_in_it() {
     let named = format!("LEASEHOLD_URL_FILE={}\n", world.path("url").display());
     assert!(done.stdout.contains(&named), "{}", done.stdout);
     assert_eq!(done.stderr, "", "the file is its owner's alone");
+}
+
+/// The environment could name neither the file, whose path is not text, nor its URL, which has a
+/// password in it.
+#[test]
+fn a_url_file_that_no_command_can_be_told_of_is_refused_only_where_one_is_started() {
+    let world = World::on(RedisServer::builder().config("requirepass", "hunter2").start());
+    let url = format!("redis://:hunter2@127.0.0.1:{}", world.server().port());
+    let file = world.path("").join(OsStr::from_bytes(b"\xff"));
+    fs::write(&file, url).expect("a file");
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("our file");
+    let with_file = |args: &[&str]| {
+        let mut command = world.bare();
+        command.arg("--url-file").arg(&file).args(args);
+        finish(command)
+    };
+    for args in [&["run", "x"][..], &["elect", "x"]] {
+        let done = with_file(&[args, &["--", "touch", "began"]].concat());
+        done.code(78).says("rename the file").says("was not contacted");
+        assert!(!done.stderr.contains("hunter2"), "{}", done.stderr);
+    }
+    for args in [&["ls"][..], &["inspect", "x"], &["doctor"], &["acquire", "y", "--ttl", "1m"]] {
+        with_file(args).code(0);
+    }
+    assert!(!world.path("began").exists());
 }
 
 #[test]

@@ -8,6 +8,7 @@ on_every_store! {
     each_level_shows_more_than_the_one_before,
     a_level_in_the_environment_shows_what_its_flag_does,
     a_misspelt_level_is_refused,
+    the_name_of_a_crate_alone_is_answered_with_the_filter_for_it,
     a_log_in_json_has_fields,
 }
 
@@ -47,6 +48,16 @@ fn a_misspelt_level_is_refused(world: &World) {
     let done = finish(run);
     done.code(78).says("LEASEHOLD_LOG=`inof` is no level").says("`info`");
     assert!(!done.stdout.contains("ran"), "{}", done.stdout);
+}
+
+fn the_name_of_a_crate_alone_is_answered_with_the_filter_for_it(world: &World) {
+    let with = |filter: &str| {
+        let mut ls = world.leasehold(["ls"]);
+        ls.env("LEASEHOLD_LOG", filter);
+        finish(ls)
+    };
+    with("h2").code(78).says("or `h2=debug` if that is a crate");
+    with("h2=debug").code(0);
 }
 
 fn a_log_in_json_has_fields(world: &World) {

@@ -1,5 +1,8 @@
 //! What only PostgreSQL has: tables that must be made, its URLs, and its errors.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
 use leasehold_testkit::servers::PostgresServer;
 use serde_json::Value;
 
@@ -26,6 +29,17 @@ fn a_migration_makes_the_tables_once_and_says_what_it_did() {
     let mut run = world.bare();
     run.args(["--url", &url, "run", "x", "--", "true"]);
     finish(run).code(0);
+}
+
+#[test]
+fn a_migration_warns_about_the_choice_of_the_store_as_other_commands_do() {
+    let world = World::sqlite();
+    let url = PostgresServer::shared().url("by_careless_command");
+    fs::write(world.path("url"), url).expect("a file");
+    fs::set_permissions(world.path("url"), Permissions::from_mode(0o666)).expect("our file");
+    let mut command = world.bare();
+    command.args(["--url-file", "url", "migrate"]);
+    finish(command).code(0).says("may change which store is used").says("the tables were made");
 }
 
 #[test]

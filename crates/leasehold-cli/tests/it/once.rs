@@ -34,6 +34,7 @@ fn a_command_that_succeeded_is_not_run_again_in_its_period(world: &World) {
 
     let skipped = finish(once(world, WORK));
     skipped.code(75).says("`report` was done by").says("nothing was run; it may run again in 59m");
+    skipped.says("or at once after `leasehold unlock report --force --why TEXT`");
     assert_eq!(world.state("report"), "idle");
     // As a lock, the name is kept taken, and nobody can be asked to let go.
     let lock = finish(world.run("report", &["-n"], WORK));

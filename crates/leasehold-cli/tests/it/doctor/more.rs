@@ -39,6 +39,15 @@ fn locks_of_other_software_and_locks_for_days_are_named() {
 }
 
 #[test]
+fn a_lock_for_an_hour_or_for_a_day_is_no_leftover() {
+    let world = World::redis();
+    finish(world.leasehold(["acquire", "hour", "--ttl", "1h"])).code(0);
+    finish(world.leasehold(["acquire", "day", "--ttl", "24h"])).code(0);
+    let report = examine(&[&world.url()], &[]);
+    report.fails_only(&[]).finds("leftovers", "ok", "each of 2 locks");
+}
+
+#[test]
 fn a_small_buffer_for_messages_is_named() {
     let server = server(&[("client-output-buffer-limit", "pubsub 64kb 16kb 60")]);
     let report = examine(&[&server.url()], &[]);
