@@ -164,6 +164,24 @@ fn a_detached_lease_is_asked_for_no_more() {
     });
 }
 
+/// The lease goes on without the client, so the client must not release what a node grants late.
+#[test]
+fn a_late_grant_of_a_detached_lease_is_kept() {
+    play(&[3, 5], 0..5, async |scene| {
+        let client = scene.client().await;
+        vote_for_another(scene, 0, "a", ms(10_000)).await;
+        let guard = client.mutex("a").ttl(LONG).lock().await.expect("a majority is free");
+        scene.pass(ms(10)).await;
+        give_back(scene, 0, "a").await;
+        scene.faults[0].from_now_on(Request::Acquire, Fault::Late(ms(100)));
+        scene.pass(ms(25)).await;
+        assert!(having(scene, &guard).await[0], "it has granted it, and the answer is on its way");
+        let _token = guard.detach();
+        scene.pass(ms(150)).await;
+        assert!(scene.held_by("a").await.iter().all(|held| *held), "each node keeps it");
+    });
+}
+
 /// If the other vote ends while the process stands still, the client does not ask afterwards.
 #[test]
 fn a_lease_that_has_ended_is_asked_for_nowhere() {
@@ -226,7 +244,7 @@ fn contend(seed: u64, settled: Duration) -> (usize, usize) {
                     for holder in seen.holders {
                         use leasehold::store::Browse as _;
                         let evicted = node.evict(key("a"), holder.token, "a test".to_owned());
-                        evicted.await.expect("it is in memory");
+                        let _ended = evicted.await.expect("it is in memory");
                     }
                     pause(&host, ms(200)).await;
                     counts.lock().expect("no panic").2 -= 1;

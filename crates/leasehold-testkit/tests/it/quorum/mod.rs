@@ -125,7 +125,7 @@ impl Scene {
         let seen = self.nodes[node].inspect(key(name)).await.expect("it is in memory");
         for holder in seen.holders {
             let evicted = self.nodes[node].evict(key(name), holder.token, "a test".to_owned());
-            evicted.await.expect("it is in memory");
+            let _ended = evicted.await.expect("it is in memory");
         }
     }
 

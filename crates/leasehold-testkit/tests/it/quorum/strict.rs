@@ -7,7 +7,7 @@ use leasehold::host::Host as _;
 use leasehold::store::{AnyStore, Store as _};
 use leasehold::{Client, ErrorKind, Release};
 use leasehold_testkit::VirtualHost;
-use leasehold_testkit::faults::{Fault, Faults};
+use leasehold_testkit::faults::{Fault, Faults, Request};
 use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
 use super::{TTL, key, ms};
@@ -158,5 +158,25 @@ fn a_node_that_is_not_as_strict_as_those_that_vote_gets_no_vote() {
         switch(2);
         scene.faults[1].end_outage();
         connect().await.expect("all are strict");
+    });
+}
+
+/// No node keeps a lease for so long, so such a lock would be free after one ttl.
+#[test]
+fn a_lock_that_is_to_stay_taken_is_refused_before_any_node_is_asked() {
+    Scene::play(3, async |scene| {
+        let client = scene.client().await;
+        let asks = || scene.faults.each_ref().map(|faults| faults.count(Request::Acquire));
+        let (before, period) = (asks(), ms(600_000));
+        let kept = client.mutex("mail").min_hold(period);
+        for refused in [
+            client.once("report", period).start().await.map(drop).expect_err("all are strict"),
+            kept.try_lock().await.map(drop).expect_err("all are strict"),
+            kept.lock().await.map(drop).expect_err("all are strict"),
+        ] {
+            assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        }
+        assert_eq!(asks(), before);
+        assert_eq!(client.capabilities().strict, Some(true));
     });
 }

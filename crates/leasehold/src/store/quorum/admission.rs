@@ -19,13 +19,14 @@
 //! the largest number of grants of which no two may be from one store. Later requests try the node
 //! again, until it is compared with all.
 //!
-//! A quorum suffers from what any node forgets. One node that is not strict would make the
-//! strictness of the others useless. So a node that differs from those that vote never votes.
+//! One node that forgets its grants puts the whole quorum at risk, so a node that is not strict
+//! would undo the strictness of the others. A node that differs from those that vote never votes.
 //!
 //! Connecting waits until a majority may vote, and no longer for nodes that are silent. Until the
 //! first trial of a node ends, each request waits for it if its vote would decide. A node that does
 //! not answer is tried again in the background.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -42,7 +43,7 @@ use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
 use crate::store::{
-    Acquired, Ask, Claim, LeaseId, Line, OnRelease, Refusal, Snapshot, Store, Why, within,
+    Acquired, Ask, Claim, LeaseId, OnRelease, Refusal, Snapshot, Store, Why, within,
 };
 
 /// How long a node keeps the probe lease if its release does not arrive.
@@ -106,11 +107,7 @@ impl<S: Store> Shared<S> {
             Ok(())
         };
         let _late = within(Arc::clone(&self.host), TRIED_EVERY, all_tried).await;
-        let failure = |node: usize| match self.nodes[node].standing() {
-            Standing::Admitted { .. } => None,
-            Standing::Candidate(error) | Standing::Refused(error) => Some((node, error)),
-        };
-        let failures: Vec<_> = open.into_iter().filter_map(failure).collect();
+        let failures = self.without_vote(open);
         match failures.iter().find(|(_, error)| !error.is_retryable()) {
             Some((_, wrong)) => Err(error::not_connected(self, &failures, wrong.kind())),
             None => Ok(()),
@@ -163,12 +160,13 @@ impl<S: Store> Shared<S> {
             Err(_) if self.nodes[node].is_admitted() => return,
             Err(error) => Standing::Candidate(error),
         };
+        let is_final = |error: &Error| !error.is_retryable();
+        let before = self.nodes[node].no_vote().filter(is_final);
+        self.nodes[node].stand(standing);
         // Logged only once, because later requests try the node again.
-        let is_known = self.nodes[node].standing().final_error().is_some();
-        if let (false, Some(error)) = (is_known, standing.final_error()) {
+        if let (None, Some(error)) = (before, self.nodes[node].no_vote().filter(is_final)) {
             tracing::error!(node = self.nodes[node].label, cause = %error, "it may not vote");
         }
-        self.nodes[node].stand(standing);
     }
 
     /// The error if this node is strict and one that votes is not, or the other way round. Called
@@ -186,15 +184,7 @@ impl<S: Store> Shared<S> {
     async fn compared(&self, node: usize) -> Result<Compared, Error> {
         let lease = self.probe();
         let ttl = Ttl::new(PROBE_TTL).expect("within bounds");
-        let ask = Ask {
-            key: lease.key.clone(),
-            owner: lease.owner.clone(),
-            claim: lease.claim,
-            ttl,
-            line: Line::None,
-            note: None,
-            reserve: 0,
-        };
+        let ask = Ask::new(lease.key.clone(), lease.owner.clone(), lease.claim, ttl);
         let store = &self.nodes[node].store;
         let asked = self.host.now();
         match store.acquire(ask).await? {
@@ -216,10 +206,7 @@ impl<S: Store> Shared<S> {
         let voting: Vec<usize> =
             (0..self.nodes.len()).filter(|other| self.nodes[*other].is_admitted()).collect();
         let is_enough = voting.len() >= self.majority();
-        let others = match self.nodes[node].standing() {
-            Standing::Admitted { unseen } => unseen,
-            Standing::Candidate(_) | Standing::Refused(_) => voting,
-        };
+        let others = self.nodes[node].standing().into_vote().unwrap_or(voting);
         let compared = compare(node, &others, &looks, is_enough).map_err(|(at, error)| {
             if at == node { error } else { not_compared(&self.nodes[at].label, &error) }
         })?;
@@ -229,11 +216,11 @@ impl<S: Store> Shared<S> {
         if is_there || is_found { Ok(compared) } else { Err(nothing_seen()) }
     }
 
-    /// Looks for the probe lease of a node at all nodes. Returns whether it is there, by node.
+    /// Looks for the probe lease of a node at all nodes.
     ///
     /// Waits for this node and for those that vote. The others may be silent. Before they vote,
     /// they are compared with this node. A node that already votes is not compared again.
-    async fn look_for(&self, lease: &LeaseId, node: usize) -> Vec<Look> {
+    async fn look_for(&self, lease: &LeaseId, node: usize) -> Looks {
         let owner = lease.owner.as_str().as_bytes();
         let is_there = |seen: Snapshot| seen.holders.iter().any(|holder| holder.token == owner);
         let mut looks: FuturesUnordered<_> = self
@@ -243,37 +230,37 @@ impl<S: Store> Shared<S> {
             .enumerate()
             .map(async |(number, look)| (number, look.await.map(is_there)))
             .collect();
-        let mut seen: Vec<Look> = Vec::with_capacity(self.nodes.len());
+        let mut seen = Looks::new();
         loop {
-            let is_missing = |(number, other): (usize, &Node<S>)| {
-                (number == node || other.is_admitted())
-                    && seen.iter().all(|(looked_at, _)| *looked_at != number)
+            let is_missing = |number: usize| {
+                (number == node || self.nodes[number].is_admitted()) && !seen.contains_key(&number)
             };
-            let next = if self.nodes.iter().enumerate().any(is_missing) {
+            let next = if (0..self.nodes.len()).any(is_missing) {
                 looks.next().await
             } else {
                 looks.next().now_or_never().flatten()
             };
             match next {
-                Some(look) => seen.push(look),
+                Some((number, look)) => seen.insert(number, look),
                 None => return seen,
-            }
+            };
         }
     }
 
+    /// A lease with a unique name.
     fn probe(&self) -> LeaseId {
-        let mut random = [0; OwnerToken::RANDOM_BYTES];
-        self.host.random(&mut random);
-        let owner = OwnerToken::from_random(random, &ClientId::from_random([0; ClientId::CHARS]));
-        let key = Key::probe(&owner.as_str()[..OwnerToken::RANDOM_BYTES]);
-        self.host.random(&mut random);
-        let owner = OwnerToken::from_random(random, &ClientId::from_random([0; ClientId::CHARS]));
-        LeaseId { key, owner, claim: Claim::Exclusive }
+        let token = || {
+            let mut random = [0; OwnerToken::RANDOM_BYTES];
+            self.host.random(&mut random);
+            OwnerToken::from_random(random, &ClientId::from_random([0; ClientId::CHARS]))
+        };
+        let key = Key::probe(&token().as_str()[..OwnerToken::RANDOM_BYTES]);
+        LeaseId { key, owner: token(), claim: Claim::Exclusive }
     }
 }
 
-/// Whether the probe lease is at a node.
-type Look = (usize, Result<bool, Error>);
+/// Whether the probe lease is there, by node.
+type Looks = BTreeMap<usize, Result<bool, Error>>;
 
 /// The result of the looks for the probe lease of a node.
 #[derive(Debug, PartialEq, Eq)]
@@ -290,27 +277,25 @@ enum Compared {
 fn compare(
     node: usize,
     others: &[usize],
-    looks: &[Look],
+    looks: &Looks,
     is_enough: bool,
 ) -> Result<Compared, (usize, Error)> {
-    let found = looks.iter().find(|(at, seen)| *at != node && matches!(seen, Ok(true)));
+    let found = looks.iter().find(|(at, seen)| **at != node && matches!(seen, Ok(true)));
     if let Some((other, _)) = found {
         return Ok(Compared::SameAs(*other));
     }
-    let look_at =
-        |node: usize| looks.iter().find(|(at, _)| *at == node).map(|(_, seen)| seen.clone());
-    match look_at(node) {
+    match looks.get(&node) {
         Some(Ok(true)) => {}
         // Without the right to inspect, for example, a duplicate would go unnoticed.
-        Some(Err(error)) => return Err((node, error)),
+        Some(Err(error)) => return Err((node, error.clone())),
         Some(Ok(false)) | None => return Err((node, nothing_seen())),
     }
     let mut unseen = Vec::new();
     for other in others {
-        match look_at(*other) {
+        match looks.get(other) {
             Some(Ok(_)) => {}
             Some(Err(error)) if !is_enough || !error.is_retryable() => {
-                return Err((*other, error));
+                return Err((*other, error.clone()));
             }
             Some(Err(_)) | None => unseen.push(*other),
         }
@@ -318,17 +303,15 @@ fn compare(
     Ok(Compared::Apart { unseen })
 }
 
-/// As many of these nodes as possible, but never both nodes of a pair. `pairs`: nodes that are
-/// possibly one store.
-pub(super) fn largest_apart(nodes: Vec<usize>, pairs: &[(usize, usize)]) -> Vec<usize> {
-    let is_here = |(one, other): &&(usize, usize)| nodes.contains(one) && nodes.contains(other);
-    let Some((one, other)) = pairs.iter().find(is_here) else { return nodes };
-    let without = |node: &usize| {
-        let rest = nodes.iter().copied().filter(|number| number != node).collect();
-        largest_apart(rest, pairs)
+/// How many nodes must not count, so that no pair counts twice: as few as possible. `pairs`: nodes
+/// that may be one store.
+pub(super) fn surplus(pairs: &[(usize, usize)]) -> usize {
+    let Some(&(one, other)) = pairs.first() else { return 0 };
+    let without = |node| {
+        let is_left = |(one, other): &(usize, usize)| *one != node && *other != node;
+        1 + surplus(&pairs.iter().copied().filter(is_left).collect::<Vec<_>>())
     };
-    let (first, second) = (without(other), without(one));
-    if first.len() >= second.len() { first } else { second }
+    without(one).min(without(other))
 }
 
 /// Marks that nodes are being tried, until it is dropped.
@@ -340,11 +323,6 @@ impl<S> Drop for Trying<S> {
         self.0.tried_at.store(now, Ordering::Relaxed);
         self.0.is_trying.store(false, Ordering::Release);
     }
-}
-
-/// The state of a node that has not been tried yet.
-pub(super) fn not_tried() -> Error {
-    Error::new(ErrorKind::Unavailable, "it has not answered yet; it was not asked for a lock")
 }
 
 /// The error if the probe lease is gone too early: the node was slow, or this process was stopped.
@@ -393,6 +371,7 @@ fn mixed_strictness(is_strict: bool, other: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::quorum::node::not_tried;
 
     #[test]
     fn a_node_is_admitted_as_the_table_says() {
@@ -415,7 +394,7 @@ mod tests {
             ([Ok(false), denied, Ok(true), down], true, Err(1)),
             ([down, denied, Ok(true), down], true, Err(1)),
         ] {
-            let looks: Vec<Look> = found
+            let looks: Looks = found
                 .into_iter()
                 .map(|seen| seen.map_err(|kind| Error::new(kind, "it was not looked at")))
                 .enumerate()
@@ -424,28 +403,24 @@ mod tests {
             assert_eq!(compared, means, "{looks:?} {is_enough}");
         }
         // Tried again: it was compared with node 0 before.
-        let looks = [(0, Err(not_tried())), (2, Ok(true)), (1, Ok(false))];
+        let looks = Looks::from([(0, Err(not_tried())), (1, Ok(false)), (2, Ok(true))]);
         assert_eq!(compare(2, &[1], &looks, true).map_err(|(at, _)| at), apart(&[]));
     }
 
     #[test]
-    fn of_nodes_that_may_be_one_store_as_many_count_as_can() {
-        // pairs of nodes that may be one store, how many of five nodes count
-        for (pairs, counted) in [
-            (&[(1, 2)][..], 4),
-            (&[], 5),
-            (&[(1, 2), (3, 4)], 3),
+    fn of_nodes_that_may_be_one_store_as_few_as_possible_do_not_count() {
+        // pairs of nodes that may be one store, how many of the nodes do not count
+        for (pairs, not_counted) in [
+            (&[][..], 0),
+            (&[(1, 2)], 1),
+            (&[(1, 2), (3, 4)], 2),
             // Node 0 was away when the others came.
-            (&[(0, 1), (0, 2), (0, 3)], 4),
-            (&[(0, 1), (1, 2), (0, 2)], 3),
-            (&[(0, 2), (0, 3), (1, 2), (1, 3)], 3),
-            (&[(0, 7)], 5),
+            (&[(0, 1), (0, 2), (0, 3)], 1),
+            (&[(0, 1), (1, 2), (0, 2)], 2),
+            (&[(0, 3), (3, 4)], 1),
+            (&[(0, 2), (0, 3), (1, 2), (1, 3)], 2),
         ] {
-            let apart = largest_apart((0..5).collect(), pairs);
-            assert_eq!(apart.len(), counted, "{pairs:?} {apart:?}");
-            let has_both =
-                |(one, other): &(usize, usize)| apart.contains(one) && apart.contains(other);
-            assert!(!pairs.iter().any(has_both), "{pairs:?} {apart:?}");
+            assert_eq!(surplus(pairs), not_counted, "{pairs:?}");
         }
     }
 

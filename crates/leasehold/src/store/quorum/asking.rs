@@ -5,23 +5,20 @@ use std::time::Duration;
 
 use super::ballot::{Ballot, Verdict};
 use super::leases::Known;
-use super::leaving::Leaving;
-use super::node::Standing;
+use super::node::not_tried;
 use super::side_by_side::{Heard, SideBySide};
-use super::{Shared, admission, error};
+use super::{Shared, error};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
-use crate::core::token::{FencingBlock, FencingToken};
+use crate::core::token::FencingBlock;
 use crate::store::{
     Acquired, Afterwards, Ask, LeaseId, Line, Refusal, Renewal, Renewed, Store, Why,
 };
 
-/// The answer of a node to the request, or to a renewal that raises its counter.
+/// The answer of a node.
 enum Answer {
-    /// No answer: the first trial of the node is over, or took too long. Until then, it was not
-    /// asked.
-    Tried,
     Acquired(Acquired),
+    /// The answer to a renewal that raises the counter.
     Raised(Renewed),
 }
 
@@ -42,35 +39,19 @@ impl<S: Store> Asking<S> {
     /// Submits the request.
     pub(super) fn submit(shared: &Arc<Shared<S>>, ask: Ask) -> Self {
         let ballot = Ballot::new(shared.nodes.len(), ask.reserve > 0);
-        let answers = SideBySide::new(shared);
         let sent = shared.host.now();
+        let (answers, ready) = SideBySide::begin(shared, ask.ttl);
         let (is_spent, asked_in_vain) = (false, false);
         let shared = Arc::clone(shared);
         let mut asking = Self { shared, ask, sent, ballot, answers, is_spent, asked_in_vain };
-        for number in 0..asking.shared.nodes.len() {
-            match asking.shared.nodes[number].first_trial() {
-                Some(trial) => {
-                    asking.answers.push_trial(number, asking.ask.ttl, trial, Answer::Tried);
-                }
-                None => asking.ask(number),
-            }
-        }
+        ready.into_iter().for_each(|node| asking.ask(node));
         asking
     }
 
-    /// Asks a node, if it may vote. That may be after its first trial.
-    fn ask(&mut self, number: usize) {
-        let node = &self.shared.nodes[number];
-        match node.standing() {
-            Standing::Admitted { unseen } => {
-                self.ballot.may_be_same(number, &unseen);
-                let answer = node.store.acquire(self.ask.clone());
-                let answer = async move { answer.await.map(Answer::Acquired) };
-                self.answers.push(number, self.ask.ttl, Box::pin(answer));
-            }
-            Standing::Candidate(error) | Standing::Refused(error) => {
-                self.ballot.failed(number, error);
-            }
+    /// Asks a node, if it may vote.
+    fn ask(&mut self, node: usize) {
+        if let Some(store) = self.shared.voter(node, &mut self.ballot) {
+            self.answers.push(node, store.acquire(self.ask.clone()), Answer::Acquired);
         }
     }
 
@@ -106,7 +87,7 @@ impl<S: Store> Asking<S> {
                 Verdict::Quarantined(_) | Verdict::Failed if self.ballot.is_waited_for() => {}
                 Verdict::Quarantined(quarantine) => {
                     if self.ballot.may_be_known() {
-                        drop(Leaving::submit(&self.shared, self.lease()));
+                        self.shared.leave(lease_of(&self.ask));
                     }
                     return Ok(Refusal::quarantined(quarantine).into());
                 }
@@ -121,7 +102,7 @@ impl<S: Store> Asking<S> {
                 return Err(self.failed());
             };
             match heard {
-                Heard::Answer(Ok(Answer::Tried)) => self.ask(node),
+                Heard::Tried => self.ask(node),
                 heard => self.hear(node, heard),
             }
         }
@@ -130,7 +111,7 @@ impl<S: Store> Asking<S> {
     /// Releases what the nodes granted, or may still grant. The token is spent then.
     fn given_up(self, refusal: Refusal) -> Acquired {
         // Sent after the request, so it reaches every node that may have granted the key.
-        drop(Leaving::submit(&self.shared, self.lease()));
+        self.shared.leave(lease_of(&self.ask));
         refusal.with_token(Afterwards::Spent).into()
     }
 
@@ -138,10 +119,10 @@ impl<S: Store> Asking<S> {
         self.ask.line != Line::None
     }
 
-    /// The key is taken, and this client does not wait. Releases the grants of late nodes.
+    /// Releases the grants of all nodes, also of late ones. For a client that does not wait for the
+    /// key.
     fn hear_out(mut self) {
-        let is_over = self.answers.is_empty() && !self.ballot.may_be_granted();
-        if self.waits() || is_over {
+        if self.answers.is_empty() && !self.ballot.may_be_granted() {
             return;
         }
         let host = Arc::clone(&self.shared.host);
@@ -150,7 +131,7 @@ impl<S: Store> Asking<S> {
                 self.hear(node, heard);
             }
             if self.ballot.may_be_granted() {
-                drop(Leaving::submit(&self.shared, self.lease()));
+                self.shared.leave(lease_of(&self.ask));
             }
         }));
     }
@@ -159,9 +140,7 @@ impl<S: Store> Asking<S> {
         match heard {
             Heard::Late => self.ballot.late(node),
             // The votes have decided without this node. Asking it now could come after the release.
-            Heard::Answer(Ok(Answer::Tried)) => {
-                self.ballot.failed(node, admission::not_tried());
-            }
+            Heard::Tried => self.ballot.failed(node, not_tried()),
             Heard::Answer(Ok(Answer::Acquired(Acquired::Granted { fencing }))) => {
                 if self.ask.reserve > 0 && fencing.is_none() {
                     self.ballot.failed(node, no_fencing_tokens());
@@ -182,7 +161,8 @@ impl<S: Store> Asking<S> {
             }
             Heard::Answer(Err(error)) => self.ballot.failed(node, error),
         }
-        self.raise();
+        let renewal = || Renewal::new(lease_of(&self.ask), self.ask.ttl);
+        self.answers.raise(&mut self.ballot, renewal, Answer::Raised);
     }
 
     fn refused(&mut self, node: usize, Refusal { why, retry_in, ahead, token }: Refusal) {
@@ -197,28 +177,6 @@ impl<S: Store> Asking<S> {
                 self.ballot.failed(node, error);
             }
         }
-    }
-
-    /// Raises the counters of the nodes that are behind, if they still grant the key to us.
-    fn raise(&mut self) {
-        let (behind, last) = self.ballot.behind();
-        for number in behind {
-            let renewal = Renewal {
-                lease: self.lease(),
-                ttl: self.ask.ttl,
-                at_least: FencingToken::new(last),
-                reserve: 0,
-                idle: false,
-            };
-            let answer = self.shared.nodes[number].store.renew(renewal);
-            let answer = async move { answer.await.map(Answer::Raised) };
-            self.answers.push(number, self.ask.ttl, Box::pin(answer));
-        }
-    }
-
-    fn lease(&self) -> LeaseId {
-        let Ask { key, owner, claim, .. } = &self.ask;
-        LeaseId { key: key.clone(), owner: owner.clone(), claim: *claim }
     }
 
     fn failed(&self) -> Error {
@@ -243,7 +201,7 @@ impl<S: Store> Asking<S> {
     /// Asks a node again if it voted for another client.
     fn fill(&self, node: usize) {
         if let Some(free_in) = self.ballot.free_in(node) {
-            self.shared.fill(&self.lease(), node, Some(free_in));
+            self.shared.fill(&lease_of(&self.ask), node, Some(free_in));
         }
     }
 
@@ -251,7 +209,7 @@ impl<S: Store> Asking<S> {
     fn fill_after_trials(&self) {
         for node in 0..self.shared.nodes.len() {
             let Some(trial) = self.shared.nodes[node].first_trial() else { continue };
-            let (shared, lease) = (Arc::downgrade(&self.shared), self.lease());
+            let (shared, lease) = (Arc::downgrade(&self.shared), lease_of(&self.ask));
             self.shared.host.spawn_io(Box::pin(async move {
                 trial.await;
                 if let Some(shared) = shared.upgrade().filter(|it| it.nodes[node].is_admitted()) {
@@ -271,6 +229,10 @@ impl<S: Store> Asking<S> {
             }
         }
     }
+}
+
+fn lease_of(Ask { key, owner, claim, .. }: &Ask) -> LeaseId {
+    LeaseId { key: key.clone(), owner: owner.clone(), claim: *claim }
 }
 
 fn no_fencing_tokens() -> Error {

@@ -1,5 +1,5 @@
-//! Counts the answers of the nodes to one request, and decides. Has no side effects. Of two nodes
-//! that may be the same store, one grant counts: see `admission.rs`.
+//! Counts the answers of the nodes to one request, and decides. Has no side effects. If two nodes
+//! may be the same store, only one of their grants counts: see `admission.rs`.
 //!
 //! | granted by | and | verdict |
 //! |---|---|---|
@@ -20,10 +20,10 @@
 
 use std::time::Duration;
 
-use super::admission::largest_apart;
+use super::admission::surplus;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::tally::{Tally, Verdict as Majority};
-use crate::core::token::{FencingBlock, FencingToken};
+use crate::core::token::FencingBlock;
 use crate::store::Quarantine;
 
 /// The answer of one node so far.
@@ -72,13 +72,22 @@ pub(super) enum Verdict {
 pub(super) struct Ballot {
     fenced: bool,
     votes: Vec<NodeAnswer>,
-    /// Pairs of nodes that may be the same store.
+    /// Pairs of nodes that may be the same store. The second one got its vote later.
     pairs: Vec<(usize, usize)>,
 }
 
 /// The last token of a block. An empty block counts as a block of one; stores must not answer it.
 pub(super) fn last_of(block: FencingBlock) -> u64 {
     block.first.get() + u64::from(block.count.max(1)) - 1
+}
+
+/// The block from the higher first to the higher last token.
+pub(super) fn join(one: FencingBlock, other: FencingBlock) -> FencingBlock {
+    let first = one.first.max(other.first);
+    let last = last_of(one).max(last_of(other));
+    // At most as long as the longer block.
+    let count = u32::try_from(last - first.get() + 1).unwrap_or(u32::MAX);
+    FencingBlock { first, count }
 }
 
 /// When enough nodes for a majority can grant again. `nodes`: the quarantine of each node that
@@ -107,7 +116,7 @@ impl Ballot {
         Tally::new(self.votes.len()).majority()
     }
 
-    /// Notes that a node was not compared with these, before it is asked.
+    /// Notes that a node was not compared with these other nodes. Called before the node is asked.
     pub(super) fn may_be_same(&mut self, node: usize, unseen: &[usize]) {
         self.pairs.extend(unseen.iter().map(|other| (*other, node)));
     }
@@ -174,9 +183,7 @@ impl Ballot {
         self.votes.iter().any(|vote| match vote {
             NodeAnswer::Granted(_) => true,
             NodeAnswer::Failed(error) => error.kind() == ErrorKind::Unknown,
-            NodeAnswer::Open { .. } | NodeAnswer::Taken { .. } | NodeAnswer::Quarantined(_) => {
-                false
-            }
+            _ => false,
         })
     }
 
@@ -187,45 +194,39 @@ impl Ballot {
         self.may_be_granted() || self.votes.iter().any(is_open)
     }
 
-    /// As many grants as may count together.
-    fn grants(&self) -> impl Iterator<Item = &Granted> {
-        let counted = largest_apart(self.granting(), &self.pairs);
-        counted.into_iter().filter_map(move |node| match &self.votes[node] {
-            NodeAnswer::Granted(granted) => Some(granted),
-            _ => None,
-        })
-    }
-
-    fn granting(&self) -> Vec<usize> {
-        let is_granted = |node: &usize| matches!(self.votes[*node], NodeAnswer::Granted(_));
-        (0..self.votes.len()).filter(is_granted).collect()
+    fn grant(&self, node: usize) -> Option<&Granted> {
+        let NodeAnswer::Granted(granted) = &self.votes[node] else { return None };
+        Some(granted)
     }
 
     /// How many grants count.
     pub(super) fn counted(&self) -> usize {
-        self.grants().count()
+        self.counted_if(|_| true)
     }
 
-    /// A node that granted the key too, and that is possibly the same store as this one.
+    /// How many of the grants that fit count. Of a pair of nodes, one counts.
+    fn counted_if(&self, fits: impl Fn(&Granted) -> bool) -> usize {
+        let is_in = |node: &usize| self.grant(*node).is_some_and(&fits);
+        let pairs = self.pairs.iter().filter(|(one, other)| is_in(one) && is_in(other));
+        let surplus = surplus(&pairs.copied().collect::<Vec<_>>());
+        (0..self.votes.len()).filter(is_in).count() - surplus
+    }
+
+    /// A node that granted the key too, and that may be the same store as this later one.
     pub(super) fn twin(&self, node: usize) -> Option<usize> {
-        let mut others = self.pairs.iter().filter(|(_, one)| *one == node).map(|(other, _)| *other);
-        others.find(|other| self.granting().contains(other))
+        let others = self.pairs.iter().filter(|(_, later)| *later == node);
+        others.map(|(other, _)| *other).find(|other| self.grant(*other).is_some())
     }
 
     /// The fencing tokens of all grants so far, merged.
     fn block(&self) -> Option<FencingBlock> {
-        let blocks = || self.grants().filter_map(|granted| granted.block);
-        let first = blocks().map(|block| block.first.get()).max()?;
-        let last = blocks().map(last_of).max()?;
-        // At most as long as the longest block.
-        let count = u32::try_from(last - first + 1).ok()?;
-        Some(FencingBlock { first: FencingToken::new(first)?, count })
+        (0..self.votes.len()).filter_map(|node| self.grant(node)?.block).reduce(join)
     }
 
     /// The nodes whose counters must be raised before the grant counts, and the value to raise them
     /// to. No nodes without a majority of grants.
     pub(super) fn behind(&mut self) -> (Vec<usize>, u64) {
-        let block = self.block().filter(|_| self.grants().count() >= self.majority());
+        let block = self.block().filter(|_| self.fenced && self.counted() >= self.majority());
         let Some(last) = block.map(last_of) else { return (Vec::new(), 0) };
         let mut behind = Vec::new();
         for (node, vote) in self.votes.iter_mut().enumerate() {
@@ -254,14 +255,12 @@ impl Ballot {
         let taken = count(|vote| matches!(vote, NodeAnswer::Taken { .. }));
         match self.majority_of(granted, in_time + late) {
             Majority::Granted => return self.granted_by_all_counters(),
-            Majority::Pending => {
-                let others_decide =
-                    taken > 0 && self.majority_of(granted, in_time) == Majority::Refused;
-                if !others_decide {
-                    return Verdict::Open;
-                }
+            Majority::Pending if taken == 0 => return Verdict::Open,
+            // Another client has the key, so late nodes do not count.
+            Majority::Pending if self.majority_of(granted, in_time) != Majority::Refused => {
+                return Verdict::Open;
             }
-            Majority::Refused => {}
+            Majority::Pending | Majority::Refused => {}
         }
         if granted + taken < self.majority() {
             // Another client may have the key, and we cannot know.
@@ -291,7 +290,7 @@ impl Ballot {
             return Verdict::Granted(None);
         }
         let Some(block) = self.block() else { return Verdict::Open };
-        let counted = self.grants().filter(|granted| granted.counter >= last_of(block)).count();
+        let counted = self.counted_if(|granted| granted.counter >= last_of(block));
         if counted >= self.majority() { Verdict::Granted(Some(block)) } else { Verdict::Open }
     }
 
@@ -318,6 +317,7 @@ mod every_order;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::token::FencingToken;
 
     const OPEN: NodeAnswer = NodeAnswer::Open { late: false };
     const LATE: NodeAnswer = NodeAnswer::Open { late: true };
@@ -338,10 +338,12 @@ mod tests {
         NodeAnswer::Failed(Error::new(ErrorKind::Unavailable, "down"))
     }
 
+    fn is_taken(ms: Option<u64>) -> Verdict {
+        Verdict::Taken { retry_in: ms.map(Duration::from_millis), ahead: 0 }
+    }
+
     #[test]
     fn a_majority_decides_as_soon_as_it_can() {
-        let is_taken =
-            |ms: Option<u64>| Verdict::Taken { retry_in: ms.map(Duration::from_millis), ahead: 0 };
         let endless = NodeAnswer::Taken { retry_in: None, ahead: 0 };
         let table: Vec<(Vec<NodeAnswer>, Verdict)> = vec![
             (vec![OPEN], Verdict::Open),
@@ -403,10 +405,7 @@ mod tests {
             (vec![quarantined(7), free(), free()], Verdict::Granted(None)),
             (vec![quarantined(7), free(), LATE], Verdict::Open),
             (vec![quarantined(7), free(), taken(5)], Verdict::Split),
-            (
-                vec![quarantined(7), taken(5), taken(9)],
-                Verdict::Taken { retry_in: Some(Duration::from_millis(9)), ahead: 0 },
-            ),
+            (vec![quarantined(7), taken(5), taken(9)], is_taken(Some(9))),
         ];
         for (votes, verdict) in table {
             let ballot = Ballot { votes, ..Ballot::new(1, false) };

@@ -18,11 +18,8 @@ impl<S: Store> Browse for Quorum<S> {
         let shared = Arc::clone(&self.shared);
         let pattern = pattern.to_owned();
         Box::pin(async move {
-            shared.first_trials().await?;
-            let asked = browsers(&shared)
-                .map(|(node, browse)| (node, browse.list(&pattern, cursor.clone())))
-                .collect();
-            let (pages, failures) = hear_all(asked).await;
+            let list = |browse: &dyn Browse| browse.list(&pattern, cursor.clone());
+            let (pages, failures) = ask_all(&shared, list).await?;
             if pages.len() < shared.majority() {
                 return Err(error::not_seen(&shared, &failures));
             }
@@ -33,15 +30,10 @@ impl<S: Store> Browse for Quorum<S> {
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            shared.first_trials().await?;
-            let asked = browsers(&shared)
-                .map(|(node, browse)| {
-                    (node, browse.evict(key.clone(), seen.clone(), reason.clone()))
-                })
-                .collect();
-            let (said, failures) = hear_all(asked).await;
-            let is_evicted = |said: &&Evicted| **said == Evicted::Evicted;
-            let evicted = said.iter().filter(is_evicted).count();
+            let evict =
+                |browse: &dyn Browse| browse.evict(key.clone(), seen.clone(), reason.clone());
+            let (said, failures) = ask_all(&shared, evict).await?;
+            let evicted = said.iter().filter(|said| **said == Evicted::Evicted).count();
             if said.len() < shared.majority() {
                 return Err(error::not_evicted(&shared, evicted > 0, &failures));
             }
@@ -56,13 +48,10 @@ impl<S: Store> Browse for Quorum<S> {
     fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            shared.first_trials().await?;
-            let asked = browsers(&shared)
-                .map(|(node, browse)| {
-                    (node, browse.revoke(key.clone(), seen.clone(), by.clone(), reason.clone()))
-                })
-                .collect();
-            let (said, failures) = hear_all(asked).await;
+            let revoke = |browse: &dyn Browse| {
+                browse.revoke(key.clone(), seen.clone(), by.clone(), reason.clone())
+            };
+            let (said, failures) = ask_all(&shared, revoke).await?;
             let asked = said.iter().filter(|said| **said == Revoked::Asked).count();
             if asked >= shared.majority() {
                 return Ok(Revoked::Asked);
@@ -77,22 +66,25 @@ impl<S: Store> Browse for Quorum<S> {
     }
 }
 
-fn browsers<S: Store>(shared: &Shared<S>) -> impl Iterator<Item = (usize, &dyn Browse)> {
+/// Asks all nodes that may vote. Returns the answers, and the errors with their nodes.
+async fn ask_all<S: Store, T>(
+    shared: &Shared<S>,
+    ask: impl Fn(&dyn Browse) -> BoxAnswer<T>,
+) -> Result<(Vec<T>, Vec<(usize, Error)>), Error> {
+    shared.first_trials().await?;
     let nodes = shared.nodes.iter().enumerate().filter(|(_, node)| node.is_admitted());
-    nodes.filter_map(|(number, node)| Some((number, node.store.browse()?)))
-}
-
-/// Returns the answers, and the errors with their nodes.
-async fn hear_all<T>(asked: Vec<(usize, BoxAnswer<T>)>) -> (Vec<T>, Vec<(usize, Error)>) {
-    let answers = asked.into_iter().map(|(node, answer)| async move { (node, answer.await) });
+    let asked: Vec<_> = nodes
+        .filter_map(|(number, node)| Some((number, ask(node.store.browse()?))))
+        .map(|(number, answer)| async move { (number, answer.await) })
+        .collect();
     let (mut said, mut failures) = (Vec::new(), Vec::new());
-    for (node, answer) in join_all(answers).await {
+    for (node, answer) in join_all(asked).await {
         match answer {
             Ok(answer) => said.push(answer),
             Err(error) => failures.push((node, error)),
         }
     }
-    (said, failures)
+    Ok((said, failures))
 }
 
 /// Merges the pages. The result ends where the first unfinished page ends.

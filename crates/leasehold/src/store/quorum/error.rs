@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::ballot::{Ballot, NodeAnswer};
-use super::node::{Node, Standing};
+use super::node::Node;
 use crate::core::error::{Error, ErrorKind};
 
 /// Stands before the messages of the nodes. The command breaks the line there, and at each `|`.
@@ -16,11 +16,9 @@ pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
         _ => None,
     };
     let kinds: Vec<_> = votes.iter().filter_map(failed).collect();
+    let is_open = |vote: &NodeAnswer| matches!(vote, NodeAnswer::Open { .. });
     // `Unknown` makes the caller release leftover grants.
-    let may_be_granted = kinds.contains(&ErrorKind::Unknown)
-        || votes
-            .iter()
-            .any(|vote| matches!(vote, NodeAnswer::Granted(_) | NodeAnswer::Open { .. }));
+    let may_be_granted = ballot.may_be_granted() || votes.iter().any(is_open);
     let kind = if may_be_granted { ErrorKind::Unknown } else { most_telling(&kinds) };
     let granted = ballot.counted();
     let said = said(shared, ballot);
@@ -119,9 +117,7 @@ pub(super) fn not_released<S>(
 
 /// The error if no majority answered an inspection or a listing.
 pub(super) fn not_seen<S>(shared: &Shared<S>, failures: &[(usize, Error)]) -> Error {
-    let failures = with_those_not_asked(shared, failures);
-    let kind = final_kind(&failures).unwrap_or(ErrorKind::Unavailable);
-    unanswered(shared, kind, "answered; nothing was changed", &failures)
+    unanswered(shared, None, "answered; nothing was changed", failures)
 }
 
 /// The error if no majority answered an eviction. Some nodes may have ended the lease.
@@ -130,16 +126,12 @@ pub(super) fn not_evicted<S>(
     is_ended_somewhere: bool,
     failures: &[(usize, Error)],
 ) -> Error {
-    let is_unknown = |(_, error): &(usize, Error)| error.kind() == ErrorKind::Unknown;
-    let may_be_ended = is_ended_somewhere || failures.iter().any(is_unknown);
-    let failures = with_those_not_asked(shared, failures);
-    if may_be_ended {
+    if is_ended_somewhere || is_unknown_somewhere(failures) {
         let state = "answered the eviction; the lease may have been ended at some of them; \
                      inspect the lock and evict again";
-        return unanswered(shared, ErrorKind::Unknown, state, &failures);
+        return unanswered(shared, Some(ErrorKind::Unknown), state, failures);
     }
-    let kind = final_kind(&failures).unwrap_or(ErrorKind::Unavailable);
-    unanswered(shared, kind, "answered the eviction; nothing was changed", &failures)
+    unanswered(shared, None, "answered the eviction; nothing was changed", failures)
 }
 
 /// The error if too few nodes answered a request to let go. Some may keep it.
@@ -148,16 +140,17 @@ pub(super) fn not_revoked<S>(
     is_asked_somewhere: bool,
     failures: &[(usize, Error)],
 ) -> Error {
-    let is_unknown = |(_, error): &(usize, Error)| error.kind() == ErrorKind::Unknown;
-    let may_be_asked = is_asked_somewhere || failures.iter().any(is_unknown);
-    let failures = with_those_not_asked(shared, failures);
-    if may_be_asked {
+    if is_asked_somewhere || is_unknown_somewhere(failures) {
         let state = "answered the request to let go; the holder may have been asked and keeps its \
                      lease; you may safely ask again";
-        return unanswered(shared, ErrorKind::Unknown, state, &failures);
+        return unanswered(shared, Some(ErrorKind::Unknown), state, failures);
     }
-    let kind = final_kind(&failures).unwrap_or(ErrorKind::Unavailable);
-    unanswered(shared, kind, "answered the request to let go; nobody was asked", &failures)
+    unanswered(shared, None, "answered the request to let go; nobody was asked", failures)
+}
+
+/// Whether a request that failed may have taken effect at its node.
+fn is_unknown_somewhere(failures: &[(usize, Error)]) -> bool {
+    failures.iter().any(|(_, error)| error.kind() == ErrorKind::Unknown)
 }
 
 /// The nodes that failed, and the nodes that may not vote, with their errors.
@@ -167,13 +160,8 @@ fn with_those_not_asked<'a, S>(
 ) -> Vec<(&'a str, Error)> {
     let of_node = |(number, node): (usize, &'a Node<S>)| {
         let failed = failures.iter().find(|(failed, _)| *failed == number);
-        match (failed, node.standing()) {
-            (Some((_, error)), _) => Some((&*node.label, error.clone())),
-            (None, Standing::Candidate(error) | Standing::Refused(error)) => {
-                Some((&*node.label, error))
-            }
-            (None, Standing::Admitted { .. }) => None,
-        }
+        let error = failed.map(|(_, error)| error.clone()).or_else(|| node.no_vote())?;
+        Some((&*node.label, error))
     };
     shared.nodes.iter().enumerate().filter_map(of_node).collect()
 }
@@ -186,19 +174,22 @@ fn final_kind(failures: &[(&str, Error)]) -> Option<ErrorKind> {
     is_final.then(|| most_telling(&kinds))
 }
 
+/// The error if no majority answered. `kind`: the kind, if it does not follow from the failures.
 fn unanswered<S>(
     shared: &Shared<S>,
-    kind: ErrorKind,
+    kind: Option<ErrorKind>,
     state: &str,
-    failures: &[(&str, Error)],
+    failures: &[(usize, Error)],
 ) -> Error {
+    let failures = with_those_not_asked(shared, failures);
+    let kind = kind.or_else(|| final_kind(&failures)).unwrap_or(ErrorKind::Unavailable);
     Error::new(
         kind,
         format!(
             "fewer than {} of {} nodes {state}, {SEE} {}",
             shared.majority(),
             shared.nodes.len(),
-            list_of(failures)
+            list_of(&failures)
         ),
     )
 }

@@ -22,7 +22,7 @@ use crate::core::error::Error;
 use crate::core::token::FencingToken;
 use crate::core::ttl::Ttl;
 use crate::host::{Host, random_u32};
-use crate::store::{Acquired, Afterwards, Ask, LeaseId, Line, OnRelease, Renewal, Store, Why};
+use crate::store::{Acquired, Afterwards, Ask, LeaseId, OnRelease, Renewal, Store, Why};
 
 /// The shortest pause before a node is asked again.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -92,15 +92,8 @@ impl<S: Store> Filling<S> {
     /// Asks the node, if the lease is valid. `None` once the lease has ended.
     async fn ask(&self, shared: &Shared<S>) -> Option<Result<Acquired, Error>> {
         let (_, ttl) = self.valid(shared)?;
-        let ask = Ask {
-            key: self.lease.key.clone(),
-            owner: self.lease.owner.clone(),
-            claim: self.lease.claim,
-            ttl,
-            line: Line::None,
-            note: None,
-            reserve: 0,
-        };
+        let LeaseId { key, owner, claim } = self.lease.clone();
+        let ask = Ask::new(key, owner, claim, ttl);
         self.answered(shared, shared.nodes[self.node].store.acquire(ask)).await
     }
 
@@ -108,13 +101,8 @@ impl<S: Store> Filling<S> {
     /// anyway, because a majority counts up to that token.
     async fn raise(&self, shared: &Shared<S>) {
         let Some((Known { fencing: Some(block), .. }, ttl)) = self.valid(shared) else { return };
-        let renewal = Renewal {
-            lease: self.lease.clone(),
-            ttl,
-            at_least: FencingToken::new(last_of(block)),
-            reserve: 0,
-            idle: false,
-        };
+        let at_least = FencingToken::new(last_of(block));
+        let renewal = Renewal { at_least, ..Renewal::new(self.lease.clone(), ttl) };
         let answer = shared.nodes[self.node].store.renew(renewal);
         let _best_effort = self.answered(shared, answer).await;
     }

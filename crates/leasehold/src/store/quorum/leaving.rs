@@ -1,14 +1,15 @@
 //! One release at all nodes.
 
+use std::convert::identity;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
+use super::node::Node;
 use super::side_by_side::{Heard, SideBySide};
 use super::{Shared, error};
 use crate::core::backoff::Backoff;
@@ -30,10 +31,7 @@ const RETRIES_BEFORE: usize = 4;
 
 /// How many retries there are after decisions at a time, over all releases and nodes. Further
 /// leases expire by themselves.
-const RETRYING_MAX: usize = 1_024;
-
-/// How many retries there are after decisions.
-pub(super) type Retrying = AtomicUsize;
+pub(super) const RETRYING_MAX: usize = 1_024;
 
 /// A release that was submitted to all nodes, after all earlier requests. If it is dropped, it goes
 /// on in the background.
@@ -43,20 +41,12 @@ pub(super) struct Leaving<S: Store>(Option<UnderWay<S>>);
 struct UnderWay<S: Store> {
     shared: Arc<Shared<S>>,
     release: Release,
-    answers: SideBySide<S, Answer>,
+    answers: SideBySide<S, Released>,
     /// Retries at nodes that failed. They run while other nodes have not answered, so a silent node
     /// does not delay them.
     retries: FuturesUnordered<Retry>,
     /// The nodes that failed at these retries, too.
     unheard: Vec<usize>,
-}
-
-/// The answer of a node.
-enum Answer {
-    /// No answer: the first trial of the node is over, or took too long. Until then, it was not
-    /// asked.
-    Tried,
-    Released(Released),
 }
 
 /// The last answer of a node to its retries.
@@ -69,30 +59,31 @@ struct Release {
     on_release: OnRelease,
 }
 
-impl<S: Store> Leaving<S> {
-    /// Submits a release that frees the key.
-    pub(super) fn submit(shared: &Arc<Shared<S>>, lease: LeaseId) -> Self {
-        Self::submit_as(shared, lease, OnRelease::Free)
+impl Release {
+    fn send_to<S: Store>(
+        &self,
+        node: &Node<S>,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        node.store.release(self.lease.clone(), self.on_release.clone())
     }
+}
 
+impl<S: Store> Shared<S> {
+    /// Frees a key at all nodes, in the background.
+    pub(super) fn leave(self: &Arc<Self>, lease: LeaseId) {
+        drop(Leaving::submit(self, lease, OnRelease::Free));
+    }
+}
+
+impl<S: Store> Leaving<S> {
     /// Submits a release. From now on, no node is asked for the lease again.
-    pub(super) fn submit_as(
-        shared: &Arc<Shared<S>>,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> Self {
+    pub(super) fn submit(shared: &Arc<Shared<S>>, lease: LeaseId, on_release: OnRelease) -> Self {
         shared.leases.end(&lease.owner);
-        let (answers, release) = (SideBySide::new(shared), Release { lease, on_release });
-        let (shared, retries, unheard) = (Arc::clone(shared), FuturesUnordered::new(), Vec::new());
+        let (answers, ready) = SideBySide::begin(shared, Ttl::DEFAULT);
+        let (shared, release) = (Arc::clone(shared), Release { lease, on_release });
+        let (retries, unheard) = (FuturesUnordered::new(), Vec::new());
         let mut under_way = UnderWay { shared, release, answers, retries, unheard };
-        for number in 0..under_way.shared.nodes.len() {
-            match under_way.shared.nodes[number].first_trial() {
-                Some(trial) => {
-                    under_way.answers.push_trial(number, Ttl::DEFAULT, trial, Answer::Tried);
-                }
-                None => under_way.ask(number),
-            }
-        }
+        ready.into_iter().for_each(|node| under_way.ask(node));
         Self(Some(under_way))
     }
 
@@ -126,24 +117,21 @@ impl<S: Store> UnderWay<S> {
     }
 
     /// Releases at a node, if it may vote.
-    fn ask(&mut self, number: usize) {
-        let node = &self.shared.nodes[number];
-        if node.is_admitted() {
-            let Release { lease, on_release } = self.release.clone();
-            let answer = node.store.release(lease, on_release);
-            let answer = async move { answer.await.map(Answer::Released) };
-            self.answers.push(number, Ttl::DEFAULT, Box::pin(answer));
+    fn ask(&mut self, node: usize) {
+        let at = &self.shared.nodes[node];
+        if at.is_admitted() {
+            self.answers.push(node, self.release.send_to(at), identity);
         }
     }
 
-    /// Releases at a node whose first trial has ended. If it has not, nobody waits for it any
-    /// longer.
-    fn ask_after_trial(&mut self, number: usize) {
-        match self.shared.nodes[number].first_trial() {
-            None => self.ask(number),
+    /// Releases at a node whose first trial has ended. If it has not, this is done in the
+    /// background when it has.
+    fn ask_after_trial(&mut self, node: usize) {
+        match self.shared.nodes[node].first_trial() {
+            None => self.ask(node),
             Some(trial) => {
                 let (shared, release) = (Arc::downgrade(&self.shared), self.release.clone());
-                let later = release_after(trial, shared, release, number);
+                let later = release_after(trial, shared, release, node);
                 self.shared.host.spawn_io(Box::pin(later));
             }
         }
@@ -198,11 +186,8 @@ impl<S: Store> UnderWay<S> {
                 biased;
                 Some((node, heard)) = self.answers.next() => match heard {
                     Heard::Late => {}
-                    Heard::Answer(Ok(Answer::Tried)) => self.ask_after_trial(node),
-                    Heard::Answer(Ok(Answer::Released(released))) => {
-                        return Some((node, Ok(released)));
-                    }
-                    Heard::Answer(Err(error)) => return Some((node, Err(error))),
+                    Heard::Tried => self.ask_after_trial(node),
+                    Heard::Answer(answer) => return Some((node, answer)),
                 },
                 Some(retried) = self.retries.next() => return Some(retried),
                 else => return None,
@@ -243,8 +228,7 @@ async fn release_after<S: Store>(
     trial.await;
     let Some(shared) = shared.upgrade() else { return };
     if shared.nodes[node].is_admitted() {
-        let Release { lease, on_release } = release.clone();
-        let answer = shared.nodes[node].store.release(lease, on_release).await;
+        let answer = release.send_to(&shared.nodes[node]).await;
         if has_to_be_tried_again(&answer) {
             retry(shared, release, node).await;
         }
@@ -253,7 +237,7 @@ async fn release_after<S: Store>(
 
 /// Retries a release at one node until the node answers or [`RETRY_FOR`] is over.
 async fn retry<S: Store>(shared: Arc<Shared<S>>, release: Release, node: usize) {
-    let Some(_slot) = RetrySlot::begin(&shared) else { return };
+    let Ok(_slot) = shared.retry_slots.try_acquire() else { return };
     let _answer = repeat(&shared, &release, node, usize::MAX).await;
 }
 
@@ -271,8 +255,7 @@ async fn repeat<S: Store>(
     loop {
         let pause = pauses.next(random_u32(&**host));
         host.sleep_until(host.now() + pause).await;
-        let Release { lease, on_release } = release.clone();
-        let answer = shared.nodes[node].store.release(lease, on_release).await;
+        let answer = release.send_to(&shared.nodes[node]).await;
         times -= 1;
         if !has_to_be_tried_again(&answer) || times == 0 || host.now() >= until {
             return answer;
@@ -282,20 +265,4 @@ async fn repeat<S: Store>(
 
 fn has_to_be_tried_again(answer: &Result<Released, Error>) -> bool {
     answer.as_ref().is_err_and(Error::is_retryable)
-}
-
-/// The room that a retry takes.
-struct RetrySlot<S>(Arc<Shared<S>>);
-
-impl<S> RetrySlot<S> {
-    fn begin(shared: &Arc<Shared<S>>) -> Option<Self> {
-        let retrying = Self(Arc::clone(shared));
-        (shared.retrying.fetch_add(1, Ordering::Relaxed) < RETRYING_MAX).then_some(retrying)
-    }
-}
-
-impl<S> Drop for RetrySlot<S> {
-    fn drop(&mut self) {
-        self.0.retrying.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -38,12 +38,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, ready};
+use tokio::sync::Semaphore;
 
 use self::asking::Asking;
+use self::ballot::Ballot;
 use self::hints::{Gathering, NodeHints};
 use self::leases::Leases;
-use self::leaving::{Leaving, Retrying};
-use self::node::{Node, Standing};
+use self::leaving::{Leaving, RETRYING_MAX};
+use self::node::Node;
 use self::renewing::Renewing;
 use super::{
     Acquired, Ask, Browse, Capabilities, Claim, HintSink, LeaseId, Line, OnRelease, Reach,
@@ -99,8 +101,8 @@ struct Shared<S> {
     leases: Leases,
     /// The sinks for the hints of the nodes, by client. The nodes hold weak references to them.
     sinks: Mutex<HashMap<ClientId, Vec<Arc<NodeHints>>>>,
-    /// How many retries of releases there are after their decisions.
-    retrying: Retrying,
+    /// The slots for retries of releases after their decisions.
+    retry_slots: Semaphore,
     /// When the nodes without a vote were last tried, in nanoseconds.
     tried_at: AtomicU64,
     is_trying: AtomicBool,
@@ -116,6 +118,26 @@ impl<S> Shared<S> {
         let mut round_trips: Vec<_> = self.nodes.iter().map(Node::round_trip).collect();
         round_trips.sort_unstable();
         round_trips[self.majority() - 1]
+    }
+
+    /// The store of a node, if it may vote on this ballot. If not, the ballot gets the reason.
+    fn voter(&self, node: usize, ballot: &mut Ballot) -> Option<&S> {
+        match self.nodes[node].standing().into_vote() {
+            Ok(unseen) => {
+                ballot.may_be_same(node, &unseen);
+                Some(&self.nodes[node].store)
+            }
+            Err(error) => {
+                ballot.failed(node, error);
+                None
+            }
+        }
+    }
+
+    /// Those of these nodes that may not vote, and why.
+    fn without_vote(&self, nodes: impl IntoIterator<Item = usize>) -> Vec<(usize, Error)> {
+        let of = |node: usize| Some((node, self.nodes[node].no_vote()?));
+        nodes.into_iter().filter_map(of).collect()
     }
 }
 
@@ -149,7 +171,7 @@ impl<S: Store> Quorum<S> {
     ) -> Result<Self, Error> {
         let node = |store: S| {
             let label = store.label();
-            Node::new(store, label, admission::not_tried())
+            Node::new(store, label)
         };
         let nodes: Vec<_> = stores.into_iter().map(node).collect();
         if nodes.is_empty() || nodes.len() > NODES_MAX {
@@ -160,17 +182,13 @@ impl<S: Store> Quorum<S> {
             nodes,
             leases: Leases::default(),
             sinks: Mutex::default(),
-            retrying: Retrying::new(0),
+            retry_slots: Semaphore::new(RETRYING_MAX),
             tried_at: AtomicU64::new(Moment::default().as_nanos()),
             is_trying: AtomicBool::new(false),
         });
         shared.admit_first().await;
-        let tried = || shared.nodes.iter().enumerate().filter(|(_, node)| node.is_tried());
-        let failure = |(number, node): (usize, &Node<S>)| match node.standing() {
-            Standing::Admitted { .. } => None,
-            Standing::Candidate(error) | Standing::Refused(error) => Some((number, error)),
-        };
-        let failures: Vec<_> = tried().filter_map(failure).collect();
+        let tried = (0..shared.nodes.len()).filter(|node| shared.nodes[*node].is_tried());
+        let failures = shared.without_vote(tried);
         // Errors that retrying cannot fix are reported now, even if only one node has such an
         // error.
         let is_final = |(_, error): &&(usize, Error)| !error.is_retryable();
@@ -226,7 +244,7 @@ impl<S: Store> Store for Quorum<S> {
             }
             on_release @ (OnRelease::Free | OnRelease::FreeAndWake) => on_release,
         };
-        Either::Right(Leaving::submit_as(&self.shared, lease, on_release).decided())
+        Either::Right(Leaving::submit(&self.shared, lease, on_release).decided())
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
@@ -234,26 +252,22 @@ impl<S: Store> Store for Quorum<S> {
         let shared = Arc::clone(&self.shared);
         async move {
             shared.first_trials().await?;
-            let looks = shared.nodes.iter().map(|node| match node.standing() {
-                Standing::Admitted { .. } => Either::Left(node.store.inspect(key.clone())),
+            let looks = shared.nodes.iter().map(|node| match node.no_vote() {
+                None => Either::Left(node.store.inspect(key.clone())),
                 // Its snapshot is no vote: a replica shows the leases of its primary.
-                Standing::Candidate(error) | Standing::Refused(error) => {
-                    Either::Right(ready(Err(error)))
-                }
+                Some(error) => Either::Right(ready(Err(error))),
             });
             let seen = join_all(looks).await;
-            let failed = |(node, seen): (usize, &Result<Snapshot, Error>)| {
-                seen.as_ref().err().map(|error| (node, error.clone()))
+            let failed = |(node, seen): (usize, &Result<_, Error>)| {
+                Some((node, seen.as_ref().err()?.clone()))
             };
             let failures: Vec<_> = seen.iter().enumerate().filter_map(failed).collect();
             if seen.len() - failures.len() < shared.majority() {
                 return Err(error::not_seen(&shared, &failures).with_name(key.as_str()));
             }
-            let labels = shared.nodes.iter().map(|node| node.label.clone());
-            let why = |label: &str, error: Error| error::without_label(label, &error).to_owned();
-            let seen = labels.zip(seen).map(|(label, seen)| {
-                let seen = seen.map_err(|error| why(&label, error));
-                (label, seen)
+            let seen = shared.nodes.iter().zip(seen).map(|(node, seen)| {
+                let why = |error| error::without_label(&node.label, &error).to_owned();
+                (node.label.clone(), seen.map_err(why))
             });
             Ok(snapshot::merge(seen.collect()))
         }
@@ -289,20 +303,21 @@ impl<S: Store> Store for Quorum<S> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let all = |promised: fn(&Capabilities) -> bool| {
-            self.shared.nodes.iter().all(|node| promised(&node.store.capabilities()))
-        };
-        let capabilities = || self.shared.nodes.iter().map(|node| node.store.capabilities());
+        let nodes: Vec<_> =
+            self.shared.nodes.iter().map(|node| node.store.capabilities()).collect();
+        let all = |promised: fn(&Capabilities) -> bool| nodes.iter().all(promised);
         Capabilities {
             fencing: all(|promised| promised.fencing),
             watching: all(|promised| promised.watching),
             detached: all(|promised| promised.detached),
             frees: all(|promised| promised.frees),
-            hints: capabilities().map(|promised| promised.hints).min().unwrap_or(Reach::Nobody),
-            reach: capabilities().map(|promised| promised.reach).min().unwrap_or(Reach::Process),
+            hints: nodes.iter().map(|promised| promised.hints).min().unwrap_or(Reach::Nobody),
+            reach: nodes.iter().map(|promised| promised.reach).min().unwrap_or(Reach::Process),
             browse: all(|promised| promised.browse),
             revoke: all(|promised| promised.revoke),
             durable: all(|promised| promised.durable),
+            // If some say yes and others no, the majority may say yes.
+            strict: nodes.iter().filter_map(|promised| promised.strict).max(),
             // No `line`: each node would hand over to its own head of the line. No `reask`: the
             // grants of late nodes are released in the background.
             ..Capabilities::NONE

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
 
 /// The shortest time after which a node counts as late.
@@ -40,25 +40,29 @@ pub(super) enum Standing {
 }
 
 impl Standing {
-    /// The reason why it may not vote, if retrying does not help.
-    pub(super) fn final_error(&self) -> Option<&Error> {
-        let error = match self {
-            Self::Admitted { .. } => return None,
-            Self::Candidate(error) | Self::Refused(error) => error,
-        };
-        (!error.is_retryable()).then_some(error)
+    /// The nodes that it was not compared with, or the reason why it may not vote.
+    pub(super) fn into_vote(self) -> Result<Vec<usize>, Error> {
+        match self {
+            Self::Admitted { unseen } => Ok(unseen),
+            Self::Candidate(error) | Self::Refused(error) => Err(error),
+        }
     }
 }
 
 impl<S> Node<S> {
-    pub(super) fn new(store: S, label: String, candidate: Error) -> Self {
-        let standing = Mutex::new(Standing::Candidate(candidate));
+    pub(super) fn new(store: S, label: String) -> Self {
+        let standing = Mutex::new(Standing::Candidate(not_tried()));
         let is_tried = watch::Sender::new(false);
         Self { store, label, usual: AtomicU64::new(0), standing, is_tried }
     }
 
     pub(super) fn standing(&self) -> Standing {
         self.lock().clone()
+    }
+
+    /// The reason why it may not vote.
+    pub(super) fn no_vote(&self) -> Option<Error> {
+        self.standing().into_vote().err()
     }
 
     pub(super) fn is_admitted(&self) -> bool {
@@ -122,10 +126,14 @@ impl<S> Node<S> {
     }
 }
 
+/// The reason why a node may not vote before its first trial has ended.
+pub(super) fn not_tried() -> Error {
+    Error::new(ErrorKind::Unavailable, "it has not answered yet; it was not asked for a lock")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::error::ErrorKind;
 
     #[test]
     fn a_node_is_late_after_four_of_its_usual_round_trips() {
@@ -139,8 +147,7 @@ mod tests {
             (2_000, 50, 5_000),
             (0, 20, 5_000),
         ] {
-            let candidate = Error::new(ErrorKind::Unavailable, "new");
-            let node = Node::new((), "node".to_owned(), candidate);
+            let node = Node::new((), String::new());
             if usual > 0 {
                 node.answered_after(Duration::from_micros(usual));
             }
@@ -151,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_single_slow_answer_hardly_changes_what_is_usual() {
-        let node = Node::new((), String::new(), Error::new(ErrorKind::Unavailable, "new"));
+        let node = Node::new((), String::new());
         for _ in 0..100 {
             node.answered_after(Duration::from_millis(1));
         }

@@ -2,21 +2,16 @@
 
 use std::sync::Arc;
 
-use super::ballot::{Ballot, Verdict, last_of};
-use super::leaving::Leaving;
-use super::node::Standing;
+use super::ballot::{Ballot, Verdict, join, last_of};
 use super::side_by_side::{Heard, SideBySide};
 use super::{Shared, error};
 use crate::core::error::Error;
 use crate::core::moment::Moment;
-use crate::core::token::{FencingBlock, FencingToken};
+use crate::core::token::FencingBlock;
 use crate::store::{Renewal, Renewed, Revocation, Store};
 
 /// The answer of a node.
 enum Answer {
-    /// No answer: the first trial of the node is over, or took too long. Until then, it was not
-    /// asked.
-    Tried,
     Renewed(Renewed),
     /// The answer to a renewal that raises the counter.
     Raised(Renewed),
@@ -40,38 +35,21 @@ pub(super) struct Renewing<S: Store> {
 
 impl<S: Store> Renewing<S> {
     pub(super) fn submit(shared: &Arc<Shared<S>>, renewal: Renewal) -> Self {
-        let answers = SideBySide::new(shared);
         let sent = shared.host.now();
+        let (answers, ready) = SideBySide::begin(shared, renewal.ttl);
         let ballot = Ballot::new(shared.nodes.len(), renewal.reserve > 0);
         let (shared, seen, lost) = (Arc::clone(shared), None, Vec::new());
         let (wanted, revoked) = (false, None);
         let mut renewing =
             Self { shared, renewal, sent, ballot, seen, wanted, revoked, lost, answers };
-        for number in 0..renewing.shared.nodes.len() {
-            match renewing.shared.nodes[number].first_trial() {
-                Some(trial) => {
-                    let ttl = renewing.renewal.ttl;
-                    renewing.answers.push_trial(number, ttl, trial, Answer::Tried);
-                }
-                None => renewing.ask(number),
-            }
-        }
+        ready.into_iter().for_each(|node| renewing.ask(node));
         renewing
     }
 
-    /// Asks a node, if it may vote. That may be after its first trial.
-    fn ask(&mut self, number: usize) {
-        let node = &self.shared.nodes[number];
-        match node.standing() {
-            Standing::Admitted { unseen } => {
-                self.ballot.may_be_same(number, &unseen);
-                let answer = node.store.renew(self.renewal.clone());
-                let answer = async move { answer.await.map(Answer::Renewed) };
-                self.answers.push(number, self.renewal.ttl, Box::pin(answer));
-            }
-            Standing::Candidate(error) | Standing::Refused(error) => {
-                self.ballot.failed(number, error);
-            }
+    /// Asks a node, if it may vote.
+    fn ask(&mut self, node: usize) {
+        if let Some(store) = self.shared.voter(node, &mut self.ballot) {
+            self.answers.push(node, store.renew(self.renewal.clone()), Answer::Renewed);
         }
     }
 
@@ -84,7 +62,7 @@ impl<S: Store> Renewing<S> {
                 // Too few nodes still have the lease, whatever the others answer.
                 _ if self.lost.len() > self.shared.nodes.len() - self.ballot.majority() => {
                     // The nodes that still keep the lease would block the next owner.
-                    drop(Leaving::submit(&self.shared, self.renewal.lease.clone()));
+                    self.shared.leave(self.renewal.lease.clone());
                     return Ok(Renewed::Lost);
                 }
                 // Nodes that failed may still have the lease, and may answer next time.
@@ -94,9 +72,11 @@ impl<S: Store> Renewing<S> {
                 | Verdict::Failed => {}
             }
             let Some((node, heard)) = self.answers.next().await else { break };
-            // Also waits for late nodes, because the lease may still be renewed.
-            if let Heard::Answer(answer) = heard {
-                self.hear(node, answer);
+            match heard {
+                Heard::Answer(answer) => self.hear(node, answer),
+                Heard::Tried => self.ask(node),
+                // It is waited for, because the lease may still be renewed.
+                Heard::Late => {}
             }
         }
         let key = self.renewal.lease.key.as_str();
@@ -109,8 +89,7 @@ impl<S: Store> Renewing<S> {
                 self.wanted |= wanted;
                 self.revoked = self.revoked.take().or(revoked);
                 self.ballot.granted(node, fencing);
-                self.seen = both(self.seen, fencing);
-                self.raise_behind();
+                self.seen = self.seen.into_iter().chain(fencing).reduce(join);
             }
             Ok(Answer::Renewed(Renewed::Lost)) => {
                 self.ballot.taken(node, None, 0);
@@ -118,12 +97,12 @@ impl<S: Store> Renewing<S> {
             }
             Ok(Answer::Raised(Renewed::Renewed { fencing, raised_from, .. })) => {
                 self.ballot.raised(node, fencing, raised_from);
-                self.raise_behind();
             }
             Ok(Answer::Raised(Renewed::Lost)) => self.ballot.taken(node, None, 0),
-            Ok(Answer::Tried) => self.ask(node),
             Err(error) => self.ballot.failed(node, error),
         }
+        let renewal = || Renewal { reserve: 0, ..self.renewal.clone() };
+        self.answers.raise(&mut self.ballot, renewal, Answer::Raised);
     }
 
     /// Notes the renewal. Nodes that lost the lease are asked for it again in the background.
@@ -152,22 +131,6 @@ impl<S: Store> Renewing<S> {
         renewed
     }
 
-    /// Raises the counters of the nodes that are behind, if they still grant the key to us.
-    fn raise_behind(&mut self) {
-        let (behind, last) = self.ballot.behind();
-        if self.renewal.reserve > 0 {
-            behind.into_iter().for_each(|node| self.raise(node, last));
-        }
-    }
-
-    fn raise(&mut self, node: usize, counter: u64) {
-        let at_least = FencingToken::new(counter);
-        let renewal = Renewal { at_least, reserve: 0, ..self.renewal.clone() };
-        let answer = self.shared.nodes[node].store.renew(renewal);
-        let answer = async move { answer.await.map(Answer::Raised) };
-        self.answers.push(node, self.renewal.ttl, Box::pin(answer));
-    }
-
     /// Asks late nodes that lost the lease for it again.
     async fn aftermath(mut self) {
         let owner = self.renewal.lease.owner.clone();
@@ -177,13 +140,4 @@ impl<S: Store> Renewing<S> {
             }
         }
     }
-}
-
-/// The block from the higher first to the higher last token.
-fn both(one: Option<FencingBlock>, other: Option<FencingBlock>) -> Option<FencingBlock> {
-    let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
-    let first = one.first.max(other.first);
-    let last = last_of(one).max(last_of(other));
-    let count = u32::try_from(last - first.get() + 1).unwrap_or(1);
-    Some(FencingBlock { first, count })
 }

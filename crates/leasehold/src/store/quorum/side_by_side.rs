@@ -1,28 +1,34 @@
 //! Reads the answers of several nodes side by side.
 
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Shared;
+use super::ballot::Ballot;
 use crate::core::error::Error;
 use crate::core::moment::Moment;
-use crate::core::token::OwnerToken;
+use crate::core::token::{FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::host::Sleep;
-use crate::store::{BoxAnswer, within};
+use crate::store::{Renewal, Renewed, Store, within};
 
 /// An event of one node.
 pub(super) enum Heard<T> {
     Answer(Result<T, Error>),
     /// The node takes longer than usual. Its answer may still come.
     Late,
+    /// The first trial of the node has ended, or took as long as a command may. The node can be
+    /// asked now, and was not asked before.
+    Tried,
 }
 
-/// Requests to nodes that have not been answered yet.
+/// What was sent to the nodes for one request, and has no answer yet.
 pub(super) struct SideBySide<S, T> {
     shared: Arc<Shared<S>>,
+    ttl: Ttl,
     pending: Vec<Pending<T>>,
     /// Set for the next node that becomes late. Armed only if no answer is there at once.
     timer: Option<(Moment, Sleep)>,
@@ -30,52 +36,51 @@ pub(super) struct SideBySide<S, T> {
 
 struct Pending<T> {
     node: usize,
-    answer: BoxAnswer<T>,
-    /// `None` if it is no answer of the node.
-    sent: Option<Moment>,
+    event: Pin<Box<dyn Future<Output = Heard<T>> + Send>>,
+    since: Moment,
     /// When it becomes late; `None` once that was reported.
     late_at: Option<Moment>,
 }
 
-impl<S, T> SideBySide<S, T> {
-    pub(super) fn new(shared: &Arc<Shared<S>>) -> Self {
+impl<S, T: 'static> SideBySide<S, T> {
+    /// Begins a request to all nodes. Returns the nodes that the caller can ask at once. The others
+    /// are in their first trials: [`Heard::Tried`] says when the caller can ask them.
+    pub(super) fn begin(shared: &Arc<Shared<S>>, ttl: Ttl) -> (Self, Vec<usize>) {
         let pending = Vec::with_capacity(shared.nodes.len());
-        Self { shared: Arc::clone(shared), pending, timer: None }
+        let mut begun = Self { shared: Arc::clone(shared), ttl, pending, timer: None };
+        let mut ready = Vec::with_capacity(shared.nodes.len());
+        for (number, node) in shared.nodes.iter().enumerate() {
+            let Some(trial) = node.first_trial() else {
+                ready.push(number);
+                continue;
+            };
+            let ended = async move {
+                trial.await;
+                Ok(())
+            };
+            let ended = within(Arc::clone(&shared.host), command_limit(ttl), ended);
+            begun.add(number, async move {
+                let _ended_or_not = ended.await;
+                Heard::Tried
+            });
+        }
+        (begun, ready)
     }
 
-    /// Adds a request that was just submitted.
-    pub(super) fn push(&mut self, node: usize, ttl: Ttl, answer: BoxAnswer<T>) {
-        let sent = Some(self.shared.host.now());
-        self.add(node, ttl, answer, sent);
-    }
-
-    /// Adds the first trial of a node, before which no request can be submitted. Its answer is
-    /// `tried`, when the trial has ended or has taken as long as a command may. The standing of the
-    /// node says which.
-    pub(super) fn push_trial(
+    /// Adds what was just sent to a node. `wrap`: says which answer this is.
+    pub(super) fn push<A: 'static>(
         &mut self,
         node: usize,
-        ttl: Ttl,
-        trial: impl Future<Output = ()> + Send + 'static,
-        tried: T,
-    ) where
-        T: Send + 'static,
-    {
-        let ended = async move {
-            trial.await;
-            Ok(())
-        };
-        let ended = within(Arc::clone(&self.shared.host), command_limit(ttl), ended);
-        let event = async move {
-            let _ended_or_not = ended.await;
-            Ok(tried)
-        };
-        self.add(node, ttl, Box::pin(event), None);
+        answer: impl Future<Output = Result<A, Error>> + Send + 'static,
+        wrap: fn(A) -> T,
+    ) {
+        self.add(node, async move { Heard::Answer(answer.await.map(wrap)) });
     }
 
-    fn add(&mut self, node: usize, ttl: Ttl, answer: BoxAnswer<T>, sent: Option<Moment>) {
-        let late_at = Some(self.shared.host.now() + self.shared.nodes[node].patience(ttl));
-        self.pending.push(Pending { node, answer, sent, late_at });
+    fn add(&mut self, node: usize, event: impl Future<Output = Heard<T>> + Send + 'static) {
+        let since = self.shared.host.now();
+        let late_at = Some(since + self.shared.nodes[node].patience(self.ttl));
+        self.pending.push(Pending { node, event: Box::pin(event), since, late_at });
         self.timer = None;
     }
 
@@ -83,11 +88,11 @@ impl<S, T> SideBySide<S, T> {
         self.pending.is_empty()
     }
 
-    /// The next answer or late node; `None` if no request is open.
+    /// The next event; `None` if none is due any more.
     ///
     /// # Cancel safety
     ///
-    /// No answer is lost.
+    /// No event is lost.
     pub(super) async fn next(&mut self) -> Option<(usize, Heard<T>)> {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -109,13 +114,13 @@ impl<S, T> SideBySide<S, T> {
         }
         loop {
             for index in 0..self.pending.len() {
-                if let Poll::Ready(answer) = self.pending[index].answer.as_mut().poll(context) {
-                    let Pending { node, sent, .. } = self.pending.remove(index);
-                    if let (Ok(_), Some(sent)) = (&answer, sent) {
-                        let span = self.shared.host.now().since(sent);
+                if let Poll::Ready(heard) = self.pending[index].event.as_mut().poll(context) {
+                    let Pending { node, since, .. } = self.pending.remove(index);
+                    if matches!(heard, Heard::Answer(Ok(_))) {
+                        let span = self.shared.host.now().since(since);
                         self.shared.nodes[node].answered_after(span);
                     }
-                    return Poll::Ready(Some((node, Heard::Answer(answer))));
+                    return Poll::Ready(Some((node, heard)));
                 }
             }
             let first = self.pending.iter().filter_map(|pending| pending.late_at).min();
@@ -132,6 +137,24 @@ impl<S, T> SideBySide<S, T> {
             }
             let (_, timer) = self.timer.as_mut().expect("it was just armed");
             std::task::ready!(timer.as_mut().poll(context));
+        }
+    }
+}
+
+impl<S: Store, T: 'static> SideBySide<S, T> {
+    /// Raises the counters of the nodes that are behind, if they still grant the key to us.
+    /// `renewal`: makes a plain renewal of the lease.
+    pub(super) fn raise(
+        &mut self,
+        ballot: &mut Ballot,
+        renewal: impl Fn() -> Renewal,
+        wrap: fn(Renewed) -> T,
+    ) {
+        let (behind, last) = ballot.behind();
+        for node in behind {
+            let renewal = Renewal { at_least: FencingToken::new(last), ..renewal() };
+            let answer = self.shared.nodes[node].store.renew(renewal);
+            self.push(node, answer, wrap);
         }
     }
 }
