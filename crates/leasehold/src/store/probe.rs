@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use super::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Store};
+use super::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Store};
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
 
-/// Takes a lease, and releases it with a wrong token and with its own. Returns whether it was
-/// granted, and released by its own token alone. `random` makes its tokens differ from all others.
+/// Takes a lease, renews it, and releases it with a wrong token and with its own. Returns whether
+/// it was granted and renewed, and released by its own token alone. `random` makes its tokens
+/// differ from all others.
 ///
 /// # Errors
 ///
@@ -24,8 +25,11 @@ pub async fn try_lease(store: &impl Store, key: Key, random: &str) -> Result<boo
     let ttl = Ttl::new(Duration::from_secs(5))?;
     let granted = store.acquire(Ask::new(key.clone(), ours.clone(), claim, ttl)).await?;
     let by = |owner| LeaseId { key: key.clone(), owner, claim };
+    let renewed = store.renew(Renewal::new(by(ours.clone()), ttl)).await;
     let by_wrong = store.release(by(wrong), OnRelease::Free).await?;
     let by_right = store.release(by(ours), OnRelease::Free).await?;
+    // Only now, so that an error leaves no lease.
+    let is_renewed = matches!(renewed?, Renewed::Renewed { .. });
     let is_granted = matches!(granted, Acquired::Granted { .. });
-    Ok(is_granted && by_wrong == Released::NotHeld && by_right == Released::Freed)
+    Ok(is_granted && is_renewed && by_wrong == Released::NotHeld && by_right == Released::Freed)
 }

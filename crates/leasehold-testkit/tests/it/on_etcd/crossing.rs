@@ -35,7 +35,7 @@ async fn a_waiter_that_leaves_while_it_is_handed_the_lock_leaves_it_free() {
         let _released = guard.release().await.expect("asked");
         handed_over += server.count("x/held/a");
         proxy.go_on(Way::ToClient);
-        other.shutdown(PATIENCE).await;
+        let _left = other.shutdown(PATIENCE).await;
         assert_eq!(server.count("x/held/a"), 0, "it is taken by one that left");
     }
     // A renewal of the waiter's may have been taken for its look.
@@ -150,7 +150,7 @@ async fn a_request_that_arrives_after_its_release_takes_nothing() {
     let connector = EtcdConnector::new(&url).expect("a URL");
     let store = EtcdStore::connect_with(connector, SystemHost::shared()).await;
     let store = store.expect("it is there");
-    let ttl = Ttl::new(Duration::from_secs(600)).expect("within bounds");
+    let ttl = Ttl::new(Duration::from_secs(60)).expect("within bounds");
     let owner = OwnerToken::new("late").expect("printable");
     let key = |name: &str| Key::new(name).expect("a name");
     let ask = |name: &str| Ask::new(key(name), owner.clone(), Claim::Exclusive, ttl);

@@ -3,6 +3,7 @@
 
 mod crossing;
 mod failing_over;
+mod leases;
 mod logins;
 mod losing;
 mod refusals;

@@ -15,7 +15,11 @@ use crate::host::Host;
 use crate::store::net::{Home, Io, Stream};
 
 /// The longest answer. A longer one is no answer to any request of ours.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// How many calls are remembered that ended before their trailers were read. Trailers of others
+/// count as faults of the server, and in the end close the connection.
+const RESETS_REMEMBERED: usize = 16_384;
 
 /// How many bytes a server may send ahead: for one answer, and for the connection.
 const WINDOW: u32 = 4 << 20;
@@ -61,7 +65,7 @@ impl Channel {
         builder
             .initial_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
-            .max_concurrent_reset_streams(100)
+            .max_concurrent_reset_streams(RESETS_REMEMBERED)
             .enable_push(false);
         let (send, connection) = builder.handshake(Io(stream)).await.map_err(Failure::Unsent)?;
         let is_over = Arc::new(AtomicBool::new(false));

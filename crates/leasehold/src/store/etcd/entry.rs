@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::leases::Lease;
 use super::rpc::Kv;
 use crate::core::token::{FencingBlock, FencingToken, OwnerToken};
 pub(super) use crate::store::entry::Entry;
@@ -32,6 +33,12 @@ impl Seen {
 
     pub(super) fn is_of(&self, owner: &OwnerToken) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.owner == *owner)
+    }
+
+    /// Its lease of etcd, if Leasehold wrote it.
+    pub(super) fn lease(&self) -> Option<Lease> {
+        let seconds = self.entry.as_ref().filter(|_| self.kv.lease != 0)?.lasts;
+        Some(Lease { id: self.kv.lease, seconds })
     }
 
     /// The owner token; or the whole value, if Leasehold did not write it.

@@ -32,6 +32,7 @@ impl From<Error> for Fault {
 
 /// The codes of gRPC that have a meaning here.
 mod code {
+    pub(super) const CANCELLED: u32 = 1;
     pub(super) const INVALID_ARGUMENT: u32 = 3;
     pub(super) const NOT_FOUND: u32 = 5;
     pub(super) const PERMISSION_DENIED: u32 = 7;
@@ -173,7 +174,11 @@ fn refused(code: u32, text: &str, unsure: ErrorKind, state: &str) -> Error {
             (ErrorKind::Unavailable, "nothing was changed; read the log of the server")
         }
         _ => {
-            let message = format!("the cluster says `{said}`; {state}; try again");
+            let help = match code {
+                code::CANCELLED => "the URL must name the members, and no gRPC proxy",
+                _ => "try again",
+            };
+            let message = format!("the cluster says `{said}`; {state}; {help}");
             return Error::new(unsure, message);
         }
     };
@@ -204,6 +209,7 @@ mod tests {
             (refused(14, "etcdserver: no leader"), ErrorKind::Unavailable, "nothing was changed"),
             (refused(14, "etcdserver: request timed out"), ErrorKind::Unknown, "may have taken"),
             (refused(14, "etcdserver: leader changed"), ErrorKind::Unknown, "may have taken"),
+            (refused(1, "context canceled"), ErrorKind::Unknown, "no gRPC proxy"),
             (refused(4, "context deadline exceeded"), ErrorKind::Unknown, "may have taken"),
             (refused(12, "unknown service"), ErrorKind::Config, "3.4 or newer"),
             (Failure::Malformed, ErrorKind::Unknown, "may have taken"),

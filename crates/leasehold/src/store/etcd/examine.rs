@@ -29,7 +29,7 @@ pub(crate) struct EtcdFacts {
     /// The shortest lease that it makes, in seconds.
     pub(crate) shortest: Option<i64>,
     pub(crate) round_trips: Vec<Duration>,
-    /// Whether a probe lease worked: granted, not released by a wrong token, released by its own.
+    /// Whether a probe lease worked: granted, renewed, and released by its own token alone.
     pub(crate) lease: Option<Result<bool, Error>>,
 }
 

@@ -67,6 +67,8 @@ struct State {
     /// The keys by the numbers of their watches on the stream.
     numbers: HashMap<i64, Key>,
     last_number: i64,
+    /// The keys that may need a watch on the stream.
+    due: Vec<Key>,
     /// Watches that nobody needs any more.
     ended: Vec<i64>,
     is_running: bool,
@@ -79,6 +81,8 @@ struct Watched {
     number: i64,
     /// The first change that was not seen.
     from: i64,
+    /// The last change that its watch told of: its number, and the new holder if there is one.
+    last: Option<(i64, Option<OwnerToken>)>,
     waits: HashMap<OwnerToken, Wait>,
 }
 
@@ -98,17 +102,26 @@ impl Hints {
 
     /// An owner waits.
     pub(super) fn wait(self: &Arc<Self>, key: &Key, owner: &OwnerToken, wait: Wait) {
+        let inbox = wait.inbox.clone();
         let mut state = self.state();
-        let watched = state.watched.entry(key.clone()).or_insert_with(|| Watched::after(wait.seen));
-        watched.waits.insert(owner.clone(), wait);
+        let has_missed = state.wait(key, owner, wait);
+        let is_new = !state.due.is_empty();
         let starts = !std::mem::replace(&mut state.is_running, true);
         drop(state);
         if starts {
             let ours = Arc::clone(self);
             Home::Host.spawn(&self.wire.host, Box::pin(async move { ours.run().await }));
-        } else {
+        } else if is_new {
             self.news.notify_one();
         }
+        if has_missed {
+            self.sinks.send(&inbox, Hint::MaybeFree { key: key.clone() });
+        }
+    }
+
+    /// How many places are ahead of an owner's, as far as its last ask and its watch tell.
+    pub(super) fn ahead(&self, key: &Key, owner: &OwnerToken) -> Option<u32> {
+        self.state().watched.get(key)?.waits.get(owner).map(|wait| wait.ahead)
     }
 
     /// An owner waits no more.
@@ -116,9 +129,12 @@ impl Hints {
         let mut state = self.state();
         let Some(watched) = state.watched.get_mut(key) else { return };
         watched.waits.remove(owner);
-        state.end_unused();
+        state.end_unused(key);
+        let is_ended = !state.ended.is_empty();
         drop(state);
-        self.news.notify_one();
+        if is_ended {
+            self.news.notify_one();
+        }
     }
 
     /// Ends the task.
@@ -206,7 +222,7 @@ impl Hints {
                 answer = answers.next() => {
                     let answer = answer.map_err(|failure| format!("{failure:?}"))?;
                     let answer = answer.ok_or("the server ended it")?;
-                    self.take(News::read(&answer).map_err(|malformed| malformed.to_string())?);
+                    self.take(News::read(&answer).map_err(|malformed| malformed.to_string())?)?;
                 }
                 () = self.news.notified() => {}
                 () = &mut tick => {
@@ -219,16 +235,26 @@ impl Hints {
     }
 
     /// Passes news of one watch on.
-    fn take(&self, news: News) {
-        let mail = self.state().take(news);
+    fn take(&self, news: News) -> Result<(), String> {
+        let mail = self.state().take(news)?;
         // Not under the lock: a sink may call anything.
         for (inbox, hint) in mail {
             self.sinks.send(&inbox, hint);
         }
+        Ok(())
     }
 }
 
 impl State {
+    /// Returns whether the waiter has missed a change that concerns it.
+    fn wait(&mut self, key: &Key, owner: &OwnerToken, wait: Wait) -> bool {
+        if !self.watched.contains_key(key) {
+            self.watched.insert(key.clone(), Watched::after(wait.seen));
+            self.due.push(key.clone());
+        }
+        self.watched.get_mut(key).is_some_and(|watched| watched.wait(owner, wait))
+    }
+
     /// The messages that are due: new watches, and the end of those that nobody needs.
     fn messages(&mut self, keys: &Keys) -> Vec<Message> {
         let mut messages: Vec<_> = self.ended.drain(..).map(unwatch).collect();
@@ -238,12 +264,15 @@ impl State {
 
     fn new_watches(&mut self, keys: &Keys) -> Vec<Message> {
         let mut messages = Vec::new();
-        for (key, watched) in self.watched.iter_mut().filter(|(_, it)| it.number == 0) {
+        for key in std::mem::take(&mut self.due) {
+            let Some(watched) = self.watched.get_mut(&key).filter(|it| it.number == 0) else {
+                continue;
+            };
             self.last_number += 1;
             watched.number = self.last_number;
-            self.numbers.insert(self.last_number, key.clone());
-            let held = Range::one(keys.held(key));
+            let held = Range::one(keys.held(&key));
             messages.push(watch(self.last_number, &held, watched.from));
+            self.numbers.insert(self.last_number, key);
         }
         messages
     }
@@ -252,6 +281,7 @@ impl State {
     fn begin_anew(&mut self) -> Vec<ClientId> {
         self.numbers.clear();
         self.ended.clear();
+        self.due = self.watched.keys().cloned().collect();
         let mut inboxes = Vec::new();
         for watched in self.watched.values_mut() {
             watched.number = 0;
@@ -266,50 +296,78 @@ impl State {
         for watched in self.watched.values_mut() {
             watched.waits.retain(|_, wait| wait.until > now);
         }
-        self.end_unused();
+        let unused = self.watched.iter().filter(|(_, it)| it.waits.is_empty());
+        for key in unused.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.end_unused(&key);
+        }
     }
 
-    /// Ends the watches of locks that nobody waits for.
-    fn end_unused(&mut self) {
-        let Self { watched, numbers, ended, .. } = self;
-        watched.retain(|_, it| {
-            let is_used = !it.waits.is_empty();
-            if !is_used && numbers.remove(&it.number).is_some() {
-                ended.push(it.number);
-            }
-            is_used
-        });
+    /// Ends the watch of a lock if nobody waits for it.
+    fn end_unused(&mut self, key: &Key) {
+        if self.watched.get(key).is_some_and(|it| it.waits.is_empty())
+            && let Some(unused) = self.watched.remove(key)
+            && self.numbers.remove(&unused.number).is_some()
+        {
+            self.ended.push(unused.number);
+        }
     }
 
-    fn take(&mut self, news: News) -> Mail {
-        let Some(key) = self.numbers.get(&news.watch).cloned() else { return Mail::new() };
-        let Some(watched) = self.watched.get_mut(&key) else { return Mail::new() };
+    fn take(&mut self, news: News) -> Result<Mail, String> {
+        let mut mail = Mail::new();
+        if news.is_created && news.is_cancelled {
+            // Its number may be none of ours. The next stream begins all watches again.
+            return Err("the server refused a watch".to_owned());
+        }
+        let Some(key) = self.numbers.get(&news.watch).cloned() else { return Ok(mail) };
+        let Some(watched) = self.watched.get_mut(&key) else { return Ok(mail) };
         if news.is_cancelled {
             // The server forgot old changes, or does not serve the watch any more.
             watched.from = watched.from.max(news.compacted);
             watched.number = 0;
             self.numbers.remove(&news.watch);
             let waits = watched.waits.values();
-            return waits
-                .map(|wait| (wait.inbox.clone(), Hint::MaybeFree { key: key.clone() }))
-                .collect();
+            mail.extend(
+                waits.map(|wait| (wait.inbox.clone(), Hint::MaybeFree { key: key.clone() })),
+            );
+            self.due.push(key);
+            return Ok(mail);
         }
-        let mut mail = Mail::new();
         for event in news.events {
             // Not by the revision of the answer: the first answer has that of now, and older
             // changes follow.
             watched.from = watched.from.max(event.kv.modified.saturating_add(1));
             watched.take(&key, event, &mut mail);
         }
-        self.end_unused();
-        mail
+        self.end_unused(&key);
+        Ok(mail)
     }
 }
 
 impl Watched {
     /// A lock whose changes after this one are news.
     fn after(seen: i64) -> Self {
-        Self { number: 0, from: seen.saturating_add(1), waits: HashMap::new() }
+        Self { number: 0, from: seen.saturating_add(1), last: None, waits: HashMap::new() }
+    }
+
+    /// Returns whether the waiter has missed a change that concerns it: the watch belongs to all
+    /// waiters of this lock, and tells each change once. The last change is enough. On a busy lock,
+    /// any newer one would make each ask cause the next one.
+    fn wait(&mut self, owner: &OwnerToken, mut wait: Wait) -> bool {
+        let has_missed = match &self.last {
+            Some((change, holder)) if *change > wait.seen => match holder {
+                None => wait.ahead == 0,
+                Some(holder) if holder == owner => true,
+                Some(_) => {
+                    wait.ahead = wait.ahead.saturating_sub(1);
+                    false
+                }
+            },
+            Some(_) => false,
+            // Another waiter began the watch, after a change that this one has not seen.
+            None => self.from > wait.seen.saturating_add(1),
+        };
+        self.waits.insert(owner.clone(), wait);
+        has_missed
     }
 
     /// Passes a change on to those that wait since before it. A member that fell behind tells of
@@ -318,6 +376,7 @@ impl Watched {
     fn take(&mut self, key: &Key, event: Event, mail: &mut Mail) {
         let changed = event.kv.modified;
         if event.is_delete {
+            self.last = Some((changed, None));
             // Those at the front ask. If all of them are dead, the others ask soon anyway.
             let front = self.waits.values().filter(|it| it.ahead == 0 && it.seen < changed);
             mail.extend(
@@ -327,6 +386,7 @@ impl Watched {
         }
         let seen = Seen::new(event.kv);
         let Some(entry) = &seen.entry else { return };
+        self.last = Some((changed, Some(entry.owner.clone())));
         if self.waits.get(&entry.owner).is_some_and(|wait| wait.seen < changed)
             && let Some(wait) = self.waits.remove(&entry.owner)
         {
@@ -352,82 +412,4 @@ impl fmt::Debug for Hints {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::core::moment::WallTime;
-    use crate::store::entry::Entry;
-    use crate::store::etcd::rpc::Kv;
-
-    fn owner() -> OwnerToken {
-        OwnerToken::new("waiter").expect("printable")
-    }
-
-    fn key() -> Key {
-        Key::new("k").expect("a name")
-    }
-
-    /// A lock with one waiter, whose ask 3 saw change 20.
-    fn watched() -> Watched {
-        let inbox = ClientId::from_random([7; ClientId::CHARS]);
-        let wait = Wait { inbox, ask_no: 3, ahead: 0, seen: 20, until: Moment::from_nanos(0) };
-        let waits = HashMap::from([(owner(), wait)]);
-        Watched { number: 1, waits, ..Watched::after(20) }
-    }
-
-    fn event(modified: i64, granted_to: Option<OwnerToken>) -> Event {
-        let entry = granted_to.map(|owner| Entry {
-            owner,
-            lasts: 2,
-            since: WallTime::from_unix_micros(0),
-            reserve: 1,
-            fence: None,
-            is_idle: false,
-            is_plain: false,
-            why: None,
-            client: None,
-            revoked: None,
-        });
-        let value = entry.as_ref().map(Entry::write).unwrap_or_default();
-        Event { is_delete: entry.is_none(), kv: Kv { value, modified, ..Kv::default() } }
-    }
-
-    #[test]
-    fn a_change_from_before_the_last_ask_is_no_news() {
-        for modified in [5, 20] {
-            for granted_to in [Some(owner()), None] {
-                let (mut watched, mut mail) = (watched(), Mail::new());
-                watched.take(&key(), event(modified, granted_to), &mut mail);
-                assert!(mail.is_empty(), "{mail:?}");
-                assert_eq!(watched.waits.len(), 1, "it goes on waiting");
-            }
-        }
-    }
-
-    /// The answer that begins a watch comes before the changes since `from`.
-    #[test]
-    fn a_watch_that_ends_before_its_first_change_begins_again_at_that_change() {
-        let mut state = State::default();
-        state.watched.insert(key(), watched());
-        state.numbers.insert(1, key());
-        let news = |events| News { watch: 1, events, ..News::default() };
-        assert!(state.take(news(Vec::new())).is_empty());
-        assert_eq!(state.watched[&key()].from, 21, "the first change after what was seen");
-        let _mail = state.take(news(vec![event(25, None)]));
-        assert_eq!(state.watched[&key()].from, 26);
-    }
-
-    #[test]
-    fn a_grant_after_the_last_ask_counts_from_it() {
-        let (mut watched, mut mail) = (watched(), Mail::new());
-        watched.take(&key(), event(21, Some(owner())), &mut mail);
-        assert!(matches!(mail[..], [(_, Hint::Granted { ask_no: 3, .. })]), "{mail:?}");
-        assert!(watched.waits.is_empty());
-    }
-
-    #[test]
-    fn a_lock_that_is_free_after_the_last_ask_is_told() {
-        let (mut watched, mut mail) = (watched(), Mail::new());
-        watched.take(&key(), event(21, None), &mut mail);
-        assert!(matches!(mail[..], [(_, Hint::MaybeFree { .. })]), "{mail:?}");
-    }
-}
+mod tests;

@@ -2,11 +2,16 @@
 //!
 //! A lease that a lock gave back is kept for a while, and renewed when it is used again. That
 //! costs the cluster no entry in its log, so a lock and its release are two entries, as a bare
-//! write and its removal are.
+//! write and its removal are. All other leases are revoked. If they were left to end, the leader
+//! would end those of crashed holders late: it ends about a thousand in a second, one after the
+//! other.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use super::channel::Failure;
 use super::error::{Effect, explain};
@@ -17,7 +22,16 @@ use crate::core::ttl::Ttl;
 use crate::host::Host;
 
 /// The most leases that are kept for later.
-const SPARES_MAX: usize = 64;
+const SPARES_MAX: usize = 256;
+
+/// No longer lease is kept: it would outlive a process that ends.
+const KEPT_SECONDS_MAX: i64 = 60;
+
+/// How many leases are revoked at once.
+const REVOKED_AT_ONCE: usize = 64;
+
+/// The most leases that wait to be revoked. Further ones end by themselves.
+const SURPLUS_MAX: usize = 16_384;
 
 /// A lease of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +49,27 @@ pub(super) struct Taken {
     pub(super) is_new: bool,
 }
 
+impl Lease {
+    pub(super) const fn is_kept(self) -> bool {
+        self.seconds <= KEPT_SECONDS_MAX
+    }
+}
+
 /// The leases that no key uses.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    spares: Mutex<Vec<Spare>>,
+    unused: Mutex<Unused>,
     /// The shortest lease that the server makes, in seconds, as far as we know.
     shortest: AtomicI64,
+}
+
+#[derive(Debug, Default)]
+struct Unused {
+    /// Those that are kept, the youngest last.
+    spares: VecDeque<Spare>,
+    /// Those that are to be revoked.
+    surplus: Vec<i64>,
+    is_revoking: bool,
 }
 
 #[derive(Debug)]
@@ -58,9 +87,14 @@ pub(super) fn seconds(ttl: Ttl) -> i64 {
 }
 
 impl Leases {
-    fn spares(&self) -> MutexGuard<'_, Vec<Spare>> {
+    fn unused(&self) -> MutexGuard<'_, Unused> {
         // Whole at every moment: single steps change it.
-        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a lease of so many seconds is kept.
+    pub(super) fn has(&self, now: Moment, asked: i64) -> bool {
+        self.place_of(&self.unused(), now, asked).is_some()
     }
 
     /// Takes a lease of so many seconds, or makes one.
@@ -73,11 +107,15 @@ impl Leases {
 
     /// A kept lease of so many seconds: the youngest, which ends last.
     fn spare(&self, now: Moment, asked: i64) -> Option<Lease> {
-        let mut spares = self.spares();
-        spares.retain(|spare| spare.until > now);
+        let mut unused = self.unused();
+        let at = self.place_of(&unused, now, asked)?;
+        Some(unused.spares.remove(at)?.lease)
+    }
+
+    fn place_of(&self, unused: &Unused, now: Moment, asked: i64) -> Option<usize> {
         let seconds = asked.max(self.shortest.load(Ordering::Relaxed));
-        let at = spares.iter().rposition(|spare| spare.lease.seconds == seconds)?;
-        Some(spares.remove(at).lease)
+        let is_fit = |spare: &Spare| spare.until > now && spare.lease.seconds == seconds;
+        unused.spares.iter().rposition(is_fit)
     }
 
     /// Makes a lease of so many seconds.
@@ -95,17 +133,60 @@ impl Leases {
         Ok(Taken { lease, is_new: true })
     }
 
-    /// Keeps a lease that surely no key has any more, for the next lock of the same ttl.
-    pub(super) fn give_back(&self, now: Moment, lease: Lease) {
-        let mut spares = self.spares();
-        spares.retain(|spare| spare.until > now);
+    /// Keeps a lease that surely no key has any more, for the next lock of the same ttl. Returns
+    /// whether there are leases to [revoke](Self::revoke_surplus), and nobody does it.
+    pub(super) fn give_back(&self, now: Moment, lease: Lease) -> bool {
+        let mut unused = self.unused();
+        let Unused { spares, surplus, is_revoking } = &mut *unused;
+        let mut end = |lease: Lease| {
+            if surplus.len() < SURPLUS_MAX {
+                surplus.push(lease.id);
+            }
+        };
+        spares.retain(|spare| {
+            let stays = spare.until > now;
+            if !stays {
+                end(spare.lease);
+            }
+            stays
+        });
         // No two locks may get one lease: each would keep the other one alive.
         let is_there = spares.iter().any(|spare| spare.lease.id == lease.id);
-        if spares.len() < SPARES_MAX && !is_there {
+        if !lease.is_kept() {
+            end(lease);
+        } else if !is_there {
             // Its last renewal was up to a third of its time ago. So it has not ended by then.
             let span = Duration::from_secs(lease.seconds.unsigned_abs()) / 2;
-            spares.push(Spare { lease, until: now + span });
+            spares.push_back(Spare { lease, until: now + span });
         }
+        if spares.len() > SPARES_MAX {
+            spares.pop_front().into_iter().for_each(|oldest| end(oldest.lease));
+        }
+        !surplus.is_empty() && !std::mem::replace(is_revoking, true)
+    }
+
+    /// Revokes the leases that are not kept. A failure leaves them to their ends.
+    pub(super) async fn revoke_surplus(&self, wire: &Wire) {
+        loop {
+            let some = {
+                let mut unused = self.unused();
+                let count = unused.surplus.len().min(REVOKED_AT_ONCE);
+                unused.is_revoking = count > 0;
+                unused.surplus.drain(..count).collect::<Vec<_>>()
+            };
+            if some.is_empty() {
+                return;
+            }
+            let _revoked = join_all(some.into_iter().map(|id| wire.revoke(id))).await;
+        }
+    }
+
+    /// Keeps no lease any more. Returns whether there are leases to revoke, and nobody does it.
+    pub(super) fn close(&self) -> bool {
+        let mut unused = self.unused();
+        let Unused { spares, surplus, is_revoking } = &mut *unused;
+        surplus.extend(spares.drain(..).map(|spare| spare.lease.id));
+        !surplus.is_empty() && !std::mem::replace(is_revoking, true)
     }
 }
 
@@ -127,13 +208,29 @@ mod tests {
         let lease = |id| Lease { id, seconds: 4 };
         let leases = Leases::default();
         for (id, ms) in [(1, 0), (2, 100), (3, 200), (3, 300)] {
-            leases.give_back(at(ms), lease(id));
+            assert!(!leases.give_back(at(ms), lease(id)), "it is kept");
         }
         assert_eq!(leases.spare(at(400), 3), None, "it lasts longer");
         assert_eq!(leases.spare(at(400), 4), Some(lease(3)));
         assert_eq!(leases.spare(at(2_050), 4), Some(lease(2)));
-        leases.give_back(at(2_050), lease(2));
+        assert!(leases.give_back(at(2_050), lease(2)), "the first one is too old");
         assert_eq!(leases.spare(at(4_050), 4), None, "half of its time is over");
+        assert_eq!(leases.unused().surplus, [1]);
+    }
+
+    #[test]
+    fn leases_that_are_not_kept_are_to_be_revoked_by_one_task() {
+        let (leases, now) = (Leases::default(), Moment::from_nanos(1));
+        let give_back = |id, seconds| leases.give_back(now, Lease { id, seconds });
+        let kept = i64::try_from(SPARES_MAX).expect("not many");
+        for id in 0..kept {
+            assert!(!give_back(id, KEPT_SECONDS_MAX), "{id} is kept");
+        }
+        assert!(give_back(kept, 4), "the first one is one too many");
+        assert!(!give_back(kept + 1, KEPT_SECONDS_MAX + 1), "a task revokes them");
+        assert_eq!(leases.unused().surplus, [0, kept + 1]);
+        assert!(!leases.close(), "a task revokes them");
+        assert_eq!(leases.unused().surplus.len(), SPARES_MAX + 2);
     }
 
     #[test]

@@ -2,6 +2,24 @@
 
 use super::message::{Fields, Malformed, Message};
 
+/// The most keys that a request reads in one range. A longer answer is none of ours.
+pub(super) const KEYS_MAX: usize = 2_000;
+
+/// The most ranges that a transaction reads.
+const READS_MAX: usize = 4;
+
+/// The most events in one message about a watch. A server sends up to about a thousand.
+const EVENTS_MAX: usize = 10_000;
+
+/// Adds to a list that a server fills. A short message must not take much memory.
+fn push<T>(list: &mut Vec<T>, item: T, most: usize) -> Result<(), Malformed> {
+    if list.len() == most {
+        return Err(Malformed);
+    }
+    list.push(item);
+    Ok(())
+}
+
 /// The beginning of each answer: the state that it is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Header {
@@ -110,7 +128,7 @@ impl Ranged {
         for field in Fields::of(bytes) {
             match field? {
                 (1, value) => ranged.header = Header::read(value.bytes()?)?,
-                (2, value) => ranged.kvs.push(Kv::read(value.bytes()?)?),
+                (2, value) => push(&mut ranged.kvs, Kv::read(value.bytes()?)?, KEYS_MAX)?,
                 (4, value) => ranged.count = value.number()?,
                 _ => {}
             }
@@ -218,7 +236,7 @@ impl TxnDone {
                 (3, value) => {
                     for operation in Fields::of(value.bytes()?) {
                         if let (1, ranged) = operation? {
-                            done.read.push(Ranged::read(ranged.bytes()?)?);
+                            push(&mut done.read, Ranged::read(ranged.bytes()?)?, READS_MAX)?;
                         }
                     }
                 }
@@ -321,6 +339,7 @@ pub(super) fn unwatch(number: i64) -> Message {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
     pub(super) watch: i64,
+    pub(super) is_created: bool,
     pub(super) is_cancelled: bool,
     /// The oldest revision that the server still has, if the watch began before it.
     pub(super) compacted: i64,
@@ -340,6 +359,7 @@ impl News {
         for field in Fields::of(bytes) {
             match field? {
                 (2, value) => news.watch = value.number()?,
+                (3, value) => news.is_created = value.number()? != 0,
                 (4, value) => news.is_cancelled = value.number()? != 0,
                 (5, value) => news.compacted = value.number()?,
                 (11, value) => {
@@ -351,11 +371,30 @@ impl News {
                             _ => {}
                         }
                     }
-                    news.events.push(event);
+                    push(&mut news.events, event, EVENTS_MAX)?;
                 }
                 _ => {}
             }
         }
         Ok(news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_with_more_than_was_asked_for_is_refused() {
+        let of = |field, part: &Message, count: usize| {
+            let parts = std::iter::repeat_n(part, count);
+            parts.fold(Message::default(), |whole, part| whole.message(field, part))
+        };
+        let (empty, range) = (Message::default(), of(1, &Message::default(), 1));
+        let ranged = |count| Ranged::read(of(2, &empty, count).as_bytes()).is_ok();
+        let done = |count| TxnDone::read(of(3, &range, count).as_bytes()).is_ok();
+        let news = |count| News::read(of(11, &empty, count).as_bytes()).is_ok();
+        assert!(ranged(KEYS_MAX) && done(READS_MAX) && news(EVENTS_MAX));
+        assert!(!ranged(KEYS_MAX + 1) && !done(READS_MAX + 1) && !news(EVENTS_MAX + 1));
     }
 }

@@ -7,13 +7,14 @@ use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 
 /// How many places of a line one step reads. All others are counted.
-const PLACES_READ: i64 = 128;
+const PLACES_READ: u32 = 128;
 
 /// Who has a lock, and who waits for it.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) held: Option<Seen>,
-    /// The first places of the line, the oldest first. Empty if it was only counted.
+    /// The first places of the line, the oldest first, and the place that was read apart. Empty if
+    /// the line was only counted.
     pub(super) line: Vec<Seen>,
     /// How many places the line has.
     pub(super) count: u32,
@@ -24,11 +25,28 @@ pub(super) struct State {
 
 /// The reads for a state.
 pub(super) fn look(keys: &Keys, name: &Key) -> Vec<Do> {
-    let by_age = Reading { limit: PLACES_READ, by_age: true, keys_only: false };
+    let by_age = Reading { limit: PLACES_READ.into(), by_age: true, keys_only: false };
     vec![
         Do::Read(Range::one(keys.held(name)), Reading::default()),
         Do::Read(keys.line(name), by_age),
     ]
+}
+
+/// The reads for a state that shows the place of an owner, wherever it is in the line.
+pub(super) fn look_for(keys: &Keys, name: &Key, owner: &OwnerToken) -> Vec<Do> {
+    let mut reads = look(keys, name);
+    reads.push(read_place(keys, name, owner));
+    reads
+}
+
+/// The reads for a state without the line, but with the place of an owner.
+pub(super) fn glance_for(keys: &Keys, name: &Key, owner: &OwnerToken) -> Vec<Do> {
+    let held = Do::Read(Range::one(keys.held(name)), Reading::default());
+    vec![held, read_place(keys, name, owner)]
+}
+
+fn read_place(keys: &Keys, name: &Key, owner: &OwnerToken) -> Do {
+    Do::Read(Range::one(keys.place(name, owner.as_str())), Reading::default())
 }
 
 /// The reads for a state whose line is only counted.
@@ -41,11 +59,13 @@ pub(super) fn glance(keys: &Keys, name: &Key) -> Vec<Do> {
 }
 
 impl State {
-    /// The state from the answer to [`look`].
+    /// The state from the answer to [`look`] or [`look_for`].
     pub(super) fn of(done: TxnDone) -> Self {
         let mut read = done.read.into_iter();
         let held = read.next().unwrap_or_default();
-        let line = read.next().unwrap_or_default();
+        let mut line = read.next().unwrap_or_default();
+        let apart = read.next().unwrap_or_default().kvs.into_iter().next();
+        line.kvs.extend(apart.filter(|apart| line.kvs.iter().all(|place| place.key != apart.key)));
         Self {
             held: held.kvs.into_iter().next().map(Seen::new),
             line: line.kvs.into_iter().map(Seen::new).collect(),
@@ -65,17 +85,51 @@ impl State {
         self.held.as_ref().filter(|held| held.is_of(owner))
     }
 
-    /// Where the place of an owner is among those that were read.
+    /// The index of an owner's place among the places that were read.
     pub(super) fn place_of(&self, owner: &OwnerToken) -> Option<usize> {
         self.line.iter().position(|place| place.is_of(owner))
     }
 
     /// How many places are ahead of an owner's, or are in the line if it has none. If its place is
     /// far back, this is the most that there can be.
-    pub(super) fn ahead(&self, owner: &OwnerToken, has_place: bool) -> u32 {
-        match self.place_of(owner) {
-            Some(at) => u32::try_from(at).unwrap_or(u32::MAX),
-            None => self.count.saturating_sub(u32::from(has_place)),
+    pub(super) fn ahead(&self, owner: &OwnerToken) -> u32 {
+        match self.place_of(owner).map(u32::try_from) {
+            Some(Ok(at)) if at < PLACES_READ => at,
+            Some(_) => self.count.saturating_sub(1),
+            None => self.count,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::claim::Claim;
+    use crate::core::moment::WallTime;
+    use crate::core::ttl::Ttl;
+    use crate::store::Ask;
+    use crate::store::etcd::entry::Entry;
+    use crate::store::etcd::rpc::{Kv, Ranged};
+
+    #[test]
+    fn a_place_that_was_read_apart_is_behind_those_of_the_line() {
+        let owner = |name: &str| OwnerToken::new(name).expect("printable");
+        let kv = |name: &str| {
+            let key = Key::new("k").expect("a name");
+            let ask = Ask::new(key, owner(name), Claim::Exclusive, Ttl::MIN);
+            let value = Entry::of(&ask, 2, WallTime::from_unix_micros(0)).write();
+            Kv { key: name.as_bytes().to_vec(), value, ..Kv::default() }
+        };
+        let first: Vec<_> = (0..PLACES_READ).map(|number| kv(&format!("x{number}"))).collect();
+        for (name, count, at, ahead) in
+            [("x0", 128, Some(0), 0), ("x127", 200, Some(127), 127), ("y", 200, Some(128), 199)]
+        {
+            let line = Ranged { kvs: first.clone(), count, ..Ranged::default() };
+            let apart = Ranged { kvs: vec![kv(name)], count: 1, ..Ranged::default() };
+            let read = vec![Ranged::default(), line, apart];
+            let state = State::of(TxnDone { read, ..TxnDone::default() });
+            assert_eq!((state.place_of(&owner(name)), state.ahead(&owner(name))), (at, ahead));
+            assert_eq!(state.ahead(&owner("z")), u32::try_from(count).expect("not many"));
         }
     }
 }

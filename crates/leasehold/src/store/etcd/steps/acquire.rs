@@ -20,8 +20,15 @@ use crate::store::etcd::error::Fault;
 use crate::store::etcd::hints::Wait;
 use crate::store::etcd::leases::{Lease, Taken, seconds};
 use crate::store::etcd::rpc::{Do, If, Range, Txn, TxnDone};
-use crate::store::etcd::state::{State, look};
+use crate::store::etcd::state::{State, glance_for, look_for};
 use crate::store::{Acquired, Ask, Hint, Line, Refusal, line_is_full, unsupported_claim};
+
+/// From how many places ahead on a place is far back. Its refreshes do not read the line: if all
+/// waiters did, the work would grow with the square of their number.
+const FAR: u32 = 16;
+
+/// Each so many asks, a place that is far back looks at the line, to see which places have ended.
+const LOOK_EVERY: u32 = 16;
 
 /// One ask on its way.
 struct Asking<'a> {
@@ -68,7 +75,7 @@ impl Core {
         let mut asking =
             Asking { core, ask, place, taken: None, waits_by, is_fresh: false, has_written: false };
         let answer = asking.run(known.held.is_some()).await;
-        if let (Some(unused), Ok(_)) = (asking.taken, &answer) {
+        if let Some(unused) = asking.taken {
             self.give_back(unused.lease);
         }
         if asking.has_written { answer.map_err(after_a_change) } else { answer }
@@ -77,17 +84,20 @@ impl Core {
 
 impl Asking<'_> {
     async fn run(&mut self, has_lock: bool) -> Result<Acquired, Error> {
-        let mut state = if let Some(lease) = self.waits_by {
+        let core = self.core;
+        let has_spare = || core.leases.has(core.wire.host.now(), seconds(self.ask.ttl));
+        let next = if let Some(lease) = self.waits_by {
             self.refresh(lease).await?
-        } else if has_lock {
-            self.core.look(&self.ask.key).await?
+        } else if has_lock || self.place.is_none() && !has_spare() {
+            // A try that is refused makes no lease.
+            Next::again(self.look().await?)
         } else {
-            let core = self.core;
             let line_is_empty = If::Absent(core.keys.line(&self.ask.key));
-            match self.take(vec![core.is_free(&self.ask.key), line_is_empty], None).await? {
-                Next::Answer(granted) => return Ok(granted),
-                Next::Again(state) => *state,
-            }
+            self.take(vec![core.is_free(&self.ask.key), line_is_empty], None).await?
+        };
+        let mut state = match next {
+            Next::Answer(answer) => return Ok(answer),
+            Next::Again(state) => *state,
         };
         for _ in 0..ROUNDS_MAX {
             state = match self.go_on(state).await? {
@@ -95,31 +105,68 @@ impl Asking<'_> {
                 Next::Again(state) => *state,
             };
         }
-        let refusal = Refusal::taken(None, state.ahead(&self.ask.owner, self.waits_by.is_some()));
-        Ok(refusal.at_once().into())
+        Ok(Refusal::taken(None, state.ahead(&self.ask.owner)).at_once().into())
+    }
+
+    /// Reads the state, with the owner's place.
+    async fn look(&self) -> Result<State, Error> {
+        let Ask { key, owner, .. } = self.ask;
+        self.core.read(look_for(&self.core.keys, key, owner)).await
     }
 
     /// Refreshes the place, and reads the state.
-    async fn refresh(&mut self, lease: Lease) -> Result<State, Error> {
-        let core = self.core;
-        let (renewed, state) =
-            tokio::join!(core.wire.keep_alive(lease.id), core.look(&self.ask.key));
+    ///
+    /// A place that is far back is read without the line. From that, a step only answers *taken*:
+    /// whether the place is the first of the line, which a grant depends on, is not known then.
+    async fn refresh(&mut self, lease: Lease) -> Result<Next, Error> {
+        let (core, Ask { key, owner, .. }) = (self.core, self.ask);
+        let is_far = self.is_far();
+        let read = if is_far { glance_for } else { look_for };
+        let seen = core.read(read(&core.keys, key, owner));
+        let (renewed, state) = tokio::join!(core.wire.keep_alive(lease.id), seen);
         let state = state?;
+        let place = state.place_of(owner).map(|at| state.line[at].clone());
+        let Some(place) = place.filter(|place| place.kv.lease == lease.id) else {
+            // The place is gone, or has another lease, which is to be renewed instead.
+            (self.waits_by, self.is_fresh) = (None, false);
+            return if is_far {
+                self.look().await.map(Next::again)
+            } else {
+                Ok(Next::again(state))
+            };
+        };
         self.is_fresh = renewed.is_ok_and(|it| it.is_confirmed_in(state.term));
         let lasts = self.place.as_ref().map_or(0, |(lasts, ..)| *lasts);
-        match state.place_of(&self.ask.owner).map(|at| state.line[at].clone()) {
-            Some(place) if lasts > lease.seconds => self.lengthen(&place, lasts).await,
-            _ => Ok(state),
+        if lasts > lease.seconds {
+            return self.lengthen(&place, lasts).await.map(Next::again);
         }
+        if !is_far {
+            return Ok(Next::again(state));
+        }
+        match (&state.held, core.hints.ahead(key, owner)) {
+            (Some(held), Some(ahead)) if !held.is_of(owner) => {
+                self.refuse(Some(held), ahead, state.revision).await.map(Next::Answer)
+            }
+            _ => self.look().await.map(Next::again),
+        }
+    }
+
+    /// Whether the place is so far back that this ask need not read the line.
+    fn is_far(&self) -> bool {
+        let ahead = self.core.hints.ahead(&self.ask.key, &self.ask.owner);
+        let looks = self.place.as_ref().is_none_or(|(_, ask_no, _)| ask_no % LOOK_EVERY == 0);
+        !looks && ahead.is_some_and(|ahead| ahead >= FAR)
     }
 
     /// Gives the place a lease of etcd that lasts longer.
     async fn lengthen(&mut self, place: &Seen, lasts: i64) -> Result<State, Error> {
-        let (core, key) = (self.core, &self.ask.key);
-        let Some(entry) = &place.entry else { return core.look(key).await };
+        let (core, Ask { key, owner, .. }) = (self.core, self.ask);
+        let Some(entry) = &place.entry else { return self.look().await };
+        // Its lease is too short for a hand-over.
+        self.is_fresh = false;
         let taken = core.leases.make(&core.wire, lasts).await?;
         let value = Entry { lasts: taken.lease.seconds, ..entry.clone() }.write();
-        let (name, reads) = (place.kv.key.clone(), look(&core.keys, key));
+        let (name, reads) = (place.kv.key.clone(), look_for(&core.keys, key, owner));
         let when = vec![If::Modified(name.clone(), place.kv.modified)];
         let put = Do::Put { key: name, value, lease: taken.lease.id };
         let then = [vec![put], reads.clone()].concat();
@@ -134,7 +181,7 @@ impl Asking<'_> {
                 core.give_back(taken.lease);
                 Ok(State::of(done))
             }
-            Err(Fault::NoLease) => core.look(key).await,
+            Err(Fault::NoLease) => self.look().await,
             Err(Fault::Error(error)) => Err(self.doubted(taken, error)),
         }
     }
@@ -160,24 +207,21 @@ impl Asking<'_> {
                 _ => {}
             }
         }
-        if self.place.is_some() && !self.has_place(&state) {
-            return self.join().await.map(Next::again);
+        if self.place.is_some() && mine.is_none() {
+            return self.join().await;
         }
-        if let (Some(place), None, true) = (&mine, self.waits_by, self.place.is_some()) {
-            return self.refresh_found(place).await.map(Next::again);
+        if let Some(place) = mine.as_ref().filter(|_| self.place.is_some())
+            && self.waits_by.is_none_or(|lease| lease.id != place.kv.lease)
+        {
+            return self.refresh_found(place).await;
         }
         if state.held.is_some() {
-            return self.refuse(&state).await.map(Next::Answer);
+            let ahead = state.ahead(&ask.owner);
+            let refused = self.refuse(state.held.as_ref(), ahead, state.revision);
+            return refused.await.map(Next::Answer);
         }
-        let (state, _) = core.hand_over(&ask.key, core.is_free(&ask.key), &state).await?;
-        Ok(Next::again(state))
-    }
-
-    /// Whether the owner is in the line. A place far back was not read, but is remembered.
-    fn has_place(&self, state: &State) -> bool {
-        let is_read_whole = state.line.len() >= usize::try_from(state.count).unwrap_or(usize::MAX);
-        let is_known = self.waits_by.is_some() && self.is_fresh && !is_read_whole;
-        state.place_of(&self.ask.owner).is_some() || is_known
+        core.hand_over(&ask.key, core.is_free(&ask.key), &state).await?;
+        self.look().await.map(Next::again)
     }
 
     /// Takes the lock if all of this holds, and removes the place.
@@ -193,7 +237,8 @@ impl Asking<'_> {
             let (held, lease) = (core.keys.held(key), taken.lease.id);
             let mut then = vec![Do::Put { key: held, value: entry.write(), lease }];
             then.extend(place.map(|place| Do::Delete(place.kv.key.clone())));
-            let txn = Txn { when: when.clone(), then, or_else: look(&core.keys, key) };
+            let or_else = look_for(&core.keys, key, &self.ask.owner);
+            let txn = Txn { when: when.clone(), then, or_else };
             match core.write(taken, &txn).await {
                 Ok((done, lasts)) if done.succeeded => {
                     self.has_written = true;
@@ -208,7 +253,7 @@ impl Asking<'_> {
                         .map_err(|error| self.doubted(taken, after_a_change(error)))?
                     {
                         Some(_) => Ok(Next::Answer(granted)),
-                        None => core.look(key).await.map(Next::again),
+                        None => self.look().await.map(Next::again),
                     };
                 }
                 Ok((done, _)) => {
@@ -222,10 +267,10 @@ impl Asking<'_> {
                 Err(Fault::Error(error)) => return Err(self.doubted(taken, error)),
             }
         }
-        core.look(key).await.map(Next::again)
+        self.look().await.map(Next::again)
     }
 
-    /// Remembers a lease whose key may still be written, if that is so.
+    /// Remembers the lease if the error leaves open whether its key is written. Returns the error.
     fn doubted(&self, taken: Taken, error: Error) -> Error {
         if error.kind() == ErrorKind::Unknown {
             let of = (&self.ask.key, &self.ask.owner);
@@ -250,7 +295,7 @@ impl Asking<'_> {
     /// The owner has the lock already: a repeated ask, or one after a hand-over.
     async fn grant_again(&mut self, held: Seen) -> Result<Next, Error> {
         let (core, key, owner) = (self.core, &self.ask.key, &self.ask.owner);
-        let Some(entry) = &held.entry else { return core.look(key).await.map(Next::again) };
+        let Some(entry) = &held.entry else { return self.look().await.map(Next::again) };
         if seconds(self.ask.ttl) > entry.lasts {
             return self.lift(&held, entry).await;
         }
@@ -261,7 +306,7 @@ impl Asking<'_> {
                 let lease = Lease { id: held.kv.lease, seconds: entry.lasts };
                 Ok(Next::Answer(self.granted(lease, held.kv.modified, held.block())))
             }
-            None => core.look(key).await.map(Next::again),
+            None => self.look().await.map(Next::again),
         }
     }
 
@@ -284,15 +329,15 @@ impl Asking<'_> {
             }
             Ok(None) => {
                 self.taken = Some(taken);
-                core.look(key).await.map(Next::again)
+                self.look().await.map(Next::again)
             }
-            Err(Fault::NoLease) => core.look(key).await.map(Next::again),
+            Err(Fault::NoLease) => self.look().await.map(Next::again),
             Err(Fault::Error(error)) => Err(self.doubted(taken, error)),
         }
     }
 
     /// Takes a place at the end of the line. Returns the state with it.
-    async fn join(&mut self) -> Result<State, Error> {
+    async fn join(&mut self) -> Result<Next, Error> {
         let (core, key, owner) = (self.core, &self.ask.key, &self.ask.owner);
         let lasts = self.place.as_ref().map_or(1, |(lasts, ..)| *lasts);
         let mut taken = core.leases.take(&core.wire, lasts).await?;
@@ -300,7 +345,7 @@ impl Asking<'_> {
             let entry = Entry::of(self.ask, taken.lease.seconds, core.wire.host.wall());
             let place = core.keys.place(key, owner.as_str());
             let put = Do::Put { key: place.clone(), value: entry.write(), lease: taken.lease.id };
-            let reads = look(&core.keys, key);
+            let reads = look_for(&core.keys, key, owner);
             let then = [vec![put], reads.clone()].concat();
             let txn = Txn { when: vec![If::Absent(Range::one(place))], then, or_else: reads };
             match core.write(taken, &txn).await {
@@ -309,10 +354,10 @@ impl Asking<'_> {
                 Err(Fault::Error(error)) => return Err(self.doubted(taken, error)),
             }
         }
-        core.look(key).await
+        self.look().await.map(Next::again)
     }
 
-    async fn joined(&mut self, lease: Lease, done: TxnDone, lasts: bool) -> Result<State, Error> {
+    async fn joined(&mut self, lease: Lease, done: TxnDone, lasts: bool) -> Result<Next, Error> {
         let (core, key, owner) = (self.core, &self.ask.key, &self.ask.owner);
         let succeeded = done.succeeded;
         let state = State::of(done);
@@ -320,7 +365,7 @@ impl Asking<'_> {
             core.give_back(lease);
             return match state.place_of(owner) {
                 Some(at) => self.refresh_found(&state.line[at]).await,
-                None => Ok(state),
+                None => Ok(Next::again(state)),
             };
         }
         self.has_written = true;
@@ -328,7 +373,7 @@ impl Asking<'_> {
             let state = core.leave_in(key, owner, state).await?;
             if state.held_by(owner).is_some() {
                 // The lock was handed to the place meanwhile.
-                return Ok(state);
+                return Ok(Next::again(state));
             }
             self.has_written = false;
             return Err(line_is_full(key));
@@ -336,12 +381,12 @@ impl Asking<'_> {
         self.wait_by(lease);
         self.is_fresh = lasts;
         // If the lease was about to end, this shows that the place is gone.
-        if lasts { Ok(state) } else { self.refresh(lease).await }
+        if lasts { Ok(Next::again(state)) } else { self.refresh(lease).await }
     }
 
-    /// The owner has a place that this store does not know: the answer to the request for it was
-    /// lost.
-    async fn refresh_found(&mut self, place: &Seen) -> Result<State, Error> {
+    /// The owner has a place that this store does not know, or knows with another lease. The answer
+    /// to the request for it was lost.
+    async fn refresh_found(&mut self, place: &Seen) -> Result<Next, Error> {
         let seconds = place.entry.as_ref().map_or(0, |entry| entry.lasts);
         let lease = Lease { id: place.kv.lease, seconds };
         self.wait_by(lease);
@@ -355,16 +400,14 @@ impl Asking<'_> {
         self.core.mine.settle(of, lease.id);
     }
 
-    /// Answers *taken*.
-    async fn refuse(&mut self, state: &State) -> Result<Acquired, Error> {
+    /// Answers *taken*, to an ask that saw the change `seen` of the cluster.
+    async fn refuse(&self, held: Option<&Seen>, ahead: u32, seen: i64) -> Result<Acquired, Error> {
         let (core, ask) = (self.core, self.ask);
-        let ahead = state.ahead(&ask.owner, self.waits_by.is_some());
-        let held = state.held.as_ref();
         if let Some((lasts, ask_no, inbox)) = &self.place {
             let span = Duration::from_secs(lasts.unsigned_abs());
             let ask_no = if self.is_fresh { *ask_no } else { 0 };
             let until = core.wire.host.now() + 2 * span;
-            let wait = Wait { inbox: inbox.clone(), ask_no, ahead, seen: state.revision, until };
+            let wait = Wait { inbox: inbox.clone(), ask_no, ahead, seen, until };
             core.hints.wait(&ask.key, &ask.owner, wait);
             let holder = held.and_then(|held| held.entry.as_ref()?.owner.client());
             if let Some(holder) = holder {

@@ -22,6 +22,7 @@ use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 use crate::host::Host;
 use crate::store::Sinks;
+use crate::store::net::Home;
 
 /// How often a step begins anew before it gives up. Each time, another client was faster.
 const ROUNDS_MAX: usize = 16;
@@ -33,7 +34,7 @@ const CONFIRM_MAX: usize = 4;
 pub(super) struct Core {
     pub(super) wire: Arc<Wire>,
     pub(super) keys: Keys,
-    leases: Leases,
+    leases: Arc<Leases>,
     mine: Mine,
     pub(super) hints: Arc<Hints>,
     pub(super) sinks: Arc<Sinks>,
@@ -44,13 +45,18 @@ impl Core {
         let (keys, sinks) = (connector.keys(), Arc::<Sinks>::default());
         let wire = Arc::new(Wire::new(connector, host));
         let hints = Hints::new(Arc::clone(&wire), keys.clone(), Arc::clone(&sinks));
-        Self { wire, keys, leases: Leases::default(), mine: Mine::default(), hints, sinks }
+        let (leases, mine) = (Arc::default(), Mine::default());
+        Self { wire, keys, leases, mine, hints, sinks }
     }
 
     /// Reads the state of a lock. A majority confirms that it is the newest one.
     pub(super) async fn look(&self, key: &Key) -> Result<State, Error> {
-        let reads = Txn { then: look(&self.keys, key), ..Txn::default() };
-        Ok(State::of(sure(self.wire.txn(&reads).await)?))
+        self.read(look(&self.keys, key)).await
+    }
+
+    async fn read(&self, reads: Vec<Do>) -> Result<State, Error> {
+        let txn = Txn { then: reads, ..Txn::default() };
+        Ok(State::of(sure(self.wire.txn(&txn).await)?))
     }
 
     /// Carries out a transaction that writes a key with a lease of etcd. Renews the lease at the
@@ -152,24 +158,35 @@ impl Core {
         Ok(lease.seconds)
     }
 
-    /// What must hold so that a lock is free.
+    /// The condition that a lock is free.
     fn is_free(&self, key: &Key) -> If {
         If::Absent(Range::one(self.keys.held(key)))
     }
 
-    /// Keeps a lease of etcd for later that no key has any more. Not one in doubt: the release of
-    /// its owner ends it.
+    /// Keeps a lease of etcd for later that no key has any more, or revokes it. Not one in doubt:
+    /// the release of its owner ends it.
     fn give_back(&self, lease: Lease) {
         if self.mine.is_in_doubt(lease.id) {
             return;
         }
-        self.leases.give_back(self.wire.host.now(), lease);
+        if self.leases.give_back(self.wire.host.now(), lease) {
+            self.revoke_surplus();
+        }
+    }
+
+    fn revoke_surplus(&self) {
+        let (leases, wire) = (Arc::clone(&self.leases), Arc::clone(&self.wire));
+        let revoking = async move { leases.revoke_surplus(&wire).await };
+        Home::Host.spawn(&self.wire.host, Box::pin(revoking));
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
         self.hints.close();
+        if self.leases.close() {
+            self.revoke_surplus();
+        }
     }
 }
 

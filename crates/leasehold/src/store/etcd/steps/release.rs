@@ -50,7 +50,7 @@ impl Core {
                 let done = sure(self.wire.txn(&Txn { when, then, or_else }).await)?;
                 if done.succeeded {
                     self.mine.forget(key, owner);
-                    self.give_back(lease);
+                    self.give_up(lease).await;
                     return Ok(Released::Freed);
                 }
                 State::of(done)
@@ -96,8 +96,15 @@ impl Core {
             };
             match self.end_held(key, &held, end, state).await? {
                 Ok(released) => {
-                    if !matches!(released, Released::Kept { .. }) {
-                        self.give_back_of(&held);
+                    // A lock that was kept, and ended at once, was ended by somebody else. That one
+                    // may have its lease of etcd by now.
+                    let is_ours = match released {
+                        Released::HandedOver => true,
+                        Released::Freed => !matches!(end, End::Keep(_)),
+                        _ => false,
+                    };
+                    if let Some(lease) = held.lease().filter(|_| is_ours) {
+                        self.give_up(lease).await;
                     }
                     return Ok(released);
                 }
@@ -230,9 +237,16 @@ impl Core {
 
     /// Keeps the lease of etcd of a key that a transaction of this step has removed.
     pub(super) fn give_back_of(&self, seen: &Seen) {
-        let Some(entry) = &seen.entry else { return };
-        if seen.kv.lease != 0 {
-            self.give_back(Lease { id: seen.kv.lease, seconds: entry.lasts });
+        seen.lease().into_iter().for_each(|lease| self.give_back(lease));
+    }
+
+    /// Keeps the lease of etcd of a lock that was released. One that is not kept is revoked at
+    /// once: the process may end after its release.
+    async fn give_up(&self, lease: Lease) {
+        if lease.is_kept() || self.mine.is_in_doubt(lease.id) {
+            self.give_back(lease);
+        } else if let Err(error) = self.wire.revoke(lease.id).await {
+            tracing::debug!(%error, "a lease of etcd is left to its end");
         }
     }
 

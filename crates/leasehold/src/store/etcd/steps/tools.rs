@@ -11,11 +11,11 @@ use crate::store::errors::{holder_cannot_be_asked, holder_writes_again_and_again
 use crate::store::etcd::entry::{Entry, tokens};
 use crate::store::etcd::error::Fault;
 use crate::store::etcd::leases::{Lease, Taken};
-use crate::store::etcd::rpc::{Range, Reading, range};
+use crate::store::etcd::rpc::{KEYS_MAX, Range, Reading, range};
 use crate::store::{Evicted, PAGE_KEYS_MAX, Page, Revocation, Revoked, Snapshot, matches_pattern};
 
 /// How many keys one read of a listing has.
-const READ_MAX: i64 = 2_000;
+const READ_MAX: i64 = KEYS_MAX as i64;
 
 /// How many reads one page takes at most.
 const READS_MAX: usize = 10;
