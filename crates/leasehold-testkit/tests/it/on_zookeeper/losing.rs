@@ -61,7 +61,7 @@ async fn an_evicted_holder_learns_it_and_the_next_one_has_a_higher_token() {
     };
     until("it waits", async || path.waiters("a") == 1).await;
     let seen = other.inspect("a").await.expect("asked").holders[0].token.clone();
-    other.evict("a", &seen, "a test").await.expect("asked");
+    let _ended = other.evict("a", &seen, "a test").await.expect("asked");
     let next = waiting.await.expect("no panic").expect("its turn");
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(guard.renew().await.expect_err("it was ended").kind(), ErrorKind::Lost);

@@ -60,6 +60,25 @@ async fn a_waiter_that_gives_up_leaves_no_node() {
 }
 
 #[tokio::test]
+async fn a_waiter_whose_node_was_deleted_lines_up_again() {
+    let path = ZookeeperPath::lend();
+    let url = path.url("15s");
+    let (one, other) = (client(&url).await, client(&url).await);
+    let guard = one.mutex("a").lock().await.expect("free");
+    let waiting = {
+        let mutex = other.mutex("a");
+        tokio::spawn(async move { mutex.lock().await })
+    };
+    until("it waits", async || path.waiters("a") == 1).await;
+    let is_its = |node: &String| !node.contains(guard.token().as_str());
+    let place = path.nodes("a").into_iter().find(is_its).expect("two nodes");
+    assert!(path.client().delete(&format!("{}/{place}", path.lock("a"))));
+    until("it waits again", async || path.waiters("a") == 1).await;
+    let _released = guard.release().await.expect("released");
+    let _next = waiting.await.expect("no panic").expect("its turn");
+}
+
+#[tokio::test]
 async fn who_only_tries_writes_nothing() {
     let path = ZookeeperPath::lend();
     let url = path.url("15s");

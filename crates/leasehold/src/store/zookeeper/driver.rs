@@ -1,6 +1,7 @@
 //! The task of a session: sends requests, reads answers, keeps the session alive, and reconnects.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use super::connect::{Opened, ZookeeperConnector};
 use super::error::Failure;
 use super::frames::Frames;
 use super::rpc::{Head, Ticket, close, ping, read_event, xid};
-use super::session::{Item, Packet, Shared, gap_max, silence_max, stage};
+use super::session::{Caller, Item, Packet, Shared, gap_max, silence_max};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
@@ -19,6 +20,12 @@ use crate::host::{Host, Sleep, random_u32};
 
 /// How many requests are sent at a time.
 const BATCH_MAX: usize = 256;
+
+/// How long a request may take. Longer than the limit of any request of the contract.
+const ASK_LIMIT: Duration = Duration::from_millis(1_500);
+
+/// How often the driver looks for requests that take longer, at least.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long the end of a session may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
@@ -43,10 +50,11 @@ pub(super) struct Driver {
     timeout: Duration,
     /// The number of the server.
     number: usize,
-    /// A request that waits for the next connection.
-    held: Option<Packet>,
-    /// The requests that were sent, in order.
-    pending: VecDeque<(i32, Packet)>,
+    /// What waits to be sent, before the items.
+    waiting: VecDeque<Item>,
+    /// The requests that were sent, in order. `None` if the caller was told that there is no answer
+    /// in time.
+    pending: VecDeque<(i32, Option<Caller>)>,
     last_xid: i32,
     /// The last change that an answer has shown.
     seen: i64,
@@ -70,7 +78,7 @@ struct Usage {
 }
 
 impl Drop for Driver {
-    /// Also after a panic. The next request begins another session.
+    /// Ends the session, even after a panic. The next request begins another one.
     fn drop(&mut self) {
         self.end();
     }
@@ -101,7 +109,7 @@ impl Driver {
             ticket: opened.ticket,
             timeout: opened.timeout,
             number: opened.number,
-            held: None,
+            waiting: VecDeque::new(),
             pending: VecDeque::new(),
             last_xid: 0,
             seen: 0,
@@ -122,16 +130,13 @@ impl Driver {
                         Failure::Broken(cause) => cause,
                         other => format!("{other:?}"),
                     };
-                    for (_, packet) in self.pending.drain(..) {
-                        packet.end(Err(Failure::Broken(cause.clone())));
-                    }
+                    self.end_pending(&Failure::Broken(cause));
                 }
             }
             next = self.reconnect().await;
             if next.is_some() {
                 self.shared.connection.fetch_add(1, Ordering::AcqRel);
-                self.shared.news().is_reconnected = true;
-                self.shared.notify.notify_one();
+                self.shared.board.add(|news| news.are_watches_lost = true);
             }
         }
     }
@@ -141,22 +146,60 @@ impl Driver {
         self.shared.is_over.store(true, Ordering::Release);
         self.items.close();
         self.refuse_all(&Failure::SessionOver);
-        for (_, packet) in self.pending.drain(..) {
-            packet.end(Err(Failure::SessionOver));
+        self.end_pending(&Failure::SessionOver);
+        self.shared.board.add(|news| news.are_watches_lost = true);
+    }
+
+    fn end_pending(&mut self, why: &Failure) {
+        for (_, caller) in self.pending.drain(..) {
+            caller.into_iter().for_each(|caller| caller.end(Err(why.clone())));
         }
-        self.shared.notify.notify_one();
+    }
+
+    /// The next item, if there is one already.
+    fn next_now(&mut self) -> Option<Item> {
+        self.waiting.pop_front().or_else(|| self.items.try_recv().ok())
     }
 
     /// Refuses all requests that wait to be sent. Returns whether the store is gone.
     fn refuse_all(&mut self, why: &Failure) -> bool {
-        if let Some(packet) = self.held.take() {
-            packet.end(Err(why.clone()));
-        }
         loop {
-            match self.items.try_recv() {
-                Ok(Item::Ask(packet)) => packet.end(Err(why.clone())),
-                Ok(Item::Close) => return true,
-                Err(_) => return false,
+            match self.next_now() {
+                Some(Item::Ask(packet)) => packet.caller.end(Err(why.clone())),
+                Some(Item::Close) => return true,
+                None => return false,
+            }
+        }
+    }
+
+    /// Ends the requests that take too long.
+    fn sweep(&mut self) {
+        let now = self.host.now();
+        let is_late = |caller: &Caller| now.since(caller.since) >= ASK_LIMIT;
+        // All are in the order in which they were made.
+        for (_, sent) in &mut self.pending {
+            match sent.take_if(|caller| is_late(caller)) {
+                Some(caller) => caller.end(Err(Failure::Silent(ASK_LIMIT))),
+                None if sent.is_some() => break,
+                None => {}
+            }
+        }
+        self.waiting.extend(std::iter::from_fn(|| self.items.try_recv().ok()));
+        let is_late = |item: &mut Item| matches!(item, Item::Ask(it) if is_late(&it.caller));
+        while let Some(Item::Ask(packet)) = self.waiting.pop_front_if(is_late) {
+            packet.caller.end(Err(unsent()));
+        }
+    }
+
+    /// Waits for some work, and ends the requests that take too long meanwhile.
+    async fn sweeping<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            let look = self.host.sleep_until(self.host.now() + LOOK_EVERY);
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = look => self.sweep(),
             }
         }
     }
@@ -170,6 +213,7 @@ impl Driver {
             // A server that is too slow to connect to must not be kept busy with it.
             self.pause().await;
         }
+        let (connector, host) = (self.connector.clone(), Arc::clone(&self.host));
         // The server is tried last now: it may be cut off, and still accept connections.
         self.number += 1;
         loop {
@@ -177,7 +221,8 @@ impl Driver {
                 return None;
             }
             let session = (Some(self.ticket), self.seen);
-            let connected = self.connector.connect(&self.host, self.number, session).await;
+            let connecting = connector.connect(&host, self.number, session);
+            let connected = self.sweeping(connecting).await;
             match connected.and_then(|opened| self.checked(opened)) {
                 Ok(Some(opened)) => {
                     self.number = opened.number;
@@ -202,9 +247,9 @@ impl Driver {
         }
     }
 
-    fn pause(&mut self) -> Sleep {
+    async fn pause(&mut self) {
         let pause = self.delays.next(random_u32(&*self.host));
-        self.host.sleep_until(self.host.now() + pause)
+        self.sweeping(self.host.sleep_until(self.host.now() + pause)).await;
     }
 
     /// Refuses a server that makes the session shorter: leases were granted for the longer time.
@@ -225,13 +270,7 @@ impl Driver {
 
     /// Works on a connection until it is of no use any more.
     async fn serve(&mut self, mut frames: Frames, mut usage: Usage) -> End {
-        let step = step(self.timeout);
-        let mut tick = self.host.sleep_until(usage.sent + step);
-        if let Some(held) = self.held.take()
-            && let Err(end) = self.send(&mut frames, &mut usage, held).await
-        {
-            return end;
-        }
+        let mut tick = self.host.sleep_until(usage.sent + step(self.timeout).min(LOOK_EVERY));
         loop {
             let worked = tokio::select! {
                 biased;
@@ -239,7 +278,7 @@ impl Driver {
                     usage.due = None;
                     message.and_then(|message| self.take(message)).map_err(End::Lost)
                 }
-                item = self.items.recv() => match item {
+                item = next(&mut self.waiting, &mut self.items) => match item {
                     Some(Item::Ask(packet)) => self.send(&mut frames, &mut usage, packet).await,
                     Some(Item::Close) | None => {
                         self.say_goodbye(&mut frames).await;
@@ -257,15 +296,16 @@ impl Driver {
         }
     }
 
-    /// Sends a ping if it is time, and gives up a server that is silent.
+    /// Sends a ping if it is time, and gives up what is silent: a request or the server.
     async fn tick(
-        &self,
+        &mut self,
         frames: &mut Frames,
         usage: &mut Usage,
         tick: &mut Sleep,
     ) -> Result<(), End> {
         let (now, step) = (self.host.now(), step(self.timeout));
         self.check(usage, now)?;
+        self.sweep();
         if now.since(usage.sent) >= step {
             let mut framed = Vec::new();
             ping().frame(&mut framed);
@@ -273,7 +313,7 @@ impl Driver {
             usage.due.get_or_insert(now);
             self.write(frames, &framed).await?;
         }
-        *tick = self.host.sleep_until(usage.sent + step);
+        *tick = self.host.sleep_until((usage.sent + step).min(now + LOOK_EVERY));
         Ok(())
     }
 
@@ -298,23 +338,23 @@ impl Driver {
     ) -> Result<(), End> {
         let now = self.host.now();
         if let Err(end) = self.check(usage, now) {
-            self.held = Some(first);
+            self.waiting.push_front(Item::Ask(first));
             return Err(end);
         }
         let (mut framed, mut next, mut is_closing) = (Vec::new(), Some(first), false);
         for _ in 0..BATCH_MAX {
             let Some(packet) = next.take() else { break };
-            self.add(packet, &mut framed);
-            match self.items.try_recv() {
-                Ok(Item::Ask(packet)) => next = Some(packet),
-                Ok(Item::Close) => is_closing = true,
-                Err(_) => {}
+            self.add(packet, now, &mut framed);
+            match self.next_now() {
+                Some(Item::Ask(packet)) => next = Some(packet),
+                Some(Item::Close) => is_closing = true,
+                None => {}
             }
         }
         if let Some(packet) = next {
-            self.add(packet, &mut framed);
+            self.add(packet, now, &mut framed);
         }
-        // Nothing is sent if all their callers gave up.
+        // Nothing is sent if all of them waited for too long.
         if !framed.is_empty() {
             usage.sent = now;
             usage.due.get_or_insert(now);
@@ -327,27 +367,28 @@ impl Driver {
         Ok(())
     }
 
-    /// Adds a request to those that are sent, unless its caller gave up.
-    fn add(&mut self, packet: Packet, framed: &mut Vec<u8>) {
-        let (from, to) = (stage::WAITS, stage::SENT);
-        let begun = packet.stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-        if begun.is_ok() {
-            // Numbers below zero have a meaning.
-            self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
-            packet.request.message(self.last_xid).frame(framed);
-            self.pending.push_back((self.last_xid, packet));
+    /// Adds a request to those that are sent, unless it has waited for too long.
+    fn add(&mut self, Packet { request, caller }: Packet, now: Moment, framed: &mut Vec<u8>) {
+        if now.since(caller.since) >= ASK_LIMIT {
+            return caller.end(Err(unsent()));
         }
+        // Numbers below zero have a meaning.
+        self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
+        request.frame(self.last_xid, framed);
+        self.pending.push_back((self.last_xid, Some(caller)));
     }
 
-    async fn write(&self, frames: &mut Frames, framed: &[u8]) -> Result<(), End> {
+    async fn write(&mut self, frames: &mut Frames, framed: &[u8]) -> Result<(), End> {
         let limit = silence_max(self.timeout);
-        tokio::select! {
-            biased;
-            sent = frames.send(framed) => sent.map_err(End::Lost),
-            () = self.host.sleep_until(self.host.now() + limit) => {
-                Err(End::Lost(Failure::Silent(limit)))
+        let too_long = self.host.sleep_until(self.host.now() + limit);
+        let writing = async {
+            tokio::select! {
+                biased;
+                sent = frames.send(framed) => sent,
+                () = too_long => Err(Failure::Silent(limit)),
             }
-        }
+        };
+        self.sweeping(writing).await.map_err(End::Lost)
     }
 
     /// Takes a message of the server.
@@ -360,17 +401,16 @@ impl Driver {
             xid::PING | xid::AUTH => {}
             xid::EVENT => {
                 if let Some(path) = read_event(&body)? {
-                    self.shared.news().gone.push(path);
-                    self.shared.notify.notify_one();
+                    self.shared.board.add(|news| news.gone.push(path));
                 }
             }
             xid => {
-                let packet = take_answered(&mut self.pending, xid).ok_or(Failure::Malformed)?;
-                packet.end(if head.code == 0 {
-                    Ok(body)
-                } else {
-                    Err(Failure::Refused(head.code))
-                });
+                let caller = take_answered(&mut self.pending, xid).ok_or(Failure::Malformed)?;
+                let code = head.code;
+                let answer = if code == 0 { Ok(body) } else { Err(Failure::Refused(code)) };
+                if let Some(caller) = caller {
+                    caller.end(answer);
+                }
             }
         }
         Ok(())
@@ -379,7 +419,7 @@ impl Driver {
     /// Ends the session at the server.
     async fn say_goodbye(&mut self, frames: &mut Frames) {
         let mut framed = Vec::new();
-        close().message(0).frame(&mut framed);
+        close().frame(0, &mut framed);
         let limit = self.host.sleep_until(self.host.now() + CLOSE_LIMIT);
         let saying = async {
             frames.send(&framed).await?;
@@ -403,6 +443,23 @@ impl Driver {
     }
 }
 
+/// The next item, when there is one. `None` if nobody can ask any more.
+async fn next(waiting: &mut VecDeque<Item>, items: &mut UnboundedReceiver<Item>) -> Option<Item> {
+    match waiting.pop_front() {
+        None => items.recv().await,
+        item => item,
+    }
+}
+
+/// The failure of a request that waited for a connection in vain.
+fn unsent() -> Failure {
+    let message = format!(
+        "there was no connection within {ASK_LIMIT:?}; no request was sent; check whether a \
+         majority of the servers runs"
+    );
+    Failure::Unsent(Error::new(ErrorKind::Unavailable, message))
+}
+
 /// The request that an answer is for. Requests are answered in order. If the first one is another,
 /// it stays: its end by the end of the connection says that it may have taken effect.
 fn take_answered<T>(pending: &mut VecDeque<(i32, T)>, xid: i32) -> Option<T> {
@@ -411,52 +468,4 @@ fn take_answered<T>(pending: &mut VecDeque<(i32, T)>, xid: i32) -> Option<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::AsyncReadExt as _;
-
-    use super::*;
-    use crate::host::SystemHost;
-    use crate::store::zookeeper::rpc::exists;
-    use crate::store::zookeeper::session::{Session, margin};
-
-    #[test]
-    fn an_answer_to_another_request_takes_none_away() {
-        let mut pending = VecDeque::from([(1, "one"), (2, "two")]);
-        assert_eq!(take_answered(&mut pending, 2), None);
-        assert_eq!(pending.len(), 2);
-        assert_eq!(take_answered(&mut pending, 1), Some("one"));
-        assert_eq!(take_answered(&mut pending, 2), Some("two"));
-        assert_eq!(take_answered(&mut pending, 3), None);
-    }
-
-    #[test]
-    fn a_silent_connection_is_given_up_while_its_session_surely_lasts() {
-        for seconds in [4, 8, 15, 60, 600] {
-            let timeout = Duration::from_secs(seconds);
-            // The silence may begin right after an answer, and end right before the look at it.
-            let silence = silence_max(timeout) + 2 * step(timeout);
-            assert!(silence < margin(timeout), "{timeout:?}: {silence:?}");
-        }
-    }
-    /// The session may have ended meanwhile.
-    #[tokio::test]
-    async fn a_request_after_a_standstill_waits_for_the_next_connection() {
-        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
-        let host = SystemHost::shared();
-        let connector = ZookeeperConnector::new("zookeeper://127.0.0.1/a").expect("a URL");
-        let (ticket, timeout) = (Ticket { id: 1, password: [0; 16] }, Duration::ZERO);
-        // It was used when this machine started.
-        let sent = Moment::from_nanos(0);
-        let frames = Frames::new(Box::new(ours));
-        let opened = Opened { frames, ticket, timeout, number: 0, sent };
-        let (session, ends) = Session::new(&host, (ticket.id, timeout), "".into(), Arc::default());
-        let mut driver = Driver::new(&host, connector, &opened, ends);
-        let _asked = session.ask(exists("/a"), |_| Ok(()));
-        let end = driver.serve(opened.frames, Usage { sent, due: None }).await;
-        assert!(matches!(end, End::Lost(Failure::Broken(_))));
-        assert!(driver.held.is_some(), "it waits");
-        let mut arrived = Vec::new();
-        theirs.read_to_end(&mut arrived).await.expect("it was closed");
-        assert_eq!(arrived, b"");
-    }
-}
+mod tests;

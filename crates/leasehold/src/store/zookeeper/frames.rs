@@ -5,8 +5,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::error::Failure;
 use crate::store::net::{Io, Stream};
 
-/// The longest answer. A longer one is no answer to any request of ours.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// The longest answer, enough for the names of 200 000 locks. Read as texts, it may take six times
+/// as much memory.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// How many bytes are read at a time.
 const CHUNK: usize = 16 << 10;
@@ -73,5 +74,20 @@ impl Frames {
         let message = message.to_vec();
         self.taken += LENGTH + length;
         Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_is_refused_before_it_is_read() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let mut frames = Frames::new(Box::new(ours));
+        theirs.write_all(&u32::to_be_bytes((16 << 20) + 1)).await.expect("it is open");
+        assert!(matches!(frames.next().await, Err(Failure::Malformed)));
     }
 }

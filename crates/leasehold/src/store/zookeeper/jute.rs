@@ -43,8 +43,15 @@ impl Message {
 
     /// Appends the message to `into`, after its length.
     pub(super) fn frame(&self, into: &mut Vec<u8>) {
-        let length = u32::try_from(self.0.len()).expect("no request of ours is that long");
+        self.frame_behind(&[], into);
+    }
+
+    /// Appends these numbers and the message to `into`, after the length of both.
+    pub(super) fn frame_behind(&self, head: &[i32], into: &mut Vec<u8>) {
+        let length = size_of_val(head) + self.0.len();
+        let length = u32::try_from(length).expect("no request of ours is that long");
         into.extend_from_slice(&length.to_be_bytes());
+        head.iter().for_each(|number| into.extend_from_slice(&number.to_be_bytes()));
         into.extend_from_slice(&self.0);
     }
 }

@@ -3,8 +3,7 @@
 //! The server knows no ttl. It only deletes the nodes of a session that has ended. So the store
 //! deletes each node when its lease or its place ends.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +13,11 @@ use crate::core::moment::Moment;
 use crate::core::token::{ClientId, FencingBlock, OwnerToken};
 use crate::store::entry::Entry;
 
-/// Whose node it is.
+/// How long before its end a node is looked at. Many that were renewed meanwhile, and so end later,
+/// are put off in one go.
+const EARLY: Duration = Duration::from_millis(20);
+
+/// The lock that a node belongs to, and its owner.
 pub(super) type Of = (Key, OwnerToken);
 
 /// A node that this store made.
@@ -35,11 +38,15 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) struct State {
     /// Its data, as this store wrote it. A request to let go may have been added since then.
-    pub(super) entry: Entry,
+    entry: Entry,
+    /// The data as text, unless it has changed since it was written.
+    text: Option<Vec<u8>>,
     /// The version of its data that the next write replaces.
     pub(super) version: i32,
     /// Until when it stays.
     pub(super) until: Moment,
+    /// When [`Mine`] looks whether its time is over: not later than that.
+    due: Moment,
     /// Nothing lengthens it any more: it is being deleted.
     pub(super) is_ended: bool,
     /// The fencing tokens, once its owner has the lock.
@@ -48,6 +55,9 @@ pub(super) struct State {
     pub(super) place: Option<Place>,
     /// The path of the node ahead that is watched, and by which connection.
     pub(super) watched: Option<(String, u64)>,
+    /// When its owner last read the line, and how many places were ahead then.
+    pub(super) read: Moment,
+    pub(super) ahead: u32,
 }
 
 /// A place in the line.
@@ -64,7 +74,45 @@ impl State {
     /// A node that was made just now.
     pub(super) fn new(entry: Entry, until: Moment, place: Option<Place>) -> Self {
         // If the node is older, the first write finds out its version.
-        Self { entry, version: 0, until, is_ended: false, held: None, place, watched: None }
+        Self {
+            entry,
+            text: None,
+            version: 0,
+            until,
+            due: until,
+            is_ended: false,
+            held: None,
+            place,
+            watched: None,
+            read: Moment::default(),
+            ahead: 0,
+        }
+    }
+
+    pub(super) fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    pub(super) fn entry_mut(&mut self) -> &mut Entry {
+        self.text = None;
+        &mut self.entry
+    }
+
+    /// The owner has the lock since the change with these numbers. Returns its fencing tokens.
+    pub(super) fn hold(&mut self, numbers: Option<FencingBlock>) -> Option<FencingBlock> {
+        let block = self.entry.block(numbers);
+        self.entry_mut().fence = block.map(|block| block.first);
+        self.held = Some(block);
+        block
+    }
+
+    /// The text of the data, with so many milliseconds left. A renewal mostly writes the same text
+    /// again.
+    pub(super) fn text(&mut self, lasts: i64) -> &[u8] {
+        if self.entry.lasts != lasts {
+            self.entry_mut().lasts = lasts;
+        }
+        self.text.get_or_insert_with(|| self.entry.write())
     }
 }
 
@@ -84,6 +132,11 @@ impl Node {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // Whole at every moment: single steps change it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The path of the node of the lock.
+    pub(super) fn parent(&self) -> &str {
+        &self.path[..self.path.len() - self.name.len() - 1]
     }
 
     /// Keeps the node for so long from now, at least. Returns false if it has ended already.
@@ -113,8 +166,24 @@ struct All {
     nodes: HashMap<Of, Arc<Node>>,
     /// Nodes that may have been made: the answer was lost.
     doubts: HashMap<Of, Arc<Doubt>>,
+    /// When to look at each node and each doubt. A renewal leaves it as it is, so that neither it
+    /// nor a grant costs more if there are many nodes.
+    due: BTreeMap<(Moment, usize), Due>,
+    /// The node that waits behind each path that is watched.
+    behind: HashMap<String, Arc<Node>>,
     /// The paths of nodes that are being deleted.
     dying: HashSet<String>,
+}
+
+#[derive(Debug)]
+enum Due {
+    Node(Arc<Node>),
+    Doubt(Arc<Doubt>),
+}
+
+/// Where something is among all that is due. No two have one address.
+fn slot<T>(at: Moment, it: &Arc<T>) -> (Moment, usize) {
+    (at, Arc::as_ptr(it).addr())
 }
 
 /// A node that may have been made.
@@ -126,28 +195,64 @@ pub(super) struct Doubt {
     until: Moment,
     /// Whoever finds out first tells the others. Whether it is settled.
     pub(super) settling: tokio::sync::Mutex<bool>,
-    /// Whether a task settles it, since its time is over.
-    is_being_settled: AtomicBool,
 }
 
 impl Doubt {
     pub(super) fn new(of: Of, session: Arc<Session>, until: Moment) -> Self {
-        let (settling, is_being_settled) = (tokio::sync::Mutex::default(), AtomicBool::new(false));
-        Self { of, session, until, settling, is_being_settled }
-    }
-
-    /// The task that settled it has failed. Another one may try.
-    pub(super) fn reopen(&self) {
-        self.is_being_settled.store(false, Ordering::Release);
+        Self { of, session, until, settling: tokio::sync::Mutex::default() }
     }
 }
 
 impl All {
+    fn has(&self, node: &Arc<Node>) -> bool {
+        self.nodes.get(&node.of).is_some_and(|it| Arc::ptr_eq(it, node))
+    }
+
+    /// Looks at something at that moment. Returns whether that is before all others.
+    fn look_at(&mut self, at: Moment, due: Due) -> bool {
+        let is_first = self.due.first_key_value().is_none_or(|((first, _), _)| at < *first);
+        let slot = match &due {
+            Due::Node(node) => slot(at, node),
+            Due::Doubt(doubt) => slot(at, doubt),
+        };
+        self.due.insert(slot, due);
+        is_first
+    }
+
+    /// Looks at a node when its time is over, as far as that is known. Returns whether that is
+    /// before all others.
+    fn look_at_end(&mut self, node: &Arc<Node>) -> bool {
+        let (before, until) = {
+            let mut state = node.state();
+            let until = state.until;
+            (std::mem::replace(&mut state.due, until), until)
+        };
+        self.due.remove(&slot(before, node));
+        self.look_at(until, Due::Node(Arc::clone(node)))
+    }
+
+    /// Takes out the node of an owner.
+    fn remove(&mut self, of: &Of) -> Option<Arc<Node>> {
+        let node = self.nodes.remove(of)?;
+        let due = node.state().due;
+        self.due.remove(&slot(due, &node));
+        self.unwatch(&node);
+        Some(node)
+    }
+
     /// Forgets a node, if it is this one.
     fn forget(&mut self, node: &Arc<Node>) {
         node.state().is_ended = true;
-        if self.nodes.get(&node.of).is_some_and(|it| Arc::ptr_eq(it, node)) {
-            self.nodes.remove(&node.of);
+        if self.has(node) {
+            self.remove(&node.of);
+        }
+    }
+
+    fn unwatch(&mut self, node: &Arc<Node>) {
+        let watched = node.state().watched.take();
+        let Some((path, _)) = watched else { return };
+        if self.behind.get(&path).is_some_and(|it| Arc::ptr_eq(it, node)) {
+            self.behind.remove(&path);
         }
     }
 }
@@ -160,29 +265,29 @@ impl Mine {
 
     /// The node of an owner, if it has one that its session has not taken along.
     pub(super) fn of(&self, of: &Of) -> Option<Arc<Node>> {
+        self.find(of).filter(|node| !node.session.is_over())
+    }
+
+    /// The node of an owner. One that its session has taken along is found once.
+    pub(super) fn find(&self, of: &Of) -> Option<Arc<Node>> {
         let mut all = self.all();
         let node = all.nodes.get(of)?;
-        if node.session.is_over() {
-            all.nodes.remove(of);
-            return None;
-        }
-        Some(Arc::clone(node))
+        if node.session.is_over() { all.remove(of) } else { Some(Arc::clone(node)) }
     }
 
-    /// Whether an owner had a node that its session took along. Tells it once.
-    pub(super) fn was_lost(&self, of: &Of) -> bool {
+    /// Remembers a node. Returns also whether its time is over before that of all others.
+    pub(super) fn add(&self, node: Node) -> (Arc<Node>, bool) {
+        let (node, mut all) = (Arc::new(node), self.all());
+        all.remove(&node.of);
+        all.nodes.insert(node.of.clone(), Arc::clone(&node));
+        let is_first = all.look_at_end(&node);
+        (node, is_first)
+    }
+
+    /// The time of a node is over sooner than it was. Returns whether that is before all others.
+    pub(super) fn shortened(&self, node: &Arc<Node>) -> bool {
         let mut all = self.all();
-        let is_lost = all.nodes.get(of).is_some_and(|node| node.session.is_over());
-        if is_lost {
-            all.nodes.remove(of);
-        }
-        is_lost
-    }
-
-    pub(super) fn add(&self, node: Node) -> Arc<Node> {
-        let node = Arc::new(node);
-        self.all().nodes.insert(node.of.clone(), Arc::clone(&node));
-        node
+        all.has(node) && all.look_at_end(node)
     }
 
     /// Forgets a node that is gone.
@@ -207,8 +312,17 @@ impl Mine {
         self.all().dying.contains(path)
     }
 
-    pub(super) fn doubt(&self, doubt: Doubt) {
-        self.all().doubts.insert(doubt.of.clone(), Arc::new(doubt));
+    /// Remembers a doubt. Returns whether it must be settled before all others.
+    pub(super) fn doubt(&self, doubt: Doubt) -> bool {
+        let (doubt, mut all) = (Arc::new(doubt), self.all());
+        all.doubts.insert(doubt.of.clone(), Arc::clone(&doubt));
+        all.look_at(doubt.until, Due::Doubt(doubt))
+    }
+
+    /// A task that was to settle a doubt has failed. Another one tries it at that moment. Returns
+    /// whether that is before all others.
+    pub(super) fn doubt_again(&self, doubt: Arc<Doubt>, at: Moment) -> bool {
+        self.all().look_at(at, Due::Doubt(doubt))
     }
 
     /// Whether a node may have been made for this owner.
@@ -229,13 +343,34 @@ impl Mine {
         }
     }
 
-    /// The nodes that wait behind one of these paths.
+    /// A node waits behind this path, which is watched from now on. Returns false if it is watched
+    /// already.
+    pub(super) fn watch(&self, node: &Arc<Node>, path: &str) -> bool {
+        let mut all = self.all();
+        let watched = Some((path.to_owned(), node.session.connection()));
+        if node.state().watched == watched {
+            return false;
+        }
+        all.unwatch(node);
+        if all.has(node) {
+            // A node that was behind this path before has ended.
+            all.behind.insert(path.to_owned(), Arc::clone(node));
+            node.state().watched = watched;
+        }
+        true
+    }
+
+    /// Nothing is watched for a node any more.
+    pub(super) fn unwatch(&self, node: &Arc<Node>) {
+        self.all().unwatch(node);
+    }
+
+    /// The nodes that waited behind one of these paths, which are gone.
     pub(super) fn behind(&self, gone: &[String]) -> Vec<Arc<Node>> {
-        let all = self.all();
-        let waits = |node: &&Arc<Node>| {
-            node.state().watched.as_ref().is_some_and(|(path, _)| gone.contains(path))
-        };
-        all.nodes.values().filter(waits).cloned().collect()
+        let mut all = self.all();
+        let behind: Vec<_> = gone.iter().filter_map(|path| all.behind.get(path).cloned()).collect();
+        behind.iter().for_each(|node| all.unwatch(node));
+        behind
     }
 
     /// The inboxes of all that wait.
@@ -255,67 +390,31 @@ impl Mine {
     /// Returns also when to look again.
     pub(super) fn ended(&self, now: Moment) -> (Vec<Arc<Node>>, Vec<Arc<Doubt>>, Option<Moment>) {
         let mut all = self.all();
-        let nodes: Vec<_> =
-            all.nodes.extract_if(|_, node| node.ends(now)).map(|(_, node)| node).collect();
-        all.dying.extend(nodes.iter().map(|node| node.path.clone()));
-        // Whoever settles a doubt removes it.
-        let is_due = |doubt: &&Arc<Doubt>| {
-            doubt.until <= now && !doubt.is_being_settled.swap(true, Ordering::AcqRel)
-        };
-        let doubts: Vec<_> = all.doubts.values().filter(is_due).cloned().collect();
-        let next = all.nodes.values().map(|node| node.state().until);
-        let later = all.doubts.values().map(|doubt| doubt.until).filter(|until| *until > now);
-        (nodes, doubts, next.chain(later).min())
+        let mut due = Vec::new();
+        while let Some(first) = all.due.first_entry().filter(|it| it.key().0 <= now + EARLY) {
+            due.push(first.remove_entry());
+        }
+        let (mut nodes, mut doubts) = (Vec::new(), Vec::new());
+        for ((at, _), due) in due {
+            match due {
+                Due::Node(node) if node.ends(now) => {
+                    all.remove(&node.of);
+                    all.dying.insert(node.path.clone());
+                    nodes.push(node);
+                }
+                Due::Node(node) => drop(all.look_at_end(&node)),
+                Due::Doubt(doubt) if at > now => drop(all.look_at(at, Due::Doubt(doubt))),
+                // Whoever settles a doubt removes it.
+                Due::Doubt(doubt) => {
+                    let is_open =
+                        all.doubts.get(&doubt.of).is_some_and(|it| Arc::ptr_eq(it, &doubt));
+                    doubts.extend(is_open.then_some(doubt));
+                }
+            }
+        }
+        (nodes, doubts, all.due.first_key_value().map(|((at, _), _)| *at))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::core::moment::WallTime;
-    use crate::core::ttl::Ttl;
-    use crate::store::{Ask, Claim};
-
-    const LATER: Duration = Duration::from_secs(1);
-
-    fn add(mine: &Mine, name: &str, until: Moment) -> Arc<Node> {
-        let key = Key::new("a").expect("a name");
-        let owner = OwnerToken::new("x").expect("printable");
-        let ttl = Ttl::new(LATER).expect("within bounds");
-        let ask = Ask::new(key.clone(), owner.clone(), Claim::Exclusive, ttl);
-        let entry = Entry::of(&ask, 1_000, WallTime::from_unix_micros(0));
-        let state = State::new(entry, until, None);
-        mine.add(Node::new((key, owner), "/a", name, Session::unconnected(), state))
-    }
-
-    #[test]
-    fn a_node_that_has_ended_is_dying_until_it_is_deleted() {
-        let (mine, now) = (Mine::default(), Moment::from_nanos(1));
-        let late = add(&mine, "1", now + LATER);
-        assert!(mine.ended(now).0.is_empty() && !mine.is_dying("/a/1"));
-        let (ended, ..) = mine.ended(now + LATER);
-        assert_eq!(ended.len(), 1);
-        assert!(mine.of(&late.of).is_none() && mine.is_dying("/a/1"));
-        let given_up = add(&mine, "2", now + 3 * LATER);
-        mine.condemn(&given_up);
-        assert!(!given_up.lengthen(now, LATER), "nothing lengthens it");
-        assert!(mine.of(&late.of).is_none() && mine.is_dying("/a/2"));
-        mine.deleted(&late);
-        assert!(!mine.is_dying("/a/1") && mine.is_dying("/a/2"));
-    }
-
-    #[test]
-    fn a_doubt_is_settled_by_one_task_at_a_time() {
-        let (mine, now) = (Mine::default(), Moment::from_nanos(1));
-        let of = add(&mine, "1", now + 9 * LATER).of.clone();
-        mine.doubt(Doubt::new(of.clone(), Session::unconnected(), now + LATER));
-        let due = |at| mine.ended(at).1;
-        assert!(due(now).is_empty(), "its caller may still come");
-        let doubts = due(now + LATER);
-        assert_eq!((doubts.len(), due(now + 2 * LATER).len()), (1, 0));
-        doubts[0].reopen();
-        assert_eq!(due(now + 2 * LATER).len(), 1, "the task has failed");
-        mine.settled(&doubts[0]);
-        assert!(mine.doubt_of(&of).is_none());
-    }
-}
+mod tests;

@@ -72,8 +72,9 @@ impl Request {
         Self { kind, body, effect: Effect::Changes }
     }
 
-    pub(super) fn message(&self, xid: i32) -> Message {
-        Message::default().int(xid).int(self.kind).then(&self.body)
+    /// Appends the request to `into`, with its number.
+    pub(super) fn frame(&self, xid: i32, into: &mut Vec<u8>) {
+        self.body.frame_behind(&[xid, self.kind], into);
     }
 }
 
@@ -94,6 +95,13 @@ pub(super) fn create(path: &str, data: &[u8], acl: Acl, node: Node) -> Request {
 
 pub(super) fn delete(path: &str) -> Request {
     Request::changes(kind::DELETE, Message::default().text(path).int(ANY))
+}
+
+/// A change that fails: it deletes a node below this one that nobody makes, and of a version that no
+/// node has.
+pub(super) fn fail_below(path: &str) -> Request {
+    let path = format!("{path}/nobody");
+    Request::changes(kind::DELETE, Message::default().text(&path).int(i32::MIN))
 }
 
 /// Writes the data of a node if it has this version still. Answered by its [`Stat`].
@@ -126,7 +134,7 @@ pub(super) fn children(path: &str, watches: bool) -> Request {
     Request::reads(kind::GET_CHILDREN, Message::default().text(path).flag(watches))
 }
 
-/// What is read next is as new as the leader was when this arrived there.
+/// Makes the next read at least as new as the leader's state when this request arrived there.
 pub(super) fn sync(path: &str) -> Request {
     Request::reads(kind::SYNC, Message::default().text(path))
 }

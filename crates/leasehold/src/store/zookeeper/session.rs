@@ -19,7 +19,7 @@
 //! answered. No lease may be longer.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,12 +31,9 @@ use super::driver::Driver;
 use super::error::{Failure, Fault};
 use super::jute::Malformed;
 use super::rpc::Request;
-use crate::core::error::{Error, ErrorKind};
+use crate::core::moment::Moment;
 use crate::host::Host;
 use crate::store::net::Home;
-
-/// How long a request may take. Longer than the limit of any request of the contract.
-const ASK_LIMIT: Duration = Duration::from_millis(1_500);
 
 /// The least margin: half of a tick is one second by default.
 const MARGIN_MIN: Duration = Duration::from_secs(2);
@@ -57,13 +54,37 @@ pub(super) fn silence_max(timeout: Duration) -> Duration {
     margin(timeout) * 2 / 3
 }
 
-/// What the server said without being asked.
+/// What happened without a request.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Watched nodes that are gone.
     pub(super) gone: Vec<String>,
-    /// There was another connection before, whose watches are lost.
-    pub(super) is_reconnected: bool,
+    /// A connection has ended with its watches, or a session with its places.
+    pub(super) are_watches_lost: bool,
+}
+
+/// The news of all sessions of a store.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    news: Mutex<News>,
+    /// Wakes the task that reads it.
+    pub(super) reader: Notify,
+}
+
+impl Board {
+    pub(super) fn add(&self, write: impl FnOnce(&mut News)) {
+        write(&mut self.news());
+        self.reader.notify_one();
+    }
+
+    pub(super) fn take(&self) -> News {
+        std::mem::take(&mut *self.news())
+    }
+
+    fn news(&self) -> MutexGuard<'_, News> {
+        // Whole at every moment: single steps change it.
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A session.
@@ -81,9 +102,7 @@ pub(super) struct Shared {
     pub(super) is_closed: AtomicBool,
     /// The number of the connection. Watches end with their connection.
     pub(super) connection: AtomicU64,
-    news: Mutex<News>,
-    /// Told of news, and of the end.
-    pub(super) notify: Arc<Notify>,
+    pub(super) board: Arc<Board>,
 }
 
 pub(super) enum Item {
@@ -92,31 +111,29 @@ pub(super) enum Item {
     Close,
 }
 
-/// A request that waits to be sent, or for its answer.
+/// A request that waits to be sent.
 pub(super) struct Packet {
     pub(super) request: Request,
-    answer: oneshot::Sender<Result<Vec<u8>, Failure>>,
-    pub(super) stage: Arc<AtomicU8>,
+    pub(super) caller: Caller,
 }
 
-/// The stages of a request.
-pub(super) mod stage {
-    pub(in crate::store::zookeeper) const WAITS: u8 = 0;
-    pub(in crate::store::zookeeper) const SENT: u8 = 1;
-    /// Its caller gave up before it was sent.
-    pub(in crate::store::zookeeper) const DROPPED: u8 = 2;
+/// Who waits for an answer.
+pub(super) struct Caller {
+    answer: oneshot::Sender<Result<Vec<u8>, Failure>>,
+    /// Since when.
+    pub(super) since: Moment,
 }
 
 impl Session {
-    /// Begins to work on a connection. Tells `notify` of news.
+    /// Begins to work on a connection. Writes news to the board.
     pub(super) fn begin(
         host: &Arc<dyn Host>,
         connector: ZookeeperConnector,
         opened: Opened,
-        notify: Arc<Notify>,
+        board: Arc<Board>,
     ) -> Arc<Self> {
         let label = connector.label().into();
-        let (session, ends) = Self::new(host, (opened.ticket.id, opened.timeout), label, notify);
+        let (session, ends) = Self::new(host, (opened.ticket.id, opened.timeout), label, board);
         let driver = Driver::new(host, connector, &opened, ends);
         Home::Host.spawn(host, Box::pin(driver.run(opened)));
         Arc::new(session)
@@ -127,14 +144,13 @@ impl Session {
         host: &Arc<dyn Host>,
         (id, timeout): (i64, Duration),
         label: Arc<str>,
-        notify: Arc<Notify>,
+        board: Arc<Board>,
     ) -> (Self, (Arc<Shared>, UnboundedReceiver<Item>)) {
         let shared = Arc::new(Shared {
             is_over: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             connection: AtomicU64::new(1),
-            news: Mutex::default(),
-            notify,
+            board,
         });
         let (queue, items) = unbounded_channel();
         let (host, to_driver) = (Arc::clone(host), (Arc::clone(&shared), items));
@@ -158,10 +174,6 @@ impl Session {
         self.shared.connection.load(Ordering::Acquire)
     }
 
-    pub(super) fn take_news(&self) -> News {
-        std::mem::take(&mut *self.shared.news())
-    }
-
     /// Ends the session, after all requests that were made before.
     pub(super) fn close(&self) {
         self.shared.is_closed.store(true, Ordering::Release);
@@ -169,48 +181,27 @@ impl Session {
         drop(self.queue.send(Item::Close));
     }
 
-    /// Sends a request when it is called, and reads its answer.
+    /// Sends a request when it is called, and reads its answer. The driver limits how long that
+    /// takes: a timer for each request would cost more than the request.
     pub(super) fn ask<T: 'static>(
         &self,
         request: Request,
         read: fn(&[u8]) -> Result<T, Malformed>,
     ) -> impl Future<Output = Result<T, Fault>> + Send + 'static + use<T> {
-        let (host, label, effect) =
-            (Arc::clone(&self.host), Arc::clone(&self.label), request.effect);
+        let (label, effect) = (Arc::clone(&self.label), request.effect);
         let (answer, answered) = oneshot::channel();
-        let stage = Arc::new(AtomicU8::new(stage::WAITS));
-        let packet = Packet { request, answer, stage: Arc::clone(&stage) };
-        let is_queued = self.queue.send(Item::Ask(packet)).is_ok();
+        let caller = Caller { answer, since: self.host.now() };
+        let is_queued = self.queue.send(Item::Ask(Packet { request, caller })).is_ok();
         async move {
             if !is_queued {
                 return Err(Fault::SessionOver);
             }
-            let answer = tokio::select! {
-                biased;
-                answer = answered => answer.unwrap_or_else(|_| {
-                    Err(Failure::Broken("nobody tends it any more".to_owned()))
-                }),
-                () = host.sleep_until(host.now() + ASK_LIMIT) => Err(give_up(&stage)),
-            };
+            let unattended = || Err(Failure::Broken("nobody tends it any more".to_owned()));
+            let answer = answered.await.unwrap_or_else(|_| unattended());
             answer
                 .and_then(|body| Ok(read(&body)?))
                 .map_err(|failure| failure.fault(effect, &label))
         }
-    }
-}
-
-/// The failure of a request that got no answer in time.
-fn give_up(stage: &AtomicU8) -> Failure {
-    let (from, to) = (stage::WAITS, stage::DROPPED);
-    match stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => {
-            let message = format!(
-                "there was no connection within {ASK_LIMIT:?}; no request was sent; check whether \
-                 a majority of the servers runs"
-            );
-            Failure::Unsent(Error::new(ErrorKind::Unavailable, message))
-        }
-        Err(_) => Failure::Silent(ASK_LIMIT),
     }
 }
 
@@ -220,16 +211,9 @@ impl fmt::Debug for Session {
     }
 }
 
-impl Shared {
-    pub(super) fn news(&self) -> MutexGuard<'_, News> {
-        // Whole at every moment: single steps change it.
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Packet {
+impl Caller {
     pub(super) fn end(self, answer: Result<Vec<u8>, Failure>) {
-        // Its caller may be gone.
+        // It may be gone.
         drop(self.answer.send(answer));
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
 
-use tokio::sync::{Mutex, Notify, oneshot};
+use tokio::sync::{Mutex, oneshot};
 
 use super::connect::ZookeeperConnector;
-use super::session::Session;
+use super::session::{Board, Session};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
@@ -19,8 +19,8 @@ const EARLIER_MAX: usize = 64;
 pub(super) struct Wire {
     pub(super) host: Arc<dyn Host>,
     pub(super) connector: ZookeeperConnector,
-    /// Told of the news of sessions.
-    pub(super) notify: Arc<Notify>,
+    /// The news of all sessions.
+    pub(super) board: Arc<Board>,
     slot: Arc<Slot>,
 }
 
@@ -50,12 +50,7 @@ impl Wire {
     pub(super) fn new(connector: ZookeeperConnector, host: Arc<dyn Host>) -> Self {
         let making = Making { paused: None, delays: Backoff::DEFAULT.delays() };
         let slot = Arc::new(Slot { session: Cell::default(), making: Mutex::new(making) });
-        Self { host, connector, notify: Arc::default(), slot }
-    }
-
-    /// The session that lives, if there is one. Its connection may be interrupted.
-    pub(super) fn living(&self) -> Option<Arc<Session>> {
-        self.slot.living()
+        Self { host, connector, board: Arc::default(), slot }
     }
 
     /// Whether a session was of this store, and is used no more.
@@ -65,16 +60,16 @@ impl Wire {
 
     /// The session. Makes a new one if there is none that lives.
     pub(super) async fn session(&self) -> Result<Arc<Session>, Error> {
-        if let Some(session) = self.living() {
+        if let Some(session) = self.slot.living() {
             return Ok(session);
         }
         // The host connects: nobody else might poll the task of this caller for a while, and all
         // renewals would wait for it.
         let (tell, told) = oneshot::channel();
-        let (slot, notify) = (Arc::clone(&self.slot), Arc::clone(&self.notify));
+        let (slot, board) = (Arc::clone(&self.slot), Arc::clone(&self.board));
         let (host, connector) = (Arc::clone(&self.host), self.connector.clone());
         let making = async move {
-            let _gone = tell.send(slot.make(&host, connector, notify).await);
+            let _gone = tell.send(slot.make(&host, connector, board).await);
         };
         Home::Host.spawn(&self.host, Box::pin(making));
         told.await.unwrap_or_else(|_| Err(no_session()))
@@ -109,7 +104,7 @@ impl Slot {
         &self,
         host: &Arc<dyn Host>,
         connector: ZookeeperConnector,
-        notify: Arc<Notify>,
+        board: Arc<Board>,
     ) -> Result<Arc<Session>, Error> {
         let mut making = self.making.lock().await;
         if let Some(session) = self.living() {
@@ -127,7 +122,7 @@ impl Slot {
             Ok(opened) => {
                 making.paused = None;
                 making.delays.reset();
-                let session = Session::begin(host, connector, opened, notify);
+                let session = Session::begin(host, connector, opened, board);
                 let mut current = self.current();
                 if current.is_closed {
                     drop(current);

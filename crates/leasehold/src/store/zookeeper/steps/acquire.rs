@@ -11,8 +11,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Core, ROUNDS_MAX, bound, gone, millis};
+use super::{Core, ROUNDS_MAX, bound, gone, line_of, millis};
 use crate::core::error::{Error, ErrorKind};
+use crate::core::key::Key;
 use crate::core::line::PLACES_MAX;
 use crate::store::entry::Entry;
 use crate::store::errors::unsupported_line;
@@ -21,10 +22,14 @@ use crate::store::zookeeper::line::Line;
 use crate::store::zookeeper::mine::{Doubt, Node, Of, Place, State};
 use crate::store::zookeeper::names::place;
 use crate::store::zookeeper::rpc::{
-    self, Stat, children, create, delete, exists, get_data, read_children, read_data, read_path,
+    self, Stat, children, create, delete, exists, fail_below, get_data, read_children, read_data,
+    read_path,
 };
 use crate::store::zookeeper::session::Session;
 use crate::store::{Acquired, Ask, Hint, Line as Wish, Refusal, line_is_full, unsupported_claim};
+
+/// How often a waiter reads the whole line. In between, it makes sure of its own node.
+const READ_EVERY: Duration = Duration::from_secs(5);
 
 impl Core {
     pub(in crate::store::zookeeper) async fn acquire(&self, ask: Ask) -> Result<Acquired, Error> {
@@ -69,12 +74,22 @@ impl Core {
             });
             if state.held.is_some() { ask.ttl.get() } else { place.unwrap_or_default() }
         };
-        if !node.lengthen(self.wire.host.now(), span) {
+        let now = self.wire.host.now();
+        if !node.lengthen(now, span) {
             return Ok(None);
         }
-        let is_held = node.state().held.is_some();
+        let (is_held, is_watched) = {
+            let state = node.state();
+            let connection = node.session.connection();
+            let is_watched = state.watched.as_ref().is_some_and(|(_, it)| *it == connection);
+            (state.held.is_some(), is_watched && now.since(state.read) < READ_EVERY)
+        };
         let answer = if is_held {
             self.granted(node, ask, None).await
+        } else if is_watched && ask.line != Wish::None {
+            // Its turn comes with an event, unless somebody deleted the node.
+            let there = node.session.ask(exists(&node.path), Stat::read).await;
+            there.map(|_| Refusal::taken(None, node.state().ahead).into())
         } else {
             match self.look(&node.session, &ask.key).await {
                 Ok(line) => self.take_or_wait(node, ask, line).await,
@@ -95,8 +110,7 @@ impl Core {
         ask: &Ask,
         fresh: Option<Stat>,
     ) -> Result<Acquired, Fault> {
-        let (fencing, _) = self.grant(node, ask.ttl.get(), fresh).await?;
-        self.tend();
+        let fencing = self.grant(node, ask.ttl.get(), fresh).await?.fencing;
         Ok(Acquired::Granted { fencing })
     }
 
@@ -114,6 +128,11 @@ impl Core {
                 Some(at) => {
                     if self.watch(node, &line).await? {
                         let ahead = u32::try_from(at - 1).unwrap_or(u32::MAX);
+                        let now = self.wire.host.now();
+                        {
+                            let mut state = node.state();
+                            (state.read, state.ahead) = (now, ahead);
+                        }
                         return Ok(self.refuse(&node.session, ask, &line, ahead).await);
                     }
                 }
@@ -129,22 +148,17 @@ impl Core {
     pub(super) async fn watch(&self, node: &Arc<Node>, line: &Line) -> Result<bool, Fault> {
         let at = line.position(&node.name).and_then(|at| at.checked_sub(1));
         let Some(ahead) = at.map(|at| &line.nodes()[at]) else { return Ok(false) };
-        let path = format!("{}/{ahead}", self.names.lock(&node.of.0));
-        let watched = Some((path.clone(), node.session.connection()));
-        {
-            let mut state = node.state();
-            if state.watched == watched {
-                return Ok(true);
-            }
-            // Before it is asked for: the event may be faster than this task.
-            state.watched = watched;
+        let path = format!("{}/{ahead}", node.parent());
+        // Before it is asked for: the event may be faster than this task.
+        if !self.mine.watch(node, &path) {
+            return Ok(true);
         }
         // A node that ends with its session has no children, so its end is the only event. Its data
         // may change without one.
         match node.session.ask(children(&path, true), read_children).await {
             Ok(_) => Ok(true),
             Err(fault) => {
-                node.state().watched = None;
+                self.mine.unwatch(node);
                 if matches!(fault, Fault::NoNode) { Ok(false) } else { Err(fault) }
             }
         }
@@ -152,16 +166,15 @@ impl Core {
 
     /// Answers *taken*.
     async fn refuse(&self, session: &Session, ask: &Ask, line: &Line, ahead: u32) -> Acquired {
-        if ask.line != Wish::None
-            && let Some(holder) = line.holder().and_then(|holder| holder.client())
-        {
-            // A holder of this store hears of it. Others hear by their next renewal.
-            self.sinks.send(&holder, Hint::Wanted { key: ask.key.clone() });
-        }
         let mut retry_in = None;
-        if let Some(first) = line.first() {
+        if ask.line != Wish::None {
+            // A holder of this store hears of it. Others hear by their next renewal.
+            if let Some(holder) = line.holder().and_then(|holder| holder.client()) {
+                self.sinks.send(&holder, Hint::Wanted { key: ask.key.clone() });
+            }
+        } else if let Some(first) = line.first() {
             let path = format!("{}/{first}", self.names.lock(&ask.key));
-            // Only people and timers use it, so a failure is no matter.
+            // A waiter has a watch. Only people and timers use it, so a failure is no matter.
             if let Ok((data, stat)) = session.ask(get_data(&path), read_data).await {
                 let left = Entry::read(&data).map(|entry| self.left(&entry, stat));
                 retry_in = left.filter(|left| !left.is_zero());
@@ -247,8 +260,11 @@ impl Core {
         let until = self.wire.host.now() + span;
         let state = State::new(entry, until, place);
         let parent = self.names.lock(&of.0);
-        let node = self.mine.add(Node::new(of.clone(), &parent, name, Arc::clone(session), state));
-        self.tend();
+        let node = Node::new(of.clone(), &parent, name, Arc::clone(session), state);
+        let (node, is_first) = self.mine.add(node);
+        if is_first {
+            self.tend();
+        }
         node
     }
 
@@ -288,8 +304,9 @@ impl Core {
     ) -> Fault {
         if matches!(&fault, Fault::Error(error) if error.kind() == ErrorKind::Unknown) {
             let until = self.wire.host.now() + span;
-            self.mine.doubt(Doubt::new(of.clone(), Arc::clone(session), until));
-            self.tend();
+            if self.mine.doubt(Doubt::new(of.clone(), Arc::clone(session), until)) {
+                self.tend();
+            }
         }
         fault
     }
@@ -366,9 +383,7 @@ impl Core {
             return Ok(self.mine.of(of));
         }
         let session = &doubt.session;
-        // What this session asked for before has arrived, or never will: a server carries out the
-        // requests of a session in order, and the leader refuses what comes by an old connection.
-        let line = self.look(session, &of.0).await?;
+        let line = self.look_behind_a_change(session, &of.0).await?;
         let mut node = None;
         let nodes: Vec<_> = line.nodes_of(&of.1).collect();
         for (at, name) in nodes.iter().enumerate() {
@@ -393,6 +408,20 @@ impl Core {
         *is_settled = true;
         self.mine.settled(&doubt);
         Ok(node)
+    }
+
+    /// Reads the line of a lock when all that this session asked for before has arrived, or never
+    /// will: a server carries out the requests of a session in order, and the leader refuses what
+    /// comes by an old connection. A change proves it, even one that fails: a majority agrees to
+    /// it. A `sync` does not, since a leader answers it alone, even if it was replaced.
+    async fn look_behind_a_change(&self, session: &Session, key: &Key) -> Result<Line, Fault> {
+        let path = self.names.lock(key);
+        let changing = session.ask(fail_below(&path), |_| Ok(()));
+        let read = session.ask(children(&path, false), read_children);
+        match changing.await {
+            Ok(()) | Err(Fault::NoNode | Fault::OtherVersion) => line_of(read.await),
+            Err(fault) => Err(fault),
+        }
     }
 }
 

@@ -5,6 +5,8 @@ mod acquire;
 mod release;
 mod renew;
 mod tending;
+#[cfg(test)]
+mod tests;
 mod tools;
 
 use std::sync::atomic::AtomicBool;
@@ -21,6 +23,7 @@ use super::session::{Session, margin};
 use super::wire::Wire;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
+use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
@@ -49,6 +52,14 @@ pub(super) struct Core {
     is_tended: AtomicBool,
 }
 
+/// A grant or a renewal.
+struct Granted {
+    fencing: Option<FencingBlock>,
+    is_new: bool,
+    /// Whether somebody waits, as far as a renewal found out.
+    is_wanted: bool,
+}
+
 impl Core {
     pub(super) fn new(connector: ZookeeperConnector, host: Arc<dyn Host>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
@@ -74,16 +85,14 @@ impl Core {
     /// Reads the line of a lock and the numbers of a node of this session. Both are as new as the
     /// last answer to this session.
     async fn glance(&self, node: &Node) -> Result<(Line, Stat), Fault> {
-        let path = self.names.lock(&node.of.0);
-        let read = node.session.ask(children(&path, false), read_children);
+        let read = node.session.ask(children(node.parent(), false), read_children);
         let stat = node.session.ask(exists(&node.path), Stat::read);
         let line = line_of(read.await)?;
         Ok((line, stat.await?))
     }
 
     /// Gives the lock to its first node, or renews it if it has the lock. `fresh` are the numbers
-    /// of a node that was alone when it was made. Returns the fencing tokens, and whether this is
-    /// the grant.
+    /// of a node that was alone when it was made.
     ///
     /// A node that came while others had the lock is written again. So its number is higher than
     /// that of any change by those before.
@@ -92,68 +101,96 @@ impl Core {
         node: &Arc<Node>,
         span: Duration,
         fresh: Option<Stat>,
-    ) -> Result<(Option<FencingBlock>, bool), Fault> {
+    ) -> Result<Granted, Fault> {
         let _turn = node.turn.lock().await;
         let now = self.wire.host.now();
         if !node.lengthen(now, Duration::ZERO) {
             return Err(Fault::NoNode);
         }
-        let (entry, held) = {
+        let (held, is_shorter) = {
             let mut state = node.state();
-            let until = now + span;
+            let (before, until) = (state.until, now + span);
             // A lease never becomes shorter. A place that becomes a lease may.
-            state.until = if state.held.is_some() { state.until.max(until) } else { until };
-            (state.entry.clone(), state.held)
+            state.until = if state.held.is_some() { before.max(until) } else { until };
+            (state.held, state.until < before)
         };
-        if let Some(block) = held {
-            self.write(node, entry).await?;
-            return Ok((block, false));
+        if let Some(fencing) = held {
+            let (_, is_wanted) = self.write(node, None).await?;
+            return Ok(Granted { fencing, is_new: false, is_wanted });
         }
-        let (entry, changed) = match fresh {
-            Some(stat) => (entry, stat.created),
+        if is_shorter && self.mine.shortened(node) {
+            self.tend();
+        }
+        let changed = match fresh {
+            Some(stat) => stat.created,
             None => {
-                let entry = Entry { fence: None, ..entry.handed(self.wire.host.wall()) };
-                let stat = self.write(node, entry).await?;
-                (node.state().entry.clone(), stat.modified)
+                let entry = node.state().entry().clone().handed(self.wire.host.wall());
+                let entry = Entry { fence: None, ..entry };
+                self.write(node, Some(entry)).await?.0.modified
             }
         };
         let numbers = tokens(changed);
-        if numbers.is_none() && entry.reserve > 0 {
+        let mut state = node.state();
+        if numbers.is_none() && state.entry().reserve > 0 {
             return Err(too_many_terms().into());
         }
-        let block = entry.block(numbers);
-        let mut state = node.state();
-        (state.entry, state.held) = (entry.kept(numbers), Some(block));
-        Ok((block, true))
+        let fencing = state.hold(numbers);
+        Ok(Granted { fencing, is_new: true, is_wanted: false })
     }
 
-    /// Writes the data of a node, with the time that it has left. Keeps what somebody asked the
-    /// holder for meanwhile.
-    async fn write(&self, node: &Node, mut entry: Entry) -> Result<Stat, Fault> {
+    /// Writes the data of a node, with the time that it has left: the data of the last write, or
+    /// others. Keeps what somebody asked the holder for meanwhile. Returns also whether somebody
+    /// waits, if the data are those of the last write.
+    async fn write(&self, node: &Node, mut changed: Option<Entry>) -> Result<(Stat, bool), Fault> {
         for _ in 0..ROUNDS_MAX {
-            let (until, version) = {
-                let state = node.state();
-                (state.until, state.version)
+            let writing = {
+                let mut state = node.state();
+                let (version, lasts) = (state.version, self.lasts(state.until));
+                match &mut changed {
+                    None => set_data(&node.path, state.text(lasts), version),
+                    Some(entry) => {
+                        entry.lasts = lasts;
+                        set_data(&node.path, &entry.write(), version)
+                    }
+                }
             };
-            entry.lasts = millis(until.since(self.wire.host.now()));
-            let writing = set_data(&node.path, &entry.write(), version);
-            match node.session.ask(writing, Stat::read).await {
+            let writing = node.session.ask(writing, Stat::read);
+            // A renewal asks who waits. The server answers in order, so that is no older than the
+            // change.
+            let looking =
+                changed.is_none().then(|| node.session.ask(exists(node.parent()), Stat::read));
+            match writing.await {
                 Ok(stat) => {
-                    let mut state = node.state();
-                    (state.entry, state.version) = (entry, stat.version);
-                    return Ok(stat);
+                    {
+                        let mut state = node.state();
+                        state.version = stat.version;
+                        if let Some(entry) = changed {
+                            *state.entry_mut() = entry;
+                        }
+                    }
+                    let is_wanted = match looking {
+                        // The renewal counts, whatever becomes of the other answer.
+                        Some(looking) => looking.await.is_ok_and(|parent| parent.children > 1),
+                        None => false,
+                    };
+                    return Ok((stat, is_wanted));
                 }
                 // By somebody else, or by this store: the answer was lost.
                 Err(Fault::OtherVersion) => {
                     let (data, stat) = node.session.ask(get_data(&node.path), read_data).await?;
-                    entry.revoked = entry.revoked.or_else(|| match &data[..] {
+                    let revoked = match &data[..] {
                         ASKED_BY_CURATOR => Some(Arc::new(self.asked_by_curator())),
-                        _ => Entry::read(&data)?.revoked,
-                    });
+                        _ => Entry::read(&data).and_then(|entry| entry.revoked),
+                    };
                     // Both, or a later write would replace a request that it does not know.
                     let mut state = node.state();
                     state.version = stat.version;
-                    state.entry.revoked.clone_from(&entry.revoked);
+                    if state.entry().revoked.is_none() {
+                        state.entry_mut().revoked.clone_from(&revoked);
+                    }
+                    if let Some(entry) = &mut changed {
+                        entry.revoked.clone_from(&state.entry().revoked);
+                    }
                 }
                 Err(fault) => return Err(fault),
             }
@@ -161,6 +198,12 @@ impl Core {
         let message = "somebody else writes to the node of this lock again and again; it was not \
                        written; try again";
         Err(Error::new(ErrorKind::Unavailable, message).into())
+    }
+
+    /// How many milliseconds are left until then, rounded up: so that a renewal for the same ttl
+    /// writes the same text.
+    fn lasts(&self, until: Moment) -> i64 {
+        millis(until.since(self.wire.host.now()) + Duration::from_nanos(999_999))
     }
 
     /// A request to let go of a client of Curator, which names neither itself nor a reason.
@@ -200,7 +243,7 @@ fn needed(ttl: Duration) -> Duration {
 impl Drop for Core {
     fn drop(&mut self) {
         // The task that looks after the nodes ends.
-        self.wire.notify.notify_one();
+        self.wire.board.reader.notify_one();
     }
 }
 
@@ -247,26 +290,4 @@ fn bound(of: &Of) -> Error {
                    go on with it; the lock is unchanged; keep it in one process, as \
                    `leasehold run` does";
     Error::new(ErrorKind::Unsupported, message).with_name(of.0.as_str())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_two_changes_share_a_fencing_token_and_too_high_ones_have_none() {
-        let [one, next] = [41, 42].map(|change| tokens(change).expect("within bounds"));
-        assert_eq!(next.first.get(), one.first.get() + u64::from(one.count));
-        assert!(tokens(131_071 << 32).is_some());
-        assert_eq!((tokens(131_072 << 32), tokens(0), tokens(-1)), (None, None, None));
-    }
-
-    #[test]
-    fn the_session_that_an_error_names_is_long_enough() {
-        for ttl_ms in [10, 2_000, 6_000, 10_000, 60_000, 86_400_000] {
-            let ttl = Duration::from_millis(ttl_ms);
-            let session = Duration::from_secs(needed(ttl).as_secs() + 1);
-            assert!(ttl + margin(session) <= session, "{ttl:?} {session:?}");
-        }
-    }
 }

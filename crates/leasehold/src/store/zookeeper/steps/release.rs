@@ -100,7 +100,7 @@ impl Core {
         let now = self.wire.host.now();
         let (before, until) = {
             let state = node.state();
-            (state.entry.clone(), state.until)
+            (state.entry().clone(), state.until)
         };
         let span = keep.ttl.get().max(until.since(now));
         let entry = Entry {
@@ -136,7 +136,7 @@ impl Core {
             return Ok(Released::HandedOver);
         }
         let fresh = line.is_alone_since(stat).then_some(stat);
-        let (fencing, _) = self.grant(heir, span, fresh).await?;
+        let fencing = self.grant(heir, span, fresh).await?.fencing;
         Ok(Released::Kept { fencing })
     }
 

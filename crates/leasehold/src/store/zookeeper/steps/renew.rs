@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Core, bound, tokens};
 use crate::core::error::{Error, ErrorKind};
+use crate::core::token::FencingBlock;
 use crate::store::entry::Entry;
 use crate::store::zookeeper::error::Fault;
 use crate::store::zookeeper::mine::{Node, Of};
@@ -16,10 +17,8 @@ impl Core {
         renewal: Renewal,
     ) -> Result<Renewed, Error> {
         let of = (renewal.lease.key.clone(), renewal.lease.owner.clone());
-        if self.mine.was_lost(&of) {
-            return Ok(Renewed::Lost);
-        }
-        let renewed = match self.mine.of(&of) {
+        let renewed = match self.mine.find(&of) {
+            Some(node) if node.session.is_over() => return Ok(Renewed::Lost),
             Some(node) => self.renew_node(&node, &renewal).await,
             None => self.renew_other(&of).await,
         };
@@ -38,20 +37,28 @@ impl Core {
 
     async fn renew_node(&self, node: &Arc<Node>, renewal: &Renewal) -> Result<Renewed, Fault> {
         self.check(&node.session, renewal.ttl)?;
+        let mut wanted = false;
         if node.state().held.is_none() {
             let line = self.look(&node.session, &node.of.0).await?;
             if line.first() != Some(&*node.name) {
                 // It waits.
                 return Ok(Renewed::Lost);
             }
+            wanted = line.waiting() > 0;
         }
-        let parent = self.names.lock(&node.of.0);
         if !node.lengthen(self.wire.host.now(), renewal.ttl.get()) {
             self.end(node).await?;
             return Ok(Renewed::Lost);
         }
-        node.state().entry.is_idle = renewal.idle;
-        let (mut fencing, _) = self.grant(node, renewal.ttl.get(), None).await?;
+        {
+            let mut state = node.state();
+            if state.entry().is_idle != renewal.idle {
+                state.entry_mut().is_idle = renewal.idle;
+            }
+        }
+        let granted = self.grant(node, renewal.ttl.get(), None).await?;
+        wanted |= granted.is_wanted;
+        let mut fencing = granted.fencing;
         if renewal.reserve > 0 {
             let reserved = self.reserve(node, renewal.reserve).await;
             fencing = reserved.map_err(Fault::after_a_change)?;
@@ -64,29 +71,16 @@ impl Core {
                            the lease was renewed; a ZooKeeper ensemble is no node of a quorum";
             return Err(Error::new(ErrorKind::Unsupported, message).into());
         }
-        // Read after the change was made, so no older than that.
-        let stat = node.session.ask(exists(&parent), Stat::read).await;
-        let stat = stat.map_err(Fault::after_a_change)?;
-        self.tend();
-        let wanted = stat.children > 1;
-        let revoked = node.state().entry.revoked.clone();
+        let revoked = node.state().entry().revoked.clone();
         Ok(Renewed::Renewed { fencing, raised_from: None, wanted, revoked })
     }
 
     /// Takes further fencing tokens: those of a new change.
-    async fn reserve(
-        &self,
-        node: &Arc<Node>,
-        reserve: u32,
-    ) -> Result<Option<crate::core::token::FencingBlock>, Fault> {
+    async fn reserve(&self, node: &Arc<Node>, reserve: u32) -> Result<Option<FencingBlock>, Fault> {
         let _turn = node.turn.lock().await;
-        let entry = Entry { fence: None, reserve, ..node.state().entry.clone() };
-        let stat = self.write(node, entry).await?;
-        let numbers = tokens(stat.modified);
-        let mut state = node.state();
-        let block = state.entry.block(numbers);
-        (state.entry, state.held) = (state.entry.clone().kept(numbers), Some(block));
-        Ok(block)
+        let entry = Entry { fence: None, reserve, ..node.state().entry().clone() };
+        let numbers = tokens(self.write(node, Some(entry)).await?.0.modified);
+        Ok(node.state().hold(numbers))
     }
 
     /// A lease that this store did not grant, or that has ended.

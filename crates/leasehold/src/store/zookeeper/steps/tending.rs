@@ -5,52 +5,49 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use super::{Core, ROUNDS_MAX, gone, line_of};
 use crate::core::backoff::Backoff;
+use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::host::{Host, random_u32};
 use crate::store::Hint;
 use crate::store::zookeeper::error::Fault;
 use crate::store::zookeeper::mine::Node;
 use crate::store::zookeeper::rpc::{children, delete, read_children};
+use crate::store::zookeeper::session::Board;
 
 impl Core {
-    /// Looks after the nodes from now on. There is a new one, or the time of one has changed.
+    /// Begins to look after the nodes, or looks again: the time of one is over before that of all
+    /// others.
     pub(super) fn tend(&self) {
         if self.is_tended.swap(true, Ordering::AcqRel) {
-            self.wire.notify.notify_one();
+            self.wire.board.reader.notify_one();
             return;
         }
-        let (me, notify) = (Weak::clone(&self.me), Arc::clone(&self.wire.notify));
+        let (me, board) = (Weak::clone(&self.me), Arc::clone(&self.wire.board));
         let host = Arc::clone(&self.wire.host);
-        self.wire.host.spawn(Box::pin(tend(me, notify, host)));
+        self.wire.host.spawn(Box::pin(tend(me, board, host)));
     }
 
     /// Does what is due. Returns when to look again.
     fn look_after(self: &Arc<Self>) -> Option<Moment> {
-        if let Some(session) = self.wire.living() {
-            let news = session.take_news();
-            if news.is_reconnected {
-                self.tell_all();
-            }
-            for node in self.mine.behind(&news.gone) {
-                let ours = Arc::clone(self);
-                self.wire.host.spawn(Box::pin(async move { ours.advance(node).await }));
-            }
-        } else {
+        let news = self.wire.board.take();
+        if news.are_watches_lost {
             self.tell_all();
+        }
+        for node in self.mine.behind(&news.gone) {
+            let ours = Arc::clone(self);
+            self.wire.host.spawn(Box::pin(async move { ours.advance(node).await }));
         }
         let (nodes, doubts, next) = self.mine.ended(self.wire.host.now());
         nodes.into_iter().for_each(|node| self.delete_later(node));
         for doubt in doubts {
             let ours = Arc::clone(self);
             self.wire.host.spawn(Box::pin(async move {
-                // If it fails, this is tried again soon.
-                if ours.settle(&doubt.of, None).await.is_err() {
-                    ours.wire.host.sleep_until(ours.wire.host.now() + AGAIN_IN).await;
-                    doubt.reopen();
+                // If it fails, another task tries it soon.
+                if ours.settle(&doubt.of, None).await.is_err()
+                    && ours.mine.doubt_again(doubt, ours.wire.host.now() + AGAIN_IN)
+                {
                     ours.tend();
                 }
             }));
@@ -77,13 +74,13 @@ impl Core {
     }
 
     async fn try_advance(&self, node: &Arc<Node>) -> Result<(), Fault> {
-        let path = self.names.lock(&node.of.0);
         for _ in 0..ROUNDS_MAX {
             if node.state().is_ended || node.state().held.is_some() {
                 return Ok(());
             }
             // This server sent the event, so it knows of what happened.
-            let line = line_of(node.session.ask(children(&path, false), read_children).await)?;
+            let read = node.session.ask(children(node.parent(), false), read_children);
+            let line = line_of(read.await)?;
             match line.position(&node.name) {
                 None => return Ok(()),
                 Some(0) => return self.hand_over(node).await,
@@ -101,11 +98,11 @@ impl Core {
     async fn hand_over(&self, node: &Arc<Node>) -> Result<(), Fault> {
         // Of an ask that surely came before.
         let Some(place) = node.state().place.clone() else { return Ok(()) };
-        let (fencing, is_new) = self.grant(node, place.handed, None).await?;
-        self.tend();
-        if is_new {
+        let granted = self.grant(node, place.handed, None).await?;
+        if granted.is_new {
             let (key, owner) = node.of.clone();
-            let hint = Hint::Granted { key, owner, fencing, ask_no: place.ask_no };
+            let (fencing, ask_no) = (granted.fencing, place.ask_no);
+            let hint = Hint::Granted { key, owner, fencing, ask_no };
             self.sinks.send(&place.inbox, hint);
         }
         Ok(())
@@ -131,16 +128,32 @@ impl Core {
     fn delete_later(&self, node: Arc<Node>) {
         let (host, mine) = (Arc::clone(&self.wire.host), Arc::clone(&self.mine));
         self.wire.host.spawn(Box::pin(async move {
-            let mut delays = Backoff::DEFAULT.delays();
-            while !node.session.is_over()
-                && gone(node.session.ask(delete(&node.path), |_| Ok(())).await).is_err()
-            {
-                let pause = delays.next(random_u32(&*host));
+            let (mut delays, mut is_told) = (Backoff::DEFAULT.delays(), false);
+            while !node.session.is_over() {
+                let deleted = gone(node.session.ask(delete(&node.path), |_| Ok(())).await);
+                let pause = match deleted {
+                    Ok(()) => break,
+                    Err(Fault::Error(error)) if !error.is_retryable() => {
+                        if !std::mem::replace(&mut is_told, true) {
+                            tell_of_refused_end(&node, &error);
+                        }
+                        REFUSED_AGAIN_IN
+                    }
+                    Err(_) => delays.next(random_u32(&*host)),
+                };
                 host.sleep_until(host.now() + pause).await;
             }
             mine.deleted(&node);
         }));
     }
+}
+
+fn tell_of_refused_end(node: &Node, error: &Error) {
+    tracing::warn!(
+        key = %node.of.0, %error,
+        "a lock stays taken after its end: the server does not let this client delete its node; \
+         allow it, delete the node, or end this process"
+    );
 }
 
 /// A node that is being deleted. If this is dropped before the node is [gone](Self::answered), a
@@ -172,17 +185,20 @@ impl Drop for Ending<'_> {
 /// When something that failed is tried again.
 const AGAIN_IN: Duration = Duration::from_millis(200);
 
+/// When a node is deleted again that the server refused to delete. Somebody has to allow it first.
+const REFUSED_AGAIN_IN: Duration = Duration::from_secs(60);
+
 /// The task that looks after the nodes, while the store lives.
-async fn tend(core: Weak<Core>, notify: Arc<Notify>, host: Arc<dyn Host>) {
+async fn tend(core: Weak<Core>, board: Arc<Board>, host: Arc<dyn Host>) {
     loop {
         let Some(core) = core.upgrade() else { return };
         let next = core.look_after();
         drop(core);
         match next {
-            None => notify.notified().await,
+            None => board.reader.notified().await,
             Some(at) => {
                 tokio::select! {
-                    () = notify.notified() => {}
+                    () = board.reader.notified() => {}
                     () = host.sleep_until(at) => {}
                 }
             }
