@@ -146,6 +146,7 @@ macro_rules! for_each_case {
                 a_repeated_ask_takes_no_more_permits,
                 permits_of_the_dead_come_back,
                 a_waiter_that_died_does_not_decide_what_a_free_key_is,
+                a_free_lock_whose_waiter_died_may_be_used_as_a_semaphore,
                 each_owner_renews_its_permits_alone,
                 who_goes_away_lets_smaller_wishes_in,
                 a_number_of_permits_that_others_do_not_use_is_refused,

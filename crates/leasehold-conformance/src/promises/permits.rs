@@ -1,5 +1,5 @@
-//! A key has a number of permits. Never more of them are taken, and nobody passes one that waits
-//! longer.
+//! Promises about a key with a number of permits. There are never more permits taken than that
+//! number, and no waiter passes another one that has waited longer.
 
 use leasehold::ErrorKind;
 use leasehold::core::claim::PERMITS_MAX;
@@ -16,7 +16,7 @@ pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.permits
 }
 
-/// The simplest semaphore.
+/// Each owner takes one permit.
 pub(crate) async fn no_more_permits_are_taken_than_there_are(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).send().await);
@@ -42,7 +42,7 @@ pub(crate) async fn permits_have_weights(world: &World) {
     taken(anna.another().ask(&key("a")).permits(1, 5).send().await);
 }
 
-/// Small ones would starve it.
+/// Otherwise, requests for few permits would starve a request for many.
 pub(crate) async fn nobody_passes_a_large_wish(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 4).send().await);
@@ -55,7 +55,7 @@ pub(crate) async fn nobody_passes_a_large_wish(world: &World) {
     granted(dora.ask(&key("a")).permits(1, 4).send().await);
 }
 
-/// From the front of the line.
+/// The release starts at the front of the line.
 pub(crate) async fn a_release_hands_over_to_as_many_as_fit(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).permits(3, 3).send().await);
@@ -83,7 +83,7 @@ pub(crate) async fn a_repeated_ask_takes_no_more_permits(world: &World) {
     taken(anna.another().ask(&key("a")).permits(1, 2).send().await);
 }
 
-/// A crash leaks none.
+/// A crash leaks no permits: they are free when the lease ends.
 pub(crate) async fn permits_of_the_dead_come_back(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 3).ttl(1_000).send().await);
@@ -95,7 +95,7 @@ pub(crate) async fn permits_of_the_dead_come_back(world: &World) {
     renewed(bert.renew_as(&key("a"), of(3), 5_000).await);
 }
 
-/// Its place may be there, since another one came and went meanwhile.
+/// The place of the dead waiter may still be there, since another waiter came and went meanwhile.
 pub(crate) async fn a_waiter_that_died_does_not_decide_what_a_free_key_is(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 1).ttl(3_000).send().await);
@@ -107,7 +107,19 @@ pub(crate) async fn a_waiter_that_died_does_not_decide_what_a_free_key_is(world:
     granted(dora.ask(&key("a")).send().await);
 }
 
-/// And loses them alone.
+/// This is the other way round. Nobody asks between the death of the waiter and the new use.
+pub(crate) async fn a_free_lock_whose_waiter_died_may_be_used_as_a_semaphore(world: &World) {
+    let [anna, bert, carl, dora] = actors(world);
+    granted(anna.ask(&key("a")).ttl(2_000).send().await);
+    taken(bert.ask(&key("a")).join_as(1, 1_000, 5_000).send().await);
+    taken(carl.ask(&key("a")).join_as(1, 4_000, 5_000).send().await);
+    released(carl.release(&key("a")).await, Released::NotHeld);
+    world.pass(ms(2_000) + world.slack()).await;
+    granted(dora.ask(&key("a")).permits(1, 2).send().await);
+    granted(carl.another().ask(&key("a")).permits(1, 2).send().await);
+}
+
+/// It also loses them alone.
 pub(crate) async fn each_owner_renews_its_permits_alone(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).ttl(1_000).send().await);
@@ -119,7 +131,7 @@ pub(crate) async fn each_owner_renews_its_permits_alone(world: &World) {
     taken(anna.another().ask(&key("a")).permits(1, 2).send().await);
 }
 
-/// They fit beside the holders.
+/// The waiters behind it want few enough permits to fit beside the holders.
 pub(crate) async fn who_goes_away_lets_smaller_wishes_in(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 3).send().await);
@@ -141,7 +153,7 @@ pub(crate) async fn a_number_of_permits_that_others_do_not_use_is_refused(world:
     granted(bert.ask(&key("a")).permits(1, 2).send().await);
 }
 
-/// While somebody uses it.
+/// This holds as long as somebody uses the key.
 pub(crate) async fn a_key_is_a_lock_or_a_semaphore_and_not_both(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).send().await);
@@ -162,7 +174,7 @@ pub(crate) async fn a_key_is_a_lock_or_a_semaphore_and_not_both(world: &World) {
     refused(carl.ask(&key("a")).permits(1, 2).send().await, ErrorKind::Config);
 }
 
-/// None, or more than there are.
+/// Requests for no permits, and for more than there are.
 pub(crate) async fn permits_that_cannot_exist_are_refused(world: &World) {
     let anna = world.actor();
     for (want, of) in [(0, 2), (3, 2), (0, 0), (1, PERMITS_MAX + 1)] {
@@ -173,7 +185,7 @@ pub(crate) async fn permits_that_cannot_exist_are_refused(world: &World) {
     granted(anna.ask(&key("a")).permits(PERMITS_MAX, PERMITS_MAX).send().await);
 }
 
-/// More permits are given to waiters at once. With fewer, nobody loses what it has.
+/// Added permits go to waiters at once. If the number falls, no holder loses permits.
 pub(crate) async fn a_semaphore_is_resized_while_it_is_in_use(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     let resize = async |of| world.other_store().resize(key("a"), of).await;
@@ -192,7 +204,7 @@ pub(crate) async fn a_semaphore_is_resized_while_it_is_in_use(world: &World) {
     refused(world.store().resize(key("b"), 3).await, ErrorKind::Config);
 }
 
-/// Their number was lowered while it waited. It hears of that when it asks.
+/// The number of permits was lowered while it waited. It learns that from its next ask.
 pub(crate) async fn a_waiter_that_wants_more_than_there_are_now_is_granted_nothing(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 4).send().await);
@@ -207,7 +219,7 @@ pub(crate) async fn a_waiter_that_wants_more_than_there_are_now_is_granted_nothi
     granted(carl.ask(&key("a")).permits(3, 3).send().await);
 }
 
-/// As with any grant.
+/// Grants of permits have fencing tokens like any other grant.
 pub(crate) async fn tokens_of_permits_rise(world: &World) {
     if !world.capabilities().fencing {
         return;

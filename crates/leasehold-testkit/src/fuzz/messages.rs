@@ -40,7 +40,7 @@ pub fn messages(data: &[u8]) {
             assert!(!guard.is_held(), "a grant that the server denies is held for ever");
         }
         let left = client.shutdown(WAIT);
-        host.within(WAIT * 3, left).await.expect("shutting down ends in time");
+        let _left = host.within(WAIT * 3, left).await.expect("shutting down ends in time");
     });
     host.drop_tasks();
 }

@@ -149,7 +149,7 @@ async fn lock(store: AnyStore, host: Arc<VirtualHost>) -> Result<(), Error> {
         let _held = (guard.is_held(), guard.remaining(), guard.fencing_token());
     }
     drop(guard);
-    client.shutdown(Duration::from_secs(3)).await;
+    let _left = client.shutdown(Duration::from_secs(3)).await;
     Ok(())
 }
 

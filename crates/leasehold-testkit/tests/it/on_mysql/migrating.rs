@@ -1,10 +1,13 @@
 //! The migration, and the forgetting of idle keys.
 
+use std::time::Duration;
+
 use leasehold::host::SystemHost;
 use leasehold::store::mysql::migrate;
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::servers::{MysqlDatabase, MysqlServer};
 
+use super::keeper::Keeper;
 use super::{client, until};
 
 #[tokio::test]
@@ -33,6 +36,40 @@ async fn a_migration_may_be_repeated_and_runs_beside_others() {
     assert_eq!(made(), before, "a procedure was made again");
     let guard = client(&url).await.mutex("a").lock().await.expect("free");
     assert!(guard.is_held());
+}
+
+/// As in the middle of a migration, or after one that was cut off there.
+#[tokio::test]
+async fn while_a_procedure_is_missing_waiters_go_on_waiting_and_releases_are_repeated() {
+    let server = MysqlServer::shared();
+    server.sql("CREATE DATABASE gap");
+    server.migrate("gap");
+    let url = server.url("gap");
+    let (one, other) = (client(&url).await, client(&url).await);
+    let ttl = Duration::from_secs(600);
+    let held = one.mutex("a").ttl(ttl).lock().await.expect("free");
+    let released = one.mutex("b").ttl(ttl).lock().await.expect("free");
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { other.mutex("a").lock().await }
+    });
+    until("it waits", async || one.inspect("a").await.expect("seen").waiting == 1).await;
+    server.sql_in("gap", "DROP PROCEDURE leasehold_acquire; DROP PROCEDURE leasehold_release");
+    drop(released);
+    // The waiter asks once a second, before and after these.
+    for _ in 0..50 {
+        let refused = other.mutex("c").try_lock().await.expect_err("it is missing");
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        assert!(refused.to_string().contains("leasehold migrate"), "{refused}");
+    }
+    migrate(&url, SystemHost::shared()).await.expect("migrated");
+    until("it is released", async || {
+        other.mutex("b").try_lock().await.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
+    assert!(!waiting.is_finished(), "it waits for the holder");
+    drop(held);
+    drop(waiting.await.expect("no panic").expect("its turn"));
 }
 
 #[tokio::test]
@@ -97,4 +134,27 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     let after = guard.fencing_token().expect("a token");
     assert!(after.get() >= before.get() + 1_000_000_000, "{after} is not above the forgotten one");
     assert!(held.is_held());
+}
+
+/// The row of a client is deleted after the keys.
+#[tokio::test]
+async fn idle_keys_are_forgotten_although_another_transaction_keeps_the_row_of_a_client() {
+    let database = MysqlDatabase::lend();
+    // Such a clock was far ahead when it said when the next look is due.
+    database.sql(
+        "INSERT INTO leasehold_locks (name) VALUES ('idle');
+        INSERT INTO leasehold_clients (id, host, pid, username, command, seen)
+        VALUES ('stranger', '', 1, '', '', 0);
+        CALL leasehold_clock(@now);
+        UPDATE leasehold_meta SET purge_due = @now + 3600000000",
+    );
+    let rows = "id FROM leasehold_clients WHERE id = 'stranger'";
+    let keeper = Keeper::of_rows(&database, rows);
+    until("it is forgotten", async || {
+        // A client looks with its first request.
+        drop(client(&database.url()).await.mutex("used").try_lock().await);
+        database.sql("SELECT name FROM leasehold_locks WHERE name = 'idle'").is_empty()
+    })
+    .await;
+    drop(keeper);
 }

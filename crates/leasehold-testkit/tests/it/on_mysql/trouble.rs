@@ -1,12 +1,11 @@
 //! A server that is killed, silent or blocked by another transaction.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold_testkit::servers::{MysqlDatabase, MysqlServer, Proxy, Way};
 
+use super::keeper::Keeper;
 use super::{client, until};
 
 #[tokio::test]
@@ -87,17 +86,7 @@ async fn a_row_that_another_transaction_keeps_blocks_its_key_for_a_bounded_time(
     let database = MysqlDatabase::lend();
     let client = client(&database.url()).await;
     let _token = client.mutex("a").lock().await.expect("free").detach();
-    let mut other = Command::new("mariadb");
-    other.args(["--no-defaults", "--user=root", "--unbuffered"]);
-    other.arg(format!("--socket={}", MysqlServer::shared().socket().display()));
-    other.arg(database.name()).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut other = other.spawn().expect("it runs");
-    let mut pipe = other.stdin.take().expect("it was asked for");
-    let sql = b"BEGIN; SELECT * FROM leasehold_locks WHERE name = 'a' FOR UPDATE;\n";
-    std::io::Write::write_all(&mut pipe, sql).expect("it reads");
-    // It prints the row once it keeps it.
-    let mut lines = BufReader::new(other.stdout.take().expect("it was asked for")).lines();
-    lines.next().expect("a line").expect("text");
+    let keeper = Keeper::of(&database, &["a"]);
     let mutex = client.mutex("a");
     let blocked = mutex.lock_timeout(Duration::from_secs(60)).await.expect_err("the row is kept");
     assert!(matches!(blocked.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{blocked}");
@@ -115,7 +104,6 @@ async fn a_row_that_another_transaction_keeps_blocks_its_key_for_a_bounded_time(
         waited < 0
     })
     .await;
-    drop(pipe);
-    other.wait().expect("it ends");
+    drop(keeper);
     until("the row is free", async || client.mutex("a").try_lock().await.is_ok()).await;
 }

@@ -1,9 +1,10 @@
 //! Requests of one client that wait together share a transaction.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::ErrorKind;
+use leasehold::{ErrorKind, Guard};
 use leasehold_testkit::servers::Schema;
 
 use super::{client, session, until};
@@ -96,7 +97,7 @@ async fn a_lock_that_is_dropped_while_it_is_asked_for_leaves_nothing_behind() {
     }
     let held = "SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL";
     // The ttl is 10 s: they are released, and do not end by themselves.
-    client.shutdown(leasehold_testkit::servers::PATIENCE).await;
+    let _left = client.shutdown(leasehold_testkit::servers::PATIENCE).await;
     assert_eq!(schema.sql(held)[0][0], "0");
 }
 
@@ -124,4 +125,24 @@ async fn clients_with_the_same_keys_in_another_order_do_not_block_each_other() {
     for task in tasks {
         task.await.expect("no panic");
     }
+}
+
+#[tokio::test]
+async fn rows_that_others_keep_cost_no_other_lock_its_renewals() {
+    let schema = Schema::lend();
+    let client = client(&schema.url()).await;
+    let names: Vec<_> = names().into_iter().take(50).collect();
+    let mutex = |name: &String| client.mutex(name).ttl(Duration::from_secs(10));
+    let guards = join_all(names.iter().map(async |name| mutex(name).lock().await)).await;
+    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("free")).collect();
+    let keeper = session(&schema).await;
+    keeper.simple_query("BEGIN").await.expect("begun");
+    let lock = "SELECT FROM leasehold.locks WHERE key < 'batch-020' FOR UPDATE";
+    keeper.simple_query(lock).await.expect("locked");
+    let (kept, others) = guards.split_at(20);
+    for guard in kept {
+        guard.lost().await;
+    }
+    assert!(others.iter().all(Guard::is_held), "each was renewed for a whole ttl");
+    keeper.simple_query("ROLLBACK").await.expect("ended");
 }

@@ -150,7 +150,7 @@ async fn an_eviction_ends_a_lease_and_a_request_to_let_go_does_not() {
     let client = client(&schema.url()).await;
     let guard = client.mutex("a").ttl(Duration::from_secs(3)).lock().await.expect("free");
     let token = guard.token().as_str().as_bytes().to_vec();
-    client.revoke("a", &token, "maintenance").await.expect("asked");
+    let _asked = client.revoke("a", &token, "maintenance").await.expect("asked");
     let request = guard.revoked().await;
     assert_eq!(request.reason, "maintenance");
     assert!(guard.is_held(), "it decides by itself");

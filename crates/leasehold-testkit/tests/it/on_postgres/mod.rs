@@ -4,6 +4,7 @@
 mod batches;
 mod failing_over;
 mod in_transaction;
+mod listening;
 mod losing;
 mod lost_answers;
 mod migrating;

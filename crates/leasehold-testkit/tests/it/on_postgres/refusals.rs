@@ -1,9 +1,11 @@
 //! Servers, databases and users that cannot keep locks: each is refused with advice.
 
 use std::error::Error as _;
+use std::io;
+use std::task::{Context, Poll};
 
 use leasehold::host::SystemHost;
-use leasehold::store::postgres::migrate;
+use leasehold::store::postgres::{PostgresConnector, PostgresStore, Stream, migrate};
 use leasehold::{Client, Error, ErrorKind};
 use leasehold_testkit::servers::{PostgresServer, Schema};
 
@@ -62,13 +64,15 @@ async fn settings_of_a_user_that_break_steps_are_refused_with_advice() {
     let schema = Schema::lend();
     let server = schema.server();
     let login = |user: &str| schema.url().replace("postgres@", &format!("{user}@"));
-    for (user, setting, part) in [
-        ("reader", "default_transaction_read_only = on", "read_only = off"),
-        ("serial", "default_transaction_isolation = 'serializable'", "read committed"),
+    let (read_only, isolation) = ("default_transaction_read_only", "default_transaction_isolation");
+    for (user, setting, kind, part) in [
+        // A service may have made it so for a while.
+        ("reader", format!("{read_only} = on"), ErrorKind::Unavailable, "read_only = off"),
+        ("serial", format!("{isolation} = 'serializable'"), ErrorKind::Config, "read committed"),
     ] {
         server.sql(&format!("CREATE ROLE {user} SUPERUSER LOGIN"));
         server.sql(&format!("ALTER ROLE {user} SET {setting}"));
-        check(&refused(&login(user)).await, ErrorKind::Config, part);
+        check(&refused(&login(user)).await, kind, part);
     }
 }
 
@@ -95,7 +99,7 @@ async fn a_user_needs_few_rights_and_is_told_which() {
     super::until("it waits", async || client.inspect("a").await.expect("seen").waiting == 1).await;
     assert_eq!(client.list("*").await.expect("listed").names().len(), 1);
     let token = guard.token().as_str().as_bytes().to_vec();
-    client.evict("a", &token, "a test").await.expect("evicted");
+    let _ended = client.evict("a", &token, "a test").await.expect("evicted");
     drop(waiting.await.expect("no panic").expect("its turn"));
     server.sql("SELECT leasehold.purge()");
 }
@@ -113,4 +117,37 @@ async fn a_password_is_sent_by_a_login_that_does_not_show_it() {
     let url = schema.url().replace("postgres@", "locked:secret@");
     let client = Client::connect(&url).await.expect("connected");
     assert!(client.mutex("a").try_lock().await.expect("asked").is_some());
+}
+
+/// A stream that brings no answer to a statement.
+struct Silenced {
+    inner: Box<dyn Stream>,
+    is_silent: bool,
+}
+
+impl Stream for Silenced {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.is_silent { Poll::Pending } else { self.inner.poll_read(cx, into) }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.is_silent |= bytes.first() == Some(&b'Q');
+        self.inner.poll_write(cx, bytes)
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_after_the_login_was_sent_no_request() {
+    let url = format!("{}?connect_timeout=1", PostgresServer::shared().database_url("postgres"));
+    let connector = PostgresConnector::new(&url).expect("a URL").through(|opening| {
+        Box::pin(async move {
+            let stream: Box<dyn Stream> =
+                Box::new(Silenced { inner: opening.await?, is_silent: false });
+            Ok(stream)
+        })
+    });
+    let silent = PostgresStore::connect_with(connector, SystemHost::shared()).await;
+    let error = silent.map(drop).expect_err("it is silent");
+    check(&error, ErrorKind::Unavailable, "does not answer within 1s");
+    assert!(!error.to_string().contains("take effect"), "{error}");
 }

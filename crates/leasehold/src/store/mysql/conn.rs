@@ -1,6 +1,5 @@
 //! One connection: packets, the login, and one request after the other.
 
-use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +7,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, ReadBuf};
 
 use super::login::{self, CACHING};
-use super::packet::{Bytes, Greeting, Malformed, Results, Said, flag};
+use super::packet::{Bytes, Greeting, Malformed, Results, Said, Taken, flag};
 use super::url::Address;
 use crate::store::net::Io;
 use crate::store::sql::Row;
@@ -98,6 +97,7 @@ pub(super) const FLAGS: u32 = flag::LONG_PASSWORD
     | flag::PROTOCOL_41
     | flag::TRANSACTIONS
     | flag::SECURE
+    | flag::MULTI_STATEMENTS
     | flag::MULTI_RESULTS
     | flag::PLUGINS;
 
@@ -163,17 +163,29 @@ impl Conn {
         }
     }
 
-    /// Asks, and waits for the answer. A connection whose request was given up is broken.
+    /// Asks, and waits for the rows.
     pub(super) async fn ask(&mut self, sql: &str) -> Result<Vec<Row>, Failure> {
+        let mut all = Vec::new();
+        self.ask_all(sql, |rows| all.extend(rows)).await?;
+        Ok(all)
+    }
+
+    /// Asks several things, separated by semicolons, and waits for all answers. `answer` takes the
+    /// rows of one after the other. A connection whose request was given up is broken.
+    pub(super) async fn ask_all(
+        &mut self,
+        sql: &str,
+        answer: impl FnMut(Vec<Row>),
+    ) -> Result<(), Failure> {
         if std::mem::replace(&mut self.is_broken, true) {
             return Err(Failure::Unsent);
         }
-        let answer = self.ask_on(sql).await;
-        self.is_broken = answer.as_ref().is_err_and(Failure::ends_connection);
-        answer
+        let asked = self.ask_on(sql, answer).await;
+        self.is_broken = asked.as_ref().is_err_and(Failure::ends_connection);
+        asked
     }
 
-    async fn ask_on(&mut self, sql: &str) -> Result<Vec<Row>, Failure> {
+    async fn ask_on(&mut self, sql: &str, mut answer: impl FnMut(Vec<Row>)) -> Result<(), Failure> {
         write_packet(&mut self.stream, 0, &[&[QUERY], sql.as_bytes()].concat()).await?;
         let (mut results, mut bytes) = (Results::default(), 0);
         loop {
@@ -182,8 +194,15 @@ impl Conn {
             if bytes > ANSWER_BYTES_MAX {
                 return Err(Malformed.into());
             }
-            if let Some(answer) = results.take(&packet)? {
-                return answer.map_err(Failure::Said);
+            match results.take(&packet)? {
+                Taken::Part => {}
+                Taken::Answer { rows, is_last } => {
+                    answer(rows);
+                    if is_last {
+                        return Ok(());
+                    }
+                }
+                Taken::Refusal(said) => return Err(Failure::Said(said)),
             }
         }
     }
@@ -198,19 +217,6 @@ impl Conn {
         self.is_broken = read.is_ready();
         read.map(drop)
     }
-}
-
-/// Lets other futures of the task go on before this one.
-pub(super) async fn give_way() {
-    let mut has_given_way = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut has_given_way, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 const NO_PLUGIN: &str = "the server wants this user to log in in a way that this build does not \

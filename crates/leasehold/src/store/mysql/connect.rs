@@ -14,11 +14,11 @@ use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::net::{Io, Stream, Tls, open_unix, tcp_stream};
-use crate::store::sql::errors::{Stage, check_version, silent};
+use crate::store::sql::connecting::connected;
+use crate::store::sql::errors::{Stage, check_version};
 use crate::store::sql::text::encode;
 use crate::store::sql::url::{Place, TlsMode};
 use crate::store::sql::{Dialect, Engine, Hints, Row};
-use crate::store::within;
 
 /// The oldest servers. Older ones cannot skip a locked row.
 const OLDEST_MYSQL: (u32, u32) = (8, 0);
@@ -29,7 +29,7 @@ const OLDEST_MARIADB: (u32, u32) = (10, 6);
 /// must not stop all requests behind it.
 const SETTINGS: &str = "SET NAMES utf8mb4, SESSION autocommit = 1, \
     SESSION sql_mode = 'STRICT_TRANS_TABLES', SESSION innodb_lock_wait_timeout = 1, \
-    SESSION lock_wait_timeout = 1, SESSION completion_type = 0";
+    SESSION lock_wait_timeout = 1, SESSION completion_type = 0, SESSION sql_safe_updates = 0";
 const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// Opens connections to one database of a MySQL or MariaDB server.
@@ -69,37 +69,29 @@ impl MysqlConnector {
     /// password.
     pub fn new(url: &str) -> Result<Self, Error> {
         let address = Address::parse(url)?;
-        let tls = match &address.tls {
-            TlsMode::Disable => None,
-            // A build without TLS cannot have it, and does without.
-            TlsMode::Prefer(options) => Tls::new(options).ok(),
-            TlsMode::Require(options) => Some(Tls::new(options)?),
-        };
+        let tls = address.tls.tls()?;
         Ok(Self { address: Arc::new(address), tls })
     }
 
     /// Connects and logs in, within the limit of the URL.
     pub(super) async fn log_in(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
-        let limit = self.address.connect_limit;
-        let logging_in = async {
-            let mut conn = match &self.address.place {
-                Place::Tcp(host, port) => self.log_in_over_tcp(host, *port).await?,
-                Place::Unix(path, _) => {
-                    let mut stream = Io(open_unix(path).await?);
-                    let (greeting, number) = greeting(&mut stream).await?;
-                    self.log_in_on(stream, (&greeting, number, true)).await?
-                }
-            };
-            for settings in [SETTINGS, ISOLATION] {
-                let set = conn.ask(settings).await;
-                set.map_err(|error| failure(&error, Stage::Connecting))?;
+        connected(host, self.address.connect_limit, self.log_in_at_leisure()).await
+    }
+
+    async fn log_in_at_leisure(&self) -> Result<Link, Error> {
+        let mut conn = match &self.address.place {
+            Place::Tcp(host, port) => self.log_in_over_tcp(host, *port).await?,
+            Place::Unix(path, _) => {
+                let mut stream = Io(open_unix(path).await?);
+                let (greeting, number) = greeting(&mut stream).await?;
+                self.log_in_on(stream, (&greeting, number, true)).await?
             }
-            Ok(Link::new(conn))
         };
-        within(Arc::clone(host), limit, logging_in).await.map_err(|error| match error.kind() {
-            ErrorKind::Unknown => silent(limit),
-            _ => error,
-        })
+        for settings in [SETTINGS, ISOLATION] {
+            let set = conn.ask(settings).await;
+            set.map_err(|error| failure(&error, Stage::Connecting))?;
+        }
+        Ok(Link::new(conn))
     }
 
     async fn log_in_over_tcp(&self, host: &str, port: u16) -> Result<Conn, Error> {
@@ -135,7 +127,7 @@ impl MysqlConnector {
     }
 }
 
-/// What a server must be able to do.
+/// What every server of this protocol is able to do.
 const NEEDED: u32 = flag::PROTOCOL_41 | flag::SECURE | flag::MULTI_RESULTS | flag::PLUGINS;
 
 /// What the server says first, and the number of the packet to answer with.
@@ -154,6 +146,12 @@ async fn greeting(
     if greeting.flags & NEEDED != NEEDED || number != 1 {
         return Err(failure(&Malformed.into(), Stage::Connecting));
     }
+    if greeting.flags & flag::MULTI_STATEMENTS == 0 {
+        let message = "the server, or a proxy before it, takes no message with several requests; \
+                       no request was sent; allow such messages there, or name the server itself \
+                       in the URL";
+        return Err(Error::new(ErrorKind::Config, message));
+    }
     Ok((greeting, number))
 }
 
@@ -164,23 +162,13 @@ impl Engine for MysqlConnector {
 
     async fn connect(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
         let connecting = async {
-            let link = self.log_in(host).await?;
-            let limit = self.address.connect_limit;
-            let asking = async {
-                Facts::read(&link).await?.check()?;
-                self.version(&link).await
-            };
-            check_version(within(Arc::clone(host), limit, asking).await?, VERSION)?;
+            let link = self.log_in_at_leisure().await?;
+            Facts::read(&link).await?.check()?;
+            check_version(self.version(&link).await?, VERSION)?;
             Ok(link)
         };
-        connecting.await.map_err(|error: Error| {
-            let error = match error.kind() {
-                // Nothing of the user was sent.
-                ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, error.message()),
-                _ => error,
-            };
-            error.at(&self.label())
-        })
+        let connected = connected(host, self.connect_limit(), connecting).await;
+        connected.map_err(|error| error.at(&self.label()))
     }
 
     fn label(&self) -> String {
@@ -247,7 +235,7 @@ impl Facts {
         format!("{name} {}", self.version.split('-').next().unwrap_or_default().escape_debug())
     }
 
-    fn is_mariadb(&self) -> bool {
+    pub(super) fn is_mariadb(&self) -> bool {
         self.version.contains("MariaDB")
     }
 
@@ -294,6 +282,32 @@ mod tests {
             assert_eq!(error.kind(), kind);
             let text = error.to_string();
             assert!(text.contains(part) && text.contains("no request was sent"), "{text}");
+        }
+    }
+
+    /// What a server says first that has these abilities.
+    fn said_first(flags: u32) -> Vec<u8> {
+        let [a, b, c, d] = flags.to_le_bytes();
+        let (version, connection) = (b"\x0a8.0.36\0", [1, 0, 0, 0]);
+        let charset_and_status = [45, 2, 0];
+        let rest = [&[a, b][..], &charset_and_status, &[c, d, 21], &[0; 10], &[7; 12], &[0]];
+        let rest = rest.concat();
+        [version, &connection[..], &[7; 8], &[0], &rest, b"mysql_native_password\0"].concat()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_takes_no_several_requests_at_once_is_refused_with_advice() {
+        for (flags, kind) in [
+            (NEEDED | flag::MULTI_STATEMENTS, None),
+            (NEEDED, Some(ErrorKind::Config)),
+            (flag::MULTI_STATEMENTS, Some(ErrorKind::Unavailable)),
+        ] {
+            let (mut stream, mut server) = tokio::io::duplex(1_000);
+            write_packet(&mut server, 0, &said_first(flags)).await.expect("there is room");
+            let error = greeting(&mut stream).await.err();
+            assert_eq!(error.as_ref().map(Error::kind), kind, "{error:?}");
+            let is_advice = error.is_some_and(|error| error.message().contains("several requests"));
+            assert_eq!(is_advice, kind == Some(ErrorKind::Config));
         }
     }
 

@@ -19,6 +19,12 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
                     "the server cut the request off; the request may have taken effect; inspect \
                      the lock, or wait for one ttl",
                 ),
+                Stage::Asking if is_procedure_missing(said.code) => (
+                    ErrorKind::Unavailable,
+                    "a procedure of Leasehold is missing in this database, as in the middle of a \
+                     migration; nothing was changed; if it stays so, run `leasehold migrate --url \
+                     URL` once, as a user who may create it",
+                ),
                 Stage::Asking => explain(said.code).unwrap_or((
                     ErrorKind::Unknown,
                     "the server, or a proxy before it, failed; the request may have taken effect; \
@@ -29,8 +35,12 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
                     "the server refused the connection; no request was sent; see the cause",
                 )),
             };
-            let said = format!("{} ({})", shown(&said.text), said.code);
-            Error::new(kind, message).with_source(Said(said))
+            let text = match said.code {
+                code if quotes_request(code) => format!("error {code}, with a part of the request"),
+                code => format!("{} ({code})", shown(&said.text)),
+            };
+            let is_row_kept = is_row_kept(said.code);
+            Error::new(kind, message).with_source(Said { text, is_row_kept })
         }
         Failure::Unsent => {
             let message = "the connection ended before the request was sent; nothing was changed; \
@@ -42,24 +52,39 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
     }
 }
 
-/// Whether surely nothing was changed.
-pub(super) fn is_rolled_back(failure: &Failure) -> bool {
-    let Failure::Said(said) = failure else { return false };
-    !is_cut_off(said.code) && explain(said.code).is_some()
-}
-
 impl Failure {
     /// Whether the connection is of no use any more.
     pub(super) fn ends_connection(&self) -> bool {
         let Self::Said(said) = self else { return true };
         // The transaction of a step that was cut off may be open, and keep rows. A server that
         // became read-only does not end its connections, and its name may lead to another one now.
-        is_cut_off(said.code) || is_read_only(said.code)
+        is_cut_off(said.code) || is_read_only(said.code) || is_apart(said.code)
     }
+}
+
+/// Whether another transaction keeps a row.
+const fn is_row_kept(code: u16) -> bool {
+    code == 1205
 }
 
 const fn is_read_only(code: u16) -> bool {
     matches!(code, 1290 | 1792 | 1836)
+}
+
+/// Whether a node of a cluster serves nobody, because it does not reach most of the others.
+const fn is_apart(code: u16) -> bool {
+    code == 1047
+}
+
+/// Whether a procedure is not there, or takes other arguments. That is so between two statements of
+/// a migration, too.
+const fn is_procedure_missing(code: u16) -> bool {
+    matches!(code, 1305 | 1318)
+}
+
+/// Whether the text of an error has a part of the request in it, and so maybe an owner token.
+const fn quotes_request(code: u16) -> bool {
+    matches!(code, 1062 | 1064 | 1366)
 }
 
 /// Whether the server ended a request from outside, maybe after its commit: a stop, a kill, or a
@@ -69,8 +94,8 @@ const fn is_cut_off(code: u16) -> bool {
 }
 
 /// Says what an error code of the server means, in what state the locks are, and what to do. Each
-/// code here proves that the step changed nothing, unless it [cuts off](is_cut_off): that is relied
-/// on by [`is_rolled_back`]. `None` for any other code.
+/// code here proves that the step changed nothing, unless it [cuts off](is_cut_off). `None` for any
+/// other code.
 fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
     Some(match code {
         1045 | 1698 => (
@@ -108,12 +133,17 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
             "the server is read-only; nothing was changed; name the primary in the URL, and look \
              for `read_only`",
         ),
+        _ if is_apart(code) => (
+            ErrorKind::Unavailable,
+            "this node of a cluster does not reach most of the others; nothing was changed; name \
+             another node in the URL, or wait until it is back",
+        ),
         1665 => (
             ErrorKind::Config,
             "the server logs statements, which needs repeatable reads; nothing was changed; set \
              `binlog_format` to `ROW` there",
         ),
-        1205 => (
+        _ if is_row_kept(code) => (
             ErrorKind::Unavailable,
             "another transaction keeps a row of this lock; nothing was changed; look for an open \
              transaction in `information_schema.innodb_trx`",
@@ -157,6 +187,7 @@ mod tests {
             (1049, ErrorKind::Config),
             (1146, ErrorKind::Config),
             (1305, ErrorKind::Config),
+            (1047, ErrorKind::Unavailable),
             (1290, ErrorKind::Unavailable),
             (1836, ErrorKind::Unavailable),
             (1205, ErrorKind::Unavailable),
@@ -179,6 +210,9 @@ mod tests {
             (1317, ErrorKind::Unknown, ErrorKind::Unavailable),
             (1053, ErrorKind::Unknown, ErrorKind::Unavailable),
             (1205, ErrorKind::Unavailable, ErrorKind::Unavailable),
+            // A migration may be under way. A request that comes then is repeated.
+            (1305, ErrorKind::Unavailable, ErrorKind::Config),
+            (1318, ErrorKind::Unavailable, ErrorKind::Config),
             // What ProxySQL says when it lost the server, or waited for too long.
             (2013, ErrorKind::Unknown, ErrorKind::Unavailable),
             (1907, ErrorKind::Unknown, ErrorKind::Unavailable),
@@ -186,19 +220,36 @@ mod tests {
         ] {
             assert_eq!(failure(&said(code), Stage::Asking).kind(), asking, "{code}");
             assert_eq!(failure(&said(code), Stage::Connecting).kind(), connecting, "{code}");
-            assert_eq!(is_rolled_back(&said(code)), asking != ErrorKind::Unknown);
         }
         let broken = Failure::Broken("it ended".to_owned());
         assert_eq!(failure(&broken, Stage::Asking).kind(), ErrorKind::Unknown);
-        assert!(!is_rolled_back(&broken));
     }
 
     #[test]
     fn a_connection_ends_after_a_step_that_was_cut_off_and_where_a_server_is_read_only() {
         let said = |code| Failure::Said(packet::Said { code, text: "text".to_owned() });
-        for (code, ends) in [(1317, true), (1969, true), (1290, true), (1836, true), (1205, false)]
-        {
+        for (code, ends) in [
+            (1317, true),
+            (1969, true),
+            (1290, true),
+            (1836, true),
+            (1047, true),
+            (1205, false),
+            (1305, false),
+        ] {
             assert_eq!(said(code).ends_connection(), ends, "{code}");
+        }
+    }
+
+    /// The text of a request has the owner token.
+    #[test]
+    fn a_request_that_the_server_quotes_is_not_repeated() {
+        for (code, is_shown) in [(1064, false), (1062, false), (1205, true)] {
+            let text = "near 'CALL leasehold_renew(X'61',X'7365637265742e'".to_owned();
+            let said = Failure::Said(packet::Said { code, text });
+            let error = format!("{:?}", failure(&said, Stage::Asking));
+            assert!(error.contains(&code.to_string()), "{error}");
+            assert_eq!(error.contains("7365637265742e"), is_shown, "{error}");
         }
     }
 }

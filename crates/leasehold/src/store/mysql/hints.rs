@@ -36,7 +36,7 @@ type Ours = Arc<Hints<MysqlConnector>>;
 /// Receives hints until the connection ends.
 pub(super) async fn receive(hints: &Ours, mut link: Link) {
     loop {
-        // What was left for an inbox before stays there, so nothing is missed after this.
+        // Hints that were left for an inbox before stay there, so no later hint is missed.
         let new = hints.new_inboxes();
         hints.confirm(&new);
         if !hints.is_wanted() {

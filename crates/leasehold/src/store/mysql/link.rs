@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 
 use tokio::sync::{Mutex, watch};
 
-use super::conn::{Conn, Failure, give_way};
-use super::error::{failure, is_rolled_back};
+use super::conn::{Conn, Failure};
+use super::error::failure;
 use crate::core::error::Error;
 use crate::store::sql::errors::Stage;
-use crate::store::sql::{self, Row};
+use crate::store::sql::{self, Batch, Row};
 
 const NO_ANSWER: &str = "there was no answer in time";
 
@@ -34,39 +34,33 @@ impl Link {
 }
 
 impl sql::Link for Link {
-    /// Each call is a transaction of its own.
-    const BATCH_MAX: usize = 1;
+    /// Each call is a transaction of its own, and takes as long as the disk needs for its commit. A
+    /// connection whose message is not answered for long counts as dead, so messages are short.
+    const BATCH_MAX: usize = 20;
 
+    /// The server stops at the first call that it refuses.
     fn ask_all(
         &self,
-        requests: Vec<String>,
-    ) -> impl Future<Output = Result<Vec<Vec<Row>>, sql::Refused>> + Send + 'static {
+        mut batch: Batch,
+    ) -> impl Future<Output = (Batch, Result<(), sql::Refused>)> + Send + 'static {
         let (conn, mut alive) = (Arc::clone(&self.conn), self.alive.subscribe());
         async move {
-            let mut answers = Vec::new();
-            for sql in requests {
-                let mut conn = conn.lock().await;
-                let answer = tokio::select! {
-                    biased;
-                    answer = conn.ask(&sql) => answer,
-                    // The wire gave the link up. Nobody else would close the connection.
-                    _gone = alive.changed() => Err(Failure::Broken(NO_ANSWER.to_owned())),
-                };
-                drop(conn);
-                match answer {
-                    Ok(rows) => answers.push(rows),
-                    Err(refused) => {
-                        if refused.ends_connection() {
-                            // The wire notices the end before it sends the next request.
-                            give_way().await;
-                        }
-                        let (at, error) = (answers.len(), failure(&refused, Stage::Asking));
-                        let is_rolled_back = is_rolled_back(&refused);
-                        return Err(sql::Refused { at, error, is_rolled_back });
-                    }
-                }
-            }
-            Ok(answers)
+            let mut conn = conn.lock().await;
+            let sql = batch.sql();
+            let asked = tokio::select! {
+                biased;
+                asked = conn.ask_all(&sql, |rows| batch.answer(rows)) => asked,
+                // The wire gave the link up. Nobody else would close the connection.
+                _gone = alive.changed() => Err(Failure::Broken(NO_ANSWER.to_owned())),
+            };
+            drop(conn);
+            let ended = asked.map_err(|refused| sql::Refused {
+                at: 0,
+                error: failure(&refused, Stage::Asking),
+                spares_others: matches!(refused, Failure::Said(_)),
+                ends_connection: refused.ends_connection(),
+            });
+            (batch, ended)
         }
     }
 

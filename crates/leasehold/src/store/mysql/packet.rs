@@ -11,6 +11,7 @@ pub(super) mod flag {
     pub(in crate::store) const TLS: u32 = 1 << 11;
     pub(in crate::store) const TRANSACTIONS: u32 = 1 << 13;
     pub(in crate::store) const SECURE: u32 = 1 << 15;
+    pub(in crate::store) const MULTI_STATEMENTS: u32 = 1 << 16;
     pub(in crate::store) const MULTI_RESULTS: u32 = 1 << 17;
     pub(in crate::store) const PLUGINS: u32 = 1 << 19;
 }
@@ -130,7 +131,24 @@ impl Said {
     }
 }
 
-/// Reads the results of one request, packet by packet.
+/// What a packet adds to the results.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// A part of an answer.
+    Part,
+    /// The end of the next answer.
+    Answer { rows: Vec<Row>, is_last: bool },
+    /// The end of all: the server did not carry out what has no answer yet.
+    Refusal(Said),
+}
+
+/// Reads the results of one message, packet by packet.
+///
+/// | asked | results | ends with |
+/// |---|---|---|
+/// | a query | its rows | their mark |
+/// | a call | the rows of each query in it | a packet that begins with zero |
+/// | several calls | those of each | as a call, and the last has no more results after it |
 #[derive(Default)]
 pub(super) struct Results {
     rows: Vec<Row>,
@@ -160,23 +178,20 @@ const COLUMNS_MAX: u64 = 64;
 const VALUES_MAX: usize = 1 << 19;
 
 impl Results {
-    /// Takes the next packet. Returns all rows if it was the last one.
-    pub(super) fn take(
-        &mut self,
-        packet: &[u8],
-    ) -> Result<Option<Result<Vec<Row>, Said>>, Malformed> {
+    pub(super) fn take(&mut self, packet: &[u8]) -> Result<Taken, Malformed> {
         let first = *packet.first().ok_or(Malformed)?;
         // In a row, this byte would begin a text of more than 16 MB.
         let is_mark = first == 0xfe && packet.len() < 9;
         if first == 0xff {
-            return Said::read(packet).map(|said| Some(Err(said)));
+            return Said::read(packet).map(Taken::Refusal);
         }
         match &mut self.stage {
             Stage::Begin if first == 0 => {
                 let mut bytes = Bytes(&packet[1..]);
                 bytes.length()?;
                 bytes.length()?;
-                return Ok(self.ends(bytes.short()?));
+                let is_last = bytes.short()? & MORE_RESULTS == 0;
+                return Ok(self.ends(is_last));
             }
             Stage::Begin => {
                 let columns = Bytes(packet).length()?;
@@ -194,9 +209,11 @@ impl Results {
             Stage::Rows { .. } if is_mark => {
                 let mut bytes = Bytes(&packet[1..]);
                 let _warnings = bytes.short()?;
-                let status = bytes.short()?;
+                let is_last = bytes.short()? & MORE_RESULTS == 0;
                 self.stage = Stage::Begin;
-                return Ok(self.ends(status));
+                if is_last {
+                    return Ok(self.ends(is_last));
+                }
             }
             Stage::Rows { columns } => {
                 self.values += *columns;
@@ -211,11 +228,11 @@ impl Results {
                 self.rows.push(row.collect::<Result<_, _>>()?);
             }
         }
-        Ok(None)
+        Ok(Taken::Part)
     }
 
-    fn ends(&mut self, status: u16) -> Option<Result<Vec<Row>, Said>> {
-        (status & MORE_RESULTS == 0).then(|| Ok(std::mem::take(&mut self.rows)))
+    fn ends(&mut self, is_last: bool) -> Taken {
+        Taken::Answer { rows: std::mem::take(&mut self.rows), is_last }
     }
 }
 
@@ -225,35 +242,41 @@ mod tests {
 
     const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 
-    fn results(packets: &[&[u8]]) -> Result<Option<Result<Vec<Row>, Said>>, Malformed> {
+    /// What the packets add to the results, without parts of answers.
+    fn results(packets: &[&[u8]]) -> Result<Vec<Taken>, Malformed> {
         let mut results = Results::default();
-        let mut last = None;
-        for packet in packets {
-            assert!(last.is_none(), "a packet after the end");
-            last = results.take(packet)?;
-        }
-        Ok(last)
+        let all: Result<Vec<_>, _> = packets.iter().map(|packet| results.take(packet)).collect();
+        all.map(|all| all.into_iter().filter(|taken| *taken != Taken::Part).collect())
     }
+
+    /// A call's end, if another one follows.
+    const MORE: &[u8] = &[0, 0, 0, 10, 0, 0, 0];
 
     #[test]
     fn a_call_has_rows_and_then_an_end() {
         let mark = &[0xfe, 0, 0, 10, 0];
         let row = b"\x05taken\xfb\x00";
-        let rows = results(&[&[3], b"def", b"def", b"def", &[0xfe, 0, 0, 2, 0], row, mark, OK]);
-        let row = vec![Some("taken".to_owned()), None, Some(String::new())];
-        assert_eq!(rows, Ok(Some(Ok(vec![row]))));
-        assert_eq!(results(&[OK]), Ok(Some(Ok(vec![]))));
-        assert_eq!(results(&[&[1], b"def", mark]), Ok(None), "it is not over");
+        let call = [&[3], &b"def"[..], b"def", b"def", &[0xfe, 0, 0, 2, 0], row, mark];
+        let rows = vec![vec![Some("taken".to_owned()), None, Some(String::new())]];
+        let answer = |rows: &[Row], is_last| Taken::Answer { rows: rows.to_vec(), is_last };
+        assert_eq!(results(&[&call[..], &[OK]].concat()), Ok(vec![answer(&rows, true)]));
+        assert_eq!(results(&[OK]), Ok(vec![answer(&[], true)]));
+        assert_eq!(results(&[&[1], b"def", mark]), Ok(vec![]), "it is not over");
+        let two = [&call[..], &call, &[MORE], &call, &[OK]].concat();
+        let both = [rows.clone(), rows.clone()].concat();
+        assert_eq!(results(&two), Ok(vec![answer(&both, false), answer(&rows, true)]));
+        let query = [&call[..6], &[&[0xfe, 0, 0, 2, 0]]].concat();
+        assert_eq!(results(&query), Ok(vec![answer(&rows, true)]));
     }
 
     #[test]
     fn an_answer_of_too_many_values_is_refused() {
         let mut results = Results::default();
         for packet in [&[2][..], b"def", b"def", &[0xfe, 0, 0, 2, 0]] {
-            assert_eq!(results.take(packet), Ok(None));
+            assert_eq!(results.take(packet), Ok(Taken::Part));
         }
         for _ in 0..VALUES_MAX / 2 {
-            assert_eq!(results.take(&[0xfb, 0xfb]), Ok(None));
+            assert_eq!(results.take(&[0xfb, 0xfb]), Ok(Taken::Part));
         }
         assert_eq!(results.take(&[0xfb, 0xfb]), Err(Malformed));
     }
@@ -264,7 +287,7 @@ mod tests {
         let said = Said { code: 1066, text: "No such procedure".to_owned() };
         for before in [&[][..], &[&[1][..]], &[&[1], b"def", &[0xfe, 0, 0, 2, 0], b"\x01a"]] {
             let packets = [before, &[error]].concat();
-            assert_eq!(results(&packets), Ok(Some(Err(said.clone()))));
+            assert_eq!(results(&packets), Ok(vec![Taken::Refusal(said.clone())]));
         }
         let early = Said::read(b"\xff\x10\x04Too many connections").map(|said| said.code);
         assert_eq!(early, Ok(1040));

@@ -6,8 +6,8 @@ use super::connect::{Facts, MysqlConnector};
 use super::link::Link;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
-use crate::store::sql::errors::{Stage, check_before};
-use crate::store::sql::{Engine as _, Migrated};
+use crate::store::sql::errors::Stage;
+use crate::store::sql::{Engine as _, Migrated, Row, version_before};
 
 /// The version of the tables and procedures that this build makes and uses.
 pub(super) const VERSION: u32 = 1;
@@ -27,7 +27,8 @@ const PROCEDURES: [&str; 8] = [
     include_str!("sql/clients.sql"),
 ];
 
-/// Migrations of a database wait so many seconds for one another.
+/// Migrations of a database wait so many seconds for one another, and for a table or procedure that
+/// is in use.
 const WAIT: u32 = 30;
 
 /// The statements of a file, without comments.
@@ -45,12 +46,21 @@ fn procedure(statement: &str) -> Option<&str> {
     rest.split('(').next()
 }
 
+/// The statements that make a procedure anew. MySQL cannot replace one at once.
+fn remade(name: &str, statement: &str, is_mariadb: bool) -> Vec<String> {
+    if is_mariadb {
+        return vec![statement.replacen("CREATE ", "CREATE OR REPLACE ", 1)];
+    }
+    vec![format!("DROP PROCEDURE IF EXISTS {name}"), statement.to_owned()]
+}
+
 /// Makes the tables and procedures of a store in the database of the URL, or brings those of an
 /// older version up to date.
 ///
-/// Running it again changes nothing. If the procedures are as they should be, locks may be in use
-/// meanwhile. If they are of an older build, requests may fail for a moment. The user must be
-/// allowed to create tables and procedures. Users of locks need less:
+/// Running it again changes nothing. Locks may be in use meanwhile. On MySQL, a procedure of an
+/// older build is missing for a moment while it is replaced: a request then is `Unavailable`, and
+/// waiters go on waiting. MariaDB replaces it at once. The user must be allowed to create tables
+/// and procedures. Users of locks need less:
 ///
 /// ```sql
 /// GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON app.* TO app;
@@ -62,11 +72,12 @@ fn procedure(statement: &str) -> Option<&str> {
 ///   or tables of a newer version.
 /// - [`Denied`](ErrorKind::Denied) for a wrong password or a missing right.
 /// - [`Unavailable`](ErrorKind::Unavailable) or [`Unknown`](ErrorKind::Unknown) if the server
-///   cannot be reached. Run it again: it goes on where it ended.
+///   cannot be reached, or does not answer in two minutes. Run it again: it goes on where it ended.
 ///
 /// # Cancel safety
 ///
-/// A migration that was not finished is not used. Run it again.
+/// Each statement is done as a whole or not at all. Clients do not use tables of a lower version,
+/// but those of the same version stay in use beside procedures of two builds. Run it again.
 ///
 /// # Examples
 ///
@@ -84,26 +95,19 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
     host.start()?;
     let migrating = async {
         let link = connector.log_in(&host).await?;
-        Facts::read(&link).await?.check()?;
-        let before = match connector.version(&link).await {
-            Ok(version) => Some(version),
-            // There is no such table.
-            Err(error) if error.kind() == ErrorKind::Config => None,
-            Err(error) => return Err(error),
-        };
-        check_before(before, VERSION)?;
-        make(&link).await.map_err(|error| match error.kind() {
-            ErrorKind::Denied => may_not_create(&error),
-            _ => error,
-        })?;
-        Ok(Migrated::new(connector.label(), before.filter(|before| *before > 0), VERSION))
+        let facts = Facts::read(&link).await?;
+        facts.check()?;
+        let before = version_before(connector.version(&link).await, VERSION)?;
+        make(&link, facts.is_mariadb()).await?;
+        Ok(before)
     };
-    migrating.await.map_err(|error| error.at(&connector.label()))
+    Migrated::by(&host, (connector.label(), VERSION), migrating).await
 }
 
 /// Makes what is missing. Each statement is committed by itself, and the version is written last.
-async fn make(link: &Link) -> Result<(), Error> {
-    let ask = async |sql: &str| link.ask(sql, Stage::Asking).await;
+async fn make(link: &Link, is_mariadb: bool) -> Result<(), Error> {
+    let ask = async |sql: &str| link.ask(sql, Stage::Asking).await.map_err(unfinished);
+    ask(&format!("SET SESSION lock_wait_timeout = {WAIT}")).await?;
     let locked = ask(&format!(
         "SELECT GET_LOCK(CONCAT('leasehold ', LEFT(SHA2(DATABASE(), 256), 40)), {WAIT})"
     ))
@@ -118,41 +122,55 @@ async fn make(link: &Link) -> Result<(), Error> {
     }
     for statement in PROCEDURES.into_iter().flat_map(statements) {
         let name = procedure(&statement).expect("the files have nothing but procedures");
-        if !is_made(link, name, &statement).await? {
-            ask(&format!("DROP PROCEDURE IF EXISTS {name}")).await?;
-            ask(&statement).await?;
+        let made = ask(&format!(
+            "SELECT routine_definition FROM information_schema.routines \
+             WHERE routine_schema = DATABASE() AND routine_name = '{name}'"
+        ))
+        .await?;
+        if !is_as(&statement, &made) {
+            for part in remade(name, &statement, is_mariadb) {
+                ask(&part).await?;
+            }
         }
     }
     ask(&format!("UPDATE leasehold_meta SET version = GREATEST(version, {VERSION})")).await?;
     Ok(())
 }
 
-/// Whether a procedure is there, as this build makes it. The server keeps the text of its body.
-async fn is_made(link: &Link, name: &str, statement: &str) -> Result<bool, Error> {
-    let rows = link
-        .ask(
-            &format!(
-                "SELECT routine_definition FROM information_schema.routines \
-                 WHERE routine_schema = DATABASE() AND routine_name = '{name}'"
-            ),
-            Stage::Asking,
-        )
-        .await?;
-    let body = rows.first().and_then(|row| row.first()?.as_deref());
-    Ok(body.is_some_and(|body| !body.is_empty() && statement.trim_end().ends_with(body.trim_end())))
+/// Whether a procedure is as its statement makes it. The server keeps the text of its body.
+fn is_as(statement: &str, made: &[Row]) -> bool {
+    let body = made.first().and_then(|row| row.first()?.as_deref());
+    body.is_some_and(|body| !body.is_empty() && statement.trim_end().ends_with(body.trim_end()))
 }
 
-/// The error for a user who may not create the tables.
-fn may_not_create(denied: &Error) -> Error {
-    let message = "this user may not create the tables or procedures; the migration is not \
-                   finished; migrate as a user with `CREATE`, `CREATE ROUTINE` and `ALTER ROUTINE` \
-                   on the database";
-    Error::new(ErrorKind::Denied, message).with_source(denied.clone())
+/// The error for a statement that the server refused.
+fn unfinished(refused: Error) -> Error {
+    let message = match refused.kind() {
+        ErrorKind::Denied => {
+            "this user may not create the tables or procedures; the migration is not finished; \
+             migrate as a user with `CREATE`, `CREATE ROUTINE` and `ALTER ROUTINE` on the database"
+        }
+        ErrorKind::Unavailable => {
+            "a table or procedure is in use, or the server refused a statement; the migration is \
+             not finished; run it again, which goes on where it ended"
+        }
+        _ => return refused,
+    };
+    Error::new(refused.kind(), message).with_source(refused)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_procedure_is_never_missing_while_mariadb_replaces_it() {
+        let statement = "CREATE PROCEDURE leasehold_a(b BIGINT)\nBEGIN\nEND";
+        let at_once = remade("leasehold_a", statement, true);
+        assert_eq!(at_once, ["CREATE OR REPLACE PROCEDURE leasehold_a(b BIGINT)\nBEGIN\nEND"]);
+        let by_two = remade("leasehold_a", statement, false);
+        assert_eq!(by_two, ["DROP PROCEDURE IF EXISTS leasehold_a", statement]);
+    }
 
     #[test]
     fn each_statement_of_a_file_is_found() {

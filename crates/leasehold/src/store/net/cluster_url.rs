@@ -10,7 +10,7 @@ pub(crate) struct ClusterWords {
     pub(crate) scheme: &'static str,
     /// The port of a server if the URL names none.
     pub(crate) port: u16,
-    /// What a server is called, in the plural, and how many of them a URL names at most.
+    /// The word for servers in messages, and how many of them a URL names at most.
     pub(crate) servers: (&'static str, usize),
     /// The right form, for messages.
     pub(crate) form: &'static str,

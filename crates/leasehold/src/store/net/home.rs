@@ -22,7 +22,7 @@ impl Home {
         std::mem::replace(self, Self::Host) == Self::Asker
     }
 
-    /// Runs the task there.
+    /// Runs the task on the runtime of this home.
     pub(crate) fn spawn(self, host: &Arc<dyn Host>, task: Task) {
         match self {
             Self::Asker => host.spawn_io(task),

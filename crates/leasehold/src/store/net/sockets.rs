@@ -107,7 +107,7 @@ pub(crate) async fn open_unix(path: &Path) -> Result<Box<dyn Stream>, Error> {
         io::ErrorKind::PermissionDenied => Error::new(
             ErrorKind::Denied,
             "this user has no right to use the socket; no request was sent; check its permissions \
-             (`unixsocketperm`) and those of its directory",
+             and those of its directory",
         )
         .with_source(cause),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => unreachable(

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::error::failure;
+use super::guarded_stream::GuardedStream;
 use super::hints::receive;
 use super::link::Link;
 use super::schema::VERSION;
@@ -15,11 +16,11 @@ use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::net::{Opening, Stream, Tls, open_unix, tcp_stream};
-use crate::store::sql::errors::{Stage, check_version, silent};
+use crate::store::sql::connecting::connected;
+use crate::store::sql::errors::{Stage, check_version};
 use crate::store::sql::text::encode;
 use crate::store::sql::url::{Place, TlsMode};
 use crate::store::sql::{Dialect, Engine, Hints, Row};
-use crate::store::within;
 
 /// The oldest server, in the form of `server_version_num`.
 const OLDEST: u32 = 130_000;
@@ -66,12 +67,7 @@ impl PostgresConnector {
     /// password.
     pub fn new(url: &str) -> Result<Self, Error> {
         let address = Address::parse(url)?;
-        let tls = match &address.tls {
-            TlsMode::Disable => None,
-            // A build without TLS cannot have it, and does without.
-            TlsMode::Prefer(options) => Tls::new(options).ok(),
-            TlsMode::Require(options) => Some(Tls::new(options)?),
-        };
+        let tls = address.tls.tls()?;
         Ok(Self { address: Arc::new(address), tls, through: None })
     }
 
@@ -83,15 +79,12 @@ impl PostgresConnector {
 
     /// Connects and logs in, within the limit of the URL.
     pub(super) async fn log_in(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
-        let limit = self.address.connect_limit;
-        let logging_in = async {
-            let stream = self.open().await?;
-            Link::log_in(stream, &self.address).await
-        };
-        within(Arc::clone(host), limit, logging_in).await.map_err(|error| match error.kind() {
-            ErrorKind::Unknown => silent(limit),
-            _ => error,
-        })
+        connected(host, self.address.connect_limit, self.log_in_at_leisure()).await
+    }
+
+    async fn log_in_at_leisure(&self) -> Result<Link, Error> {
+        let stream = self.open().await?;
+        Link::log_in(stream, &self.address).await
     }
 
     /// The version of the tables.
@@ -106,15 +99,17 @@ impl PostgresConnector {
         let address = Arc::clone(&self.address);
         let tls = self.tls.clone();
         let opening: Opening = Box::pin(async move {
-            match &address.place {
+            let (stream, is_private) = match &address.place {
                 Place::Tcp(host, port) => {
                     let stream = tcp_stream(host, *port).await?;
-                    encrypted(stream, host, (tls.as_ref(), &address.tls)).await
+                    encrypted(stream, host, (tls.as_ref(), &address.tls)).await?
                 }
                 Place::Unix(folder, port) => {
-                    open_unix(&folder.join(format!(".s.PGSQL.{port}"))).await
+                    (open_unix(&folder.join(format!(".s.PGSQL.{port}"))).await?, true)
                 }
-            }
+            };
+            let stream: Box<dyn Stream> = Box::new(GuardedStream::new(stream, is_private));
+            Ok(stream)
         });
         match &self.through {
             Some(wrap) => wrap(opening),
@@ -130,22 +125,13 @@ impl Engine for PostgresConnector {
 
     async fn connect(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
         let connecting = async {
-            let mut link = self.log_in(host).await?;
-            let limit = self.address.connect_limit;
-            let facts = within(Arc::clone(host), limit, Facts::read(&mut link)).await?;
-            facts.check()?;
-            let version = within(Arc::clone(host), limit, self.version(&mut link)).await?;
-            check_version(version, VERSION)?;
+            let mut link = self.log_in_at_leisure().await?;
+            Facts::read(&mut link).await?.check()?;
+            check_version(self.version(&mut link).await?, VERSION)?;
             Ok(link)
         };
-        connecting.await.map_err(|error: Error| {
-            let error = match error.kind() {
-                // Nothing of the user was sent.
-                ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, error.message()),
-                _ => error,
-            };
-            error.at(&self.label())
-        })
+        let connected = connected(host, self.connect_limit(), connecting).await;
+        connected.map_err(|error| error.at(&self.label()))
     }
 
     fn label(&self) -> String {
@@ -179,15 +165,15 @@ fn write_text(sql: &mut String, text: &str) {
     sql.push('\'');
 }
 
-/// Encrypts a connection if the URL and the server want that. A server answers the request for TLS
-/// with one byte.
+/// Encrypts a connection if the URL and the server want that. Returns whether it did. A server
+/// answers the request for TLS with one byte.
 async fn encrypted(
     mut stream: TcpStream,
     host: &str,
     (tls, mode): (Option<&Tls>, &TlsMode),
-) -> Result<Box<dyn Stream>, Error> {
+) -> Result<(Box<dyn Stream>, bool), Error> {
     const REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
-    let Some(tls) = tls else { return Ok(Box::new(stream)) };
+    let Some(tls) = tls else { return Ok((Box::new(stream), false)) };
     let asking = async {
         stream.write_all(&REQUEST).await?;
         stream.read_u8().await
@@ -198,13 +184,19 @@ async fn encrypted(
         Error::new(ErrorKind::Unavailable, message).with_source(cause)
     })?;
     match (answer, mode) {
-        (b'S', _) => tls.secure(stream, host).await,
+        (b'S', _) => Ok((tls.secure(stream, host).await?, true)),
         (b'N', TlsMode::Require(_)) => {
             let message = "the server has no TLS; no request was sent; set `ssl = on` there, or \
                            write `sslmode=disable` if the network is trusted";
             Err(Error::new(ErrorKind::Config, message))
         }
-        (b'N', _) => Ok(Box::new(stream)),
+        (b'N', _) => Ok((Box::new(stream), false)),
+        // Its text is not shown: anybody between us and the server can write one.
+        (b'E', _) => {
+            let message = "the server cannot serve another connection; no request was sent; read \
+                           its log, and look whether it is out of memory or processes";
+            Err(Error::new(ErrorKind::Unavailable, message))
+        }
         _ => {
             let message = "what answers there is no PostgreSQL server; no request was sent; check \
                            host and port";
@@ -269,9 +261,10 @@ impl Facts {
                         in the URL";
             (ErrorKind::Unavailable, text.to_owned())
         } else if self.is_read_only {
-            let text = "transactions of this user are read-only; no request was sent; run `ALTER \
-                        ROLE … SET default_transaction_read_only = off`";
-            (ErrorKind::Config, text.to_owned())
+            // Some services make it so while a disk is nearly full.
+            let text = "the server lets this user only read; no request was sent; make room on \
+                        its disk if that is full, or set `default_transaction_read_only = off`";
+            (ErrorKind::Unavailable, text.to_owned())
         } else if self.isolation != "read committed" {
             let text = format!(
                 "transactions of this user are `{}`, and the steps of a lock need `read \
@@ -297,6 +290,7 @@ impl Facts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::SystemHost;
 
     #[test]
     fn a_server_that_cannot_keep_locks_is_refused_with_advice() {
@@ -316,13 +310,46 @@ mod tests {
         for (error, kind, part) in [
             (of(|it| it.version = 120_009), ErrorKind::Config, "PostgreSQL 12"),
             (of(|it| it.is_standby = true), ErrorKind::Unavailable, "standby"),
-            (of(|it| it.is_read_only = true), ErrorKind::Config, "read_only = off"),
+            (of(|it| it.is_read_only = true), ErrorKind::Unavailable, "read_only = off"),
             (of(|it| it.isolation = "serializable".into()), ErrorKind::Config, "read committed"),
             (of(|it| it.encoding = "LATIN1".into()), ErrorKind::Config, "UTF8"),
         ] {
             assert_eq!(error.kind(), kind);
             let text = error.to_string();
             assert!(text.contains(part) && text.contains("no request was sent"), "{text}");
+        }
+    }
+
+    /// The error for a server that answers the request for TLS with these bytes.
+    #[allow(clippy::disallowed_methods, reason = "the test brings a server of its own")]
+    async fn refused_by_a_server_that_says(answer: &'static [u8]) -> Error {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let server = std::thread::spawn(move || {
+            use std::io::{Read as _, Write as _};
+            let (mut stream, _) = listener.accept().expect("it connects");
+            stream.read_exact(&mut [0; 8]).expect("it asks");
+            stream.write_all(answer).expect("it listens");
+        });
+        let url = format!("postgres://anna:secret@127.0.0.1:{port}/locks");
+        let connector = PostgresConnector::new(&url).expect("a URL");
+        let refused = connector.log_in(&SystemHost::shared()).await;
+        server.join().expect("no panic");
+        refused.err().expect("it is refused")
+    }
+
+    #[cfg(feature = "tls")]
+    #[tokio::test]
+    async fn a_server_without_processes_is_asked_again_and_another_kind_of_server_is_not() {
+        for (answer, kind, part) in [
+            (&b"Ecould not fork new process\n\0"[..], ErrorKind::Unavailable, "out of memory"),
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", ErrorKind::Config, "no PostgreSQL server"),
+        ] {
+            let error = refused_by_a_server_that_says(answer).await;
+            assert_eq!(error.kind(), kind, "{error}");
+            let text = error.to_string();
+            assert!(text.contains(part) && text.contains("no request was sent"), "{text}");
+            assert!(!text.contains("fork"), "{text}");
         }
     }
 

@@ -6,6 +6,7 @@
 
 use tokio_postgres::error::{DbError, Severity};
 
+use super::guarded_stream::NOT_PRIVATE;
 use crate::core::error::{Error, ErrorKind};
 use crate::store::sql::errors::{Said, Stage, broken, shown};
 
@@ -19,7 +20,10 @@ pub(super) fn failure(error: &tokio_postgres::Error, stage: Stage) -> Error {
     if stage == Stage::Connecting && cause == "password missing" {
         let message = "the server wants a password, and the URL has none; no request was sent; \
                        write `postgres://USER:PASSWORD@…`";
-        return Error::new(ErrorKind::Denied, message).with_source(Said(cause));
+        return Error::new(ErrorKind::Denied, message).with_source(Said::new(cause));
+    }
+    if cause == NOT_PRIVATE {
+        return Error::new(ErrorKind::Denied, NOT_PRIVATE);
     }
     broken(cause, stage, "PostgreSQL")
 }
@@ -55,8 +59,8 @@ fn refusal(said: &DbError, stage: Stage) -> Error {
         ),
         _ => explain(code),
     };
-    let said = format!("{} ({})", said.message(), said.code().code());
-    Error::new(kind, message).with_source(Said(shown(&said)))
+    let text = shown(&format!("{} ({code})", said.message()));
+    Error::new(kind, message).with_source(Said { text, is_row_kept: code == "55P03" })
 }
 
 /// Says what an error code of SQL means, in what state the locks are, and what to do.
@@ -91,8 +95,8 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
         ),
         "55P03" => (
             ErrorKind::Unavailable,
-            "another transaction keeps the row of this lock; nothing was changed; look for an open \
-             transaction in `pg_stat_activity`",
+            "another transaction keeps the row of this lock, its table or the queue of messages; \
+             nothing was changed; look for an open transaction in `pg_stat_activity`",
         ),
         "57014" => (
             ErrorKind::Unavailable,

@@ -22,7 +22,7 @@ use crate::store::within;
 /// The beginning of the name of each channel.
 const CHANNEL: &str = "leasehold:";
 
-/// How often a quiet connection is probed, and how long the answer may take. It may be rare:
+/// How often a connection is probed, and how long the answer may take. It may be rare:
 /// without hints, waiters ask once a second, and holders hear of them by their renewals.
 const PROBE_EVERY: Duration = Duration::from_secs(15);
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
@@ -46,6 +46,7 @@ pub(super) async fn receive(hints: &Ours, mut link: Link) {
         Ok(false) => return hints.missed(),
         Err(error) => tracing::debug!(cause = %error, "whether hints arrive is not known"),
     }
+    let mut probe_at = hints.host.now() + PROBE_EVERY;
     loop {
         let new = hints.new_inboxes();
         if !new.is_empty() {
@@ -58,7 +59,6 @@ pub(super) async fn receive(hints: &Ours, mut link: Link) {
         if !hints.is_wanted() {
             return;
         }
-        let probe_at = hints.host.now() + PROBE_EVERY;
         tokio::select! {
             biased;
             message = poll_fn(|cx| link.wire.poll_message(cx)) => match message {
@@ -71,6 +71,7 @@ pub(super) async fn receive(hints: &Ours, mut link: Link) {
                 if ask(hints, &mut link, "").await.is_none() {
                     return;
                 }
+                probe_at = hints.host.now() + PROBE_EVERY;
             }
         }
     }
@@ -129,9 +130,7 @@ fn refused(error: tokio_postgres::Error) -> Error {
 /// Asks, and passes on the messages that come before the answer. `None` if there is no answer.
 async fn ask(hints: &Ours, link: &mut Link, sql: &str) -> Option<()> {
     let asking = async {
-        let mut came = Vec::new();
-        let answer = link.ask_beside(sql, |news| came.push(news)).await;
-        came.into_iter().for_each(|news| pass_on(hints, news));
+        let answer = link.ask_beside(sql, |news| pass_on(hints, news)).await;
         answer.map_err(|error| failure(&error, Stage::Asking))
     };
     match within(Arc::clone(&hints.host), PROBE_LIMIT, asking).await {

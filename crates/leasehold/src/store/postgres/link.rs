@@ -15,7 +15,7 @@ use crate::core::error::Error;
 use crate::store::net::Io;
 use crate::store::net::Stream;
 use crate::store::sql::errors::Stage;
-use crate::store::sql::{self, Row, SIZE_MAX};
+use crate::store::sql::{self, Batch, Row, SIZE_MAX};
 
 /// A connection that is logged in.
 pub(in crate::store) struct Link {
@@ -74,16 +74,21 @@ impl Link {
 impl sql::Link for Link {
     const BATCH_MAX: usize = SIZE_MAX;
 
+    /// One transaction: no request has an answer before all of them are committed.
     fn ask_all(
         &self,
-        requests: Vec<String>,
-    ) -> impl Future<Output = Result<Vec<Vec<Row>>, sql::Refused>> + Send + 'static {
+        mut batch: Batch,
+    ) -> impl Future<Output = (Batch, Result<(), sql::Refused>)> + Send + 'static {
         let client = Arc::clone(&self.client);
         async move {
-            ask_all(&client, &requests.join(";")).await.map_err(|Refused { at, error }| {
-                let is_rolled_back = is_refusal(&error);
-                sql::Refused { at, error: failure(&error, Stage::Asking), is_rolled_back }
-            })
+            let asked = ask_all(&client, &batch.sql()).await;
+            let ended = asked.map(|answers| answers.into_iter().for_each(|it| batch.answer(it)));
+            let ended = ended.map_err(|Refused { at, error }| {
+                let spares_others = is_refusal(&error);
+                let (error, ends_connection) = (failure(&error, Stage::Asking), !spares_others);
+                sql::Refused { at, error, spares_others, ends_connection }
+            });
+            (batch, ended)
         }
     }
 
@@ -114,7 +119,9 @@ async fn ask_all(client: &Client, sql: &str) -> Result<Vec<Vec<Row>>, Refused> {
     while let Some(message) = messages.next().await {
         match message.map_err(|error| Refused { at: answers.len(), error })? {
             SimpleQueryMessage::Row(row) => {
-                rows.push((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect());
+                let texts = (0..row.len()).map(|at| Ok(row.try_get(at)?.map(str::to_owned)));
+                let texts = texts.collect::<Result<_, _>>();
+                rows.push(texts.map_err(|error| Refused { at: answers.len(), error })?);
             }
             SimpleQueryMessage::CommandComplete(_) => answers.push(std::mem::take(&mut rows)),
             _ => {}
@@ -123,7 +130,7 @@ async fn ask_all(client: &Client, sql: &str) -> Result<Vec<Vec<Row>>, Refused> {
     Ok(answers)
 }
 
-/// What comes in beside answers.
+/// What the server sends besides answers.
 pub(super) enum News {
     /// A message for a channel, with its text.
     Message(String, String),

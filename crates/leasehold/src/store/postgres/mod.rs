@@ -9,6 +9,7 @@
 //! | `sql/` | the tables, and the functions that are the steps |
 //! | `schema` | the migration that makes them |
 //! | `url`, `connect`, `link` | how a connection is made, and which servers are refused |
+//! | `guarded_stream` | bounds what a server may send |
 //! | `hints` | receives messages of the server |
 //! | `error` | what the errors of a server mean |
 //! | `examine` | asks what a diagnosis needs |
@@ -18,6 +19,7 @@
 mod connect;
 mod error;
 pub(crate) mod examine;
+mod guarded_stream;
 mod hints;
 mod link;
 mod schema;

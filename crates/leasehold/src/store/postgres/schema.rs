@@ -7,8 +7,8 @@ use super::error::failure;
 use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
-use crate::store::sql::errors::{Stage, check_before};
-use crate::store::sql::{Engine as _, Migrated};
+use crate::store::sql::errors::Stage;
+use crate::store::sql::{Engine as _, Migrated, version_before};
 
 /// The version of the tables and functions that this build makes and uses.
 pub(super) const VERSION: u32 = 1;
@@ -49,13 +49,26 @@ pub(super) fn in_schema(sql: &str, address: &Address) -> String {
 /// The whole migration as one message, which the server runs as one transaction.
 fn script(address: &Address) -> String {
     let name = address.schema.replace('\'', "''").replace('\\', "\\\\");
+    // Requests for locks queue behind a migration that waits for a table.
     let begin = format!(
-        "SELECT pg_advisory_xact_lock({MIGRATING});
+        "SELECT set_config('lock_timeout', '30s', true);
+        SELECT pg_advisory_xact_lock({MIGRATING});
+        SELECT set_config('lock_timeout', '5s', true);
         DO $migration$ BEGIN
             IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = E'{name}') THEN
                 EXECUTE format('CREATE SCHEMA %I', E'{name}');
             END IF;
         END $migration$;\n"
+    );
+    // `CREATE INDEX` locks the table before it looks whether the index is there.
+    let index = format!(
+        "DO $migration$ BEGIN
+            IF NOT EXISTS (SELECT FROM pg_indexes
+                WHERE schemaname = E'{name}' AND indexname = 'shares_by_end') THEN
+                {};
+            END IF;
+        END $migration$;\n",
+        in_schema("CREATE INDEX shares_by_end ON leasehold.shares (key, expires)", address)
     );
     let parts = std::iter::once(TABLES).chain(FUNCTIONS);
     let body: String = parts.map(|part| in_schema(part, address) + "\n").collect();
@@ -64,7 +77,7 @@ fn script(address: &Address) -> String {
     };
     let search_paths: String = ENTRY_POINTS.map(search).concat();
     let end = format!("UPDATE leasehold.meta SET version = greatest(version, {VERSION});");
-    begin + &body + &in_schema(&(search_paths + &end), address)
+    begin + &body + &index + &in_schema(&(search_paths + &end), address)
 }
 
 /// Makes the tables and functions of a store in the database and schema of the URL, or brings those
@@ -83,8 +96,9 @@ fn script(address: &Address) -> String {
 /// - [`Config`](ErrorKind::Config) for an invalid URL, a server before PostgreSQL 13, or tables of
 ///   a newer version.
 /// - [`Denied`](ErrorKind::Denied) for a wrong password or a missing right.
-/// - [`Unavailable`](ErrorKind::Unavailable) if the server cannot be reached. Nothing was changed;
-///   if the kind is [`Unknown`](ErrorKind::Unknown), perhaps everything was.
+/// - [`Unavailable`](ErrorKind::Unavailable) if the server cannot be reached, or another
+///   transaction keeps a table for seconds. Nothing was changed; if the kind is
+///   [`Unknown`](ErrorKind::Unknown), perhaps everything was.
 ///
 /// # Cancel safety
 ///
@@ -107,21 +121,15 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
     let migrating = async {
         let mut link = connector.log_in(&host).await?;
         Facts::read(&mut link).await?.check()?;
-        let before = match connector.version(&mut link).await {
-            Ok(version) => Some(version),
-            // There is no such schema or table.
-            Err(error) if error.kind() == ErrorKind::Config => None,
-            Err(error) => return Err(error),
-        };
-        check_before(before, VERSION)?;
+        let before = version_before(connector.version(&mut link).await, VERSION)?;
         let done = link.ask(&script(&connector.address)).await;
         done.map_err(|error| match failure(&error, Stage::Asking) {
             denied if denied.kind() == ErrorKind::Denied => may_not_create(&denied),
             error => error,
         })?;
-        Ok(Migrated::new(connector.label(), before, VERSION))
+        Ok(before)
     };
-    migrating.await.map_err(|error| error.at(&connector.label()))
+    Migrated::by(&host, (connector.label(), VERSION), migrating).await
 }
 
 /// The error for a user who may not create the tables.

@@ -60,6 +60,10 @@ impl Address {
         if schema.is_empty() || schema.len() > NAME_BYTES_MAX {
             return Err(format!("`schema` is a name of 1 to {NAME_BYTES_MAX} bytes"));
         }
+        // The bodies of the functions are quoted by `$$`.
+        if schema.contains('$') {
+            return Err("the name of a `schema` for locks has no `$`".to_owned());
+        }
         let database = if database.is_empty() { user.clone() } else { database };
         Ok(Self { place, user, password, database, schema, connect_limit, tls })
     }

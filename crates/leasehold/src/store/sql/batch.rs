@@ -1,12 +1,14 @@
-//! Requests that wait together, as one message and one transaction.
+//! Requests that wait together, as one message.
 //!
-//! A server writes each commit to its disk, which takes milliseconds. With one commit per request,
-//! a client could keep no more than some hundred leases. So requests that come while a message is
-//! under way wait for its answer, and then go together.
+//! Requests that come while a message is under way wait for its answer, and then go together. That
+//! saves the client a round trip for each. On PostgreSQL, a message is also one transaction. A
+//! server writes each commit to its disk, which takes milliseconds: with one commit per request, a
+//! client could keep no more than some hundred leases.
 //!
 //! A step locks the row of its key until the commit. All clients send the steps of a message in the
 //! order of their keys, so two messages never wait for each other. If one step is refused, the
-//! whole transaction is rolled back: its caller hears of it, and the others are sent again, alone.
+//! server does not carry out the others of its transaction, or those after it. The caller of the
+//! refused step hears of it, and the others are sent again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,6 +34,28 @@ const SLOW: Duration = Duration::from_millis(200);
 
 /// A message that took less may be followed by a longer one.
 const FAST: Duration = Duration::from_millis(50);
+
+/// The requests of one message that have no answer yet, in the order in which they are sent.
+pub(in crate::store) struct Batch(VecDeque<Request>);
+
+impl Batch {
+    /// The requests as SQL.
+    pub(in crate::store) fn sql(&self) -> String {
+        let texts: Vec<_> = self.0.iter().map(|request| &*request.sql).collect();
+        texts.join(";")
+    }
+
+    /// Tells the caller of the first request its answer.
+    pub(in crate::store) fn answer(&mut self, rows: Vec<Row>) {
+        if let Some(request) = self.0.pop_front() {
+            drop(request.reply.send(Ok(rows)));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// A request on its way.
 pub(super) struct Request {
@@ -89,7 +113,7 @@ pub(super) enum Whereabouts {
 
 /// Takes the requests of the next message from the queue, in the order of their keys. Those of one
 /// key keep their order. Requests that their callers took back are left out.
-pub(super) fn take(queue: &mut VecDeque<Request>, size: usize) -> Vec<Request> {
+pub(super) fn take(queue: &mut VecDeque<Request>, size: usize) -> Batch {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     while let Some(next) = queue.front() {
         bytes += next.sql.len();
@@ -107,12 +131,16 @@ pub(super) fn take(queue: &mut VecDeque<Request>, size: usize) -> Vec<Request> {
         }
     }
     batch.sort_by(|one, other| one.key.cmp(&other.key));
-    batch
+    Batch(batch.into())
 }
 
 /// How many requests the next message may have, after one of up to `size` that took so long.
-pub(super) fn next_size(size: usize, took: Duration) -> usize {
-    if took > SLOW {
+/// `is_done`: whether it was carried out.
+pub(super) fn next_size(size: usize, took: Duration, is_done: bool) -> usize {
+    if took > SLOW && !is_done {
+        // It may have waited for a row, and kept others. Those are sent again, one by one at first.
+        1
+    } else if took > SLOW {
         (size / 2).max(1)
     } else if took < FAST {
         (size * 2).min(SIZE_MAX)
@@ -121,39 +149,34 @@ pub(super) fn next_size(size: usize, took: Duration) -> usize {
     }
 }
 
-/// Tells the callers of a message their answers. Returns the requests to send again, alone: those
-/// that were rolled back because of another one.
-pub(super) fn tell_all(
-    answered: Result<Vec<Vec<Row>>, Refused>,
-    label: &str,
-    batch: Vec<Request>,
-) -> Vec<Request> {
-    match answered {
-        Ok(answers) if answers.len() == batch.len() => {
-            for (request, rows) in batch.into_iter().zip(answers) {
-                drop(request.reply.send(Ok(rows)));
-            }
-            Vec::new()
-        }
-        Ok(_) => {
-            tell(batch, &strange("not one answer for each request").at(label));
-            Vec::new()
-        }
-        Err(Refused { at, error, is_rolled_back }) => {
-            let told = error.at(label);
-            if batch.len() == 1 || !is_rolled_back {
-                tell(batch, &told);
-                return Vec::new();
-            }
-            let mut again = batch;
-            // The commit is refused after the last step.
-            let refused = again.remove(at.min(again.len() - 1));
-            drop(refused.reply.send(Err(told)));
-            // Each may wait for a row in its turn, and its caller give up meanwhile.
-            again.iter().for_each(|request| request.stage.was_rolled_back());
-            again
-        }
+/// What is left to do after a message has ended.
+pub(super) struct Over {
+    /// The requests to send again: surely, they were not carried out because of another one.
+    pub(super) again: Vec<Request>,
+    /// Whether the message was carried out.
+    pub(super) is_done: bool,
+    /// Whether the connection is of no use any more.
+    pub(super) ends_connection: bool,
+}
+
+/// Ends a message: tells the callers that have no answer yet why.
+pub(super) fn end(ended: Result<(), Refused>, label: &str, batch: Batch) -> Over {
+    let mut left = Vec::from(batch.0);
+    let Err(Refused { at, error, spares_others, ends_connection }) = ended else {
+        tell(left, &strange("not one answer for each request").at(label));
+        return Over { again: Vec::new(), is_done: true, ends_connection: false };
+    };
+    let error = error.at(label);
+    let mut again = Vec::new();
+    if spares_others && left.len() > 1 {
+        // The commit is refused after the last step.
+        let refused = left.remove(at.min(left.len() - 1));
+        again = std::mem::replace(&mut left, vec![refused]);
+        // They may wait for long, and their callers give up meanwhile.
+        again.iter().for_each(|request| request.stage.was_rolled_back());
     }
+    tell(left, &error);
+    Over { again, is_done: false, ends_connection }
 }
 
 /// Tells the callers of all these requests the same error.
@@ -176,7 +199,7 @@ mod tests {
     fn taken(requests: Vec<Request>, size: usize) -> (Vec<String>, usize) {
         let mut queue = VecDeque::from(requests);
         let batch = take(&mut queue, size);
-        (batch.into_iter().map(|it| it.sql).collect(), queue.len())
+        (batch.0.into_iter().map(|it| it.sql).collect(), queue.len())
     }
 
     #[test]
@@ -221,30 +244,35 @@ mod tests {
     fn a_request_that_was_rolled_back_with_others_is_sent_again_unless_its_caller_gave_up() {
         let queue = ["a", "b", "c", "d"].map(|key| request(key, Some(key)));
         let batch = take(&mut queue.into(), 100);
-        assert_eq!(batch[3].stage.take_back(), Whereabouts::Server);
+        assert_eq!(batch.0[3].stage.take_back(), Whereabouts::Server);
         let error = Error::new(crate::core::error::ErrorKind::Unavailable, "the row is locked");
-        let refused = |is_rolled_back| Refused { at: 1, error: error.clone(), is_rolled_back };
-        let again = tell_all(Err(refused(true)), "here", batch);
+        let refused = |spares_others| {
+            let error = error.clone();
+            Err(Refused { at: 1, error, spares_others, ends_connection: false })
+        };
+        let again = end(refused(true), "here", batch).again;
         assert_eq!(again.iter().map(|it| &*it.sql).collect::<Vec<_>>(), ["a", "c", "d"]);
         assert_eq!(again[0].stage.take_back(), Whereabouts::QueueAgain);
         assert_eq!(again.iter().filter(|it| it.stage.is_sent_now()).count(), 1, "c");
         assert_eq!(again[1].stage.take_back(), Whereabouts::Server);
-        assert!(tell_all(Err(refused(false)), "here", again).is_empty());
+        assert!(end(refused(false), "here", Batch(again.into())).again.is_empty());
     }
 
     #[test]
     fn messages_to_a_slow_server_become_shorter() {
         let ms = Duration::from_millis;
-        for (size, took, next) in [
-            (100, ms(10), 100),
-            (100, ms(100), 100),
-            (100, ms(300), 50),
-            (1, ms(300), 1),
-            (1, ms(100), 1),
-            (1, ms(10), 2),
-            (64, ms(10), 100),
+        for (size, took, is_done, next) in [
+            (100, ms(10), true, 100),
+            (100, ms(100), true, 100),
+            (100, ms(300), true, 50),
+            (1, ms(300), true, 1),
+            (1, ms(100), true, 1),
+            (1, ms(10), true, 2),
+            (64, ms(10), true, 100),
+            (100, ms(300), false, 1),
+            (100, ms(60), false, 100),
         ] {
-            assert_eq!(next_size(size, took), next, "{size} {took:?}");
+            assert_eq!(next_size(size, took, is_done), next, "{size} {took:?} {is_done}");
         }
     }
 }

@@ -132,17 +132,22 @@ pub(super) fn acquire(dialect: &Dialect, ask: &Ask, limit: Duration) -> String {
     call.text_or_null(ask.note.as_ref().and_then(|note| note.why.as_deref())).patience(limit).end()
 }
 
-pub(super) fn renew(dialect: &Dialect, renewal: &Renewal, limit: Duration) -> String {
+/// `waits`: whether it waits for a row that another step or transaction keeps, or only for as long
+/// as a step takes.
+pub(super) fn renew(dialect: &Dialect, renewal: &Renewal, limit: Duration, waits: bool) -> String {
     let Renewal { lease, ttl, at_least, reserve, idle } = renewal;
-    Call::new(dialect, "renew")
+    let call = Call::new(dialect, "renew")
         .text(lease.key.as_str())
         .text(lease.owner.as_str())
         .span(ttl.get())
         .number_or_null(at_least.map(|token| token.get()))
         .number(*reserve)
-        .truth(*idle)
-        .patience(limit)
-        .end()
+        .truth(*idle);
+    if dialect.has_patience {
+        call.patience(if waits { limit } else { limit / 15 }).end()
+    } else {
+        call.truth(waits).end()
+    }
 }
 
 pub(super) fn release(

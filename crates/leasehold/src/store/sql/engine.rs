@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::batch::Batch;
 use super::hints::Hints;
 use crate::core::error::Error;
 use crate::host::Host;
@@ -47,26 +48,30 @@ pub(in crate::store) trait Engine:
 
 /// A connection that is logged in.
 pub(in crate::store) trait Link: Send {
-    /// The most requests that one message has, and so one transaction.
+    /// The most requests that one message has.
     const BATCH_MAX: usize;
 
-    /// Sends requests as one message and one transaction. Returns the rows of each.
+    /// Sends requests as one message, and answers each once it is committed. Returns those without
+    /// an answer, and why they have none.
     fn ask_all(
         &self,
-        requests: Vec<String>,
-    ) -> impl Future<Output = Result<Vec<Vec<Row>>, Refused>> + Send + 'static;
+        batch: Batch,
+    ) -> impl Future<Output = (Batch, Result<(), Refused>)> + Send + 'static;
 
     /// Moves bytes. Ready when something came: whether the connection goes on.
     fn poll_moving(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
 }
 
-/// A message that has no answer but an error.
+/// Why requests of a message have no answer.
 pub(in crate::store) struct Refused {
-    /// Which of its requests was refused, counted from zero.
+    /// Which of them was refused, counted from zero.
     pub(in crate::store) at: usize,
+    /// Why, and whether that one may have changed something.
     pub(in crate::store) error: Error,
-    /// Whether surely nothing was changed, and the connection goes on.
-    pub(in crate::store) is_rolled_back: bool,
+    /// Whether surely none of the others changed anything.
+    pub(in crate::store) spares_others: bool,
+    /// Whether the connection is of no use any more.
+    pub(in crate::store) ends_connection: bool,
 }
 
 /// How an engine writes a call.
@@ -76,6 +81,7 @@ pub(in crate::store) struct Dialect {
     pub(in crate::store) before: String,
     /// Adds a text as a literal, whatever is in it.
     pub(in crate::store) text: fn(&mut String, &str),
-    /// Whether a step takes how long it may wait for its row. Otherwise the connection says that.
+    /// Whether a step takes how long it may wait for its row. Otherwise the connection says that,
+    /// and only a renewal takes whether it waits at all.
     pub(in crate::store) has_patience: bool,
 }

@@ -7,7 +7,7 @@ use crate::core::error::{Error, ErrorKind};
 /// How much of a server's text is repeated, in characters.
 const SAID_MAX: usize = 300;
 
-/// What to run where the tables are missing or old.
+/// The advice if the tables are missing or old.
 pub(in crate::store) const MIGRATE: &str = "run `leasehold migrate --url URL` once, as a user who \
                                             may create them";
 
@@ -38,20 +38,37 @@ pub(in crate::store) fn broken(cause: String, stage: Stage, server: &str) -> Err
             ),
         ),
     };
-    Error::new(kind, message).with_source(Said(cause))
+    Error::new(kind, message).with_source(Said::new(cause))
 }
 
 /// The text of the server, as the cause of an error.
 #[derive(Debug)]
-pub(in crate::store) struct Said(pub(in crate::store) String);
+pub(in crate::store) struct Said {
+    pub(in crate::store) text: String,
+    /// Whether it says that another transaction keeps a row.
+    pub(in crate::store) is_row_kept: bool,
+}
+
+impl Said {
+    /// A text about anything but a row.
+    pub(in crate::store) fn new(text: String) -> Self {
+        Self { text, is_row_kept: false }
+    }
+}
 
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server said `{}`", self.0)
+        write!(f, "the server said `{}`", self.text)
     }
 }
 
 impl std::error::Error for Said {}
+
+/// Whether a step failed because another transaction kept the row of its key.
+pub(super) fn is_row_kept(error: &Error) -> bool {
+    let said = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Said>());
+    said.is_some_and(|said| said.is_row_kept)
+}
 
 /// Text from outside, escaped and shortened for messages.
 pub(in crate::store) fn shown(text: &str) -> String {

@@ -61,7 +61,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 #[cfg(feature = "postgres")]
 const MISSES_MAX: u32 = 2;
 
-/// After how long hints that did not arrive are tried again.
+/// How long the client does not listen after hints did not arrive. Then it tries again.
 #[cfg(feature = "postgres")]
 const WITHOUT_FOR: Duration = Duration::from_secs(600);
 

@@ -1,4 +1,16 @@
-//! What a migration did.
+//! What a migration did, and what those of all engines share.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::errors::check_before;
+use crate::core::error::{Error, ErrorKind};
+use crate::host::Host;
+use crate::store::within;
+
+/// How long a migration may take. It may wait for another one, and for tables that are in use.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// What a migration of a database did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +25,62 @@ pub struct Migrated {
 }
 
 impl Migrated {
-    pub(in crate::store) const fn new(store: String, before: Option<u32>, version: u32) -> Self {
-        Self { store, before, version }
+    /// Migrates within a limit. `migrating` brings the tables from the version before, if there
+    /// were any, to `version`. `store` is the label of the database.
+    pub(in crate::store) async fn by(
+        host: &Arc<dyn Host>,
+        (store, version): (String, u32),
+        migrating: impl Future<Output = Result<Option<u32>, Error>>,
+    ) -> Result<Self, Error> {
+        match within(Arc::clone(host), LIMIT, migrating).await {
+            Ok(before) => Ok(Self { store, before, version }),
+            Err(error) if error.kind() == ErrorKind::Unknown => {
+                let message = "the server does not answer, or the connection ended; the migration \
+                               may still go on; run it again, which changes nothing that is done";
+                Err(Error::new(ErrorKind::Unknown, message).with_source(error).at(&store))
+            }
+            Err(error) => Err(error.at(&store)),
+        }
+    }
+}
+
+/// The version that was read before a migration; `None` if there are no tables.
+///
+/// # Errors
+///
+/// If it could not be read, or is newer than ours.
+pub(in crate::store) fn version_before(
+    read: Result<u32, Error>,
+    ours: u32,
+) -> Result<Option<u32>, Error> {
+    let before = match read {
+        // A migration that was not finished made them.
+        Ok(0) => None,
+        Ok(version) => Some(version),
+        // There is no such table.
+        Err(error) if error.kind() == ErrorKind::Config => None,
+        Err(error) => return Err(error),
+    };
+    check_before(before, ours)?;
+    Ok(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_missing_tables_and_older_ones_are_migrated() {
+        let failed = |kind| Err(Error::new(kind, "why"));
+        for (read, before) in [
+            (Ok(0), Ok(None)),
+            (Ok(1), Ok(Some(1))),
+            (Ok(2), Ok(Some(2))),
+            (Ok(3), Err(ErrorKind::Config)),
+            (failed(ErrorKind::Config), Ok(None)),
+            (failed(ErrorKind::Unavailable), Err(ErrorKind::Unavailable)),
+        ] {
+            assert_eq!(version_before(read, 2).map_err(|error| error.kind()), before);
+        }
     }
 }

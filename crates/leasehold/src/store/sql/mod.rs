@@ -9,13 +9,14 @@
 //! | `call`, `answer`, `hint` | requests as SQL, rows as answers, texts as hints |
 //! | `hints` | the task that receives hints |
 //! | `records` | what a store writes now and then |
-//! | `url` | what a URL says |
+//! | `url`, `connecting` | what a URL says, and what connections share |
 //! | `examine` | asks a database what a diagnosis needs |
 //! | `errors`, `text` | texts of servers, and texts for them |
 
 mod answer;
 mod batch;
 mod call;
+pub(super) mod connecting;
 pub(super) mod engine;
 pub(super) mod errors;
 pub(crate) mod examine;
@@ -28,9 +29,11 @@ pub(super) mod text;
 pub(super) mod url;
 mod wire;
 
+pub(super) use self::batch::Batch;
 #[cfg(feature = "postgres")]
 pub(super) use self::batch::SIZE_MAX;
 pub(super) use self::engine::{Dialect, Engine, Link, Refused, Row};
 pub(super) use self::hints::Hints;
 pub use self::migrated::Migrated;
+pub(super) use self::migrated::version_before;
 pub(super) use self::store::SqlStore;

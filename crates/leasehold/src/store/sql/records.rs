@@ -86,8 +86,12 @@ impl Records {
         let purging = wire.submit(command_limit(Ttl::MAX), None, call::purge(dialect));
         let (state, host) = (Arc::clone(&self.state), Arc::clone(&self.host));
         self.host.spawn(Box::pin(async move {
-            if purging.await.is_ok_and(|rows| answer::is_true(&rows)) {
-                lock(&state).purge_at = Some(host.now() + PURGE_MORE_IN);
+            match purging.await {
+                Ok(rows) if answer::is_true(&rows) => {
+                    lock(&state).purge_at = Some(host.now() + PURGE_MORE_IN);
+                }
+                Ok(_) => {}
+                Err(cause) => tracing::debug!(%cause, "idle keys could not be forgotten"),
             }
         }));
     }

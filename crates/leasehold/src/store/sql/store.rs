@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::engine::{Dialect, Engine, Row};
+use super::errors::is_row_kept;
 use super::hints::Hints;
 use super::records::Records;
 use super::wire::{SILENT_AFTER, SILENT_AFTER_LONGEST, Wire};
@@ -41,6 +42,8 @@ struct Shared<E: Engine> {
     dialect: Dialect,
     asks: Arc<Wire<E>>,
     renewals: Wire<E>,
+    /// For renewals whose row somebody else keeps. They wait here, and no other renewal with them.
+    late_renewals: Arc<Wire<E>>,
     records: Records,
     hints: Arc<Hints<E>>,
     sinks: Arc<Sinks>,
@@ -64,6 +67,7 @@ impl<E: Engine> SqlStore<E> {
             asks,
             // Renewals are few, and leases end while they wait.
             renewals: wire(Home::Host, SILENT_AFTER),
+            late_renewals: Arc::new(wire(Home::Host, SILENT_AFTER)),
             records: Records::new(Arc::clone(&host)),
             hints,
             sinks,
@@ -160,8 +164,21 @@ impl<E: Engine> Store for SqlStore<E> {
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
         let (shared, limit) = (&self.shared, command_limit(renewal.ttl));
-        let sql = call::renew(&shared.dialect, &renewal, limit);
-        shared.submit((&shared.renewals, limit), &renewal.lease.key, sql, answer::renewed)
+        let sql = call::renew(&shared.dialect, &renewal, limit, false);
+        let key = renewal.lease.key.clone();
+        let asked = shared.submit((&shared.renewals, limit), &key, sql, answer::renewed);
+        let (late, label) = (Arc::clone(&shared.late_renewals), shared.engine.label());
+        let sql = call::renew(&shared.dialect, &renewal, limit, true);
+        async move {
+            match asked.await {
+                Err(error) if is_row_kept(&error) => {
+                    let rows = late.submit(limit, Some(&key), sql).await;
+                    let renewed = rows.and_then(|rows| answer::renewed(&rows));
+                    renewed.map_err(|error| error.at(&label).with_name(key.as_str()))
+                }
+                renewed => renewed,
+            }
+        }
     }
 
     fn release(
@@ -177,7 +194,20 @@ impl<E: Engine> Store for SqlStore<E> {
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
         let sql = call::inspect(&shared.dialect, &key);
-        shared.submit((&shared.asks, limit), &key, sql, |rows| Ok(answer::snapshot(rows)))
+        let answer = match shared.process.check() {
+            // It goes alone: its answer may be long, and a client that does not read it would keep
+            // the rows of all steps in its transaction.
+            Ok(()) => Ok(shared.asks.submit(limit, None, sql)),
+            Err(refused) => Err(refused),
+        };
+        async move {
+            let rows = match answer {
+                Ok(answer) => answer.await,
+                Err(refused) => Err(refused),
+            };
+            let seen = rows.map(|rows| answer::snapshot(&rows));
+            seen.map_err(|error| error.with_name(key.as_str()))
+        }
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {

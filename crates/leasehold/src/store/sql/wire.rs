@@ -9,7 +9,7 @@
 //! | paused after a failure | is refused with that failure |
 //!
 //! A request that was not sent in time is taken back, and `Unavailable`. One that was sent and has
-//! no answer is `Unknown`. Nothing is sent twice, unless the server said that it rolled it back.
+//! no answer is `Unknown`. Nothing is sent twice, unless the server surely did not carry it out.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::batch::{self, Request, Sending, Whereabouts};
+use super::batch::{self, Over, Request, Sending, Whereabouts};
 use super::engine::{Answer, Engine, Link as _};
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
@@ -70,6 +70,8 @@ struct State {
     delays: Delays,
     /// How long the connection may be silent.
     silent_after: Duration,
+    /// How many requests the next message may have.
+    size: usize,
 }
 
 impl<E: Engine> Wire<E> {
@@ -89,6 +91,7 @@ impl<E: Engine> Wire<E> {
             paused: None,
             delays: Backoff::DEFAULT.delays(),
             silent_after: SILENT_AFTER,
+            size: E::Link::BATCH_MAX,
         };
         let (state, news) = (Mutex::new(state), Notify::new());
         Self { shared: Arc::new(Shared { host, engine, silent_after_longest, state, news }) }
@@ -145,13 +148,6 @@ fn ended() -> Error {
     Error::new(ErrorKind::Unknown, message)
 }
 
-/// For a request that was rolled back with others, when the connection ended before it went again.
-fn unfinished() -> Error {
-    let message = "the connection ended after the server had rolled the request back; nothing was \
-                   changed; try again";
-    Error::new(ErrorKind::Unavailable, message)
-}
-
 fn unsent(limit: Duration) -> Error {
     let message = format!(
         "its turn did not come within {limit:?}, or there was no connection to the server; no \
@@ -163,9 +159,9 @@ fn unsent(limit: Duration) -> Error {
 /// For a request whose turn did not come again.
 fn rolled_back(limit: Duration) -> Error {
     let message = format!(
-        "the server rolled the request back with another one that waited for a locked row, and it \
-         was not sent again within {limit:?}; nothing was changed; look for a transaction that has \
-         been open for long"
+        "the server did not carry the request out because of another one that waited for a locked \
+         row, and it was not sent again within {limit:?}; nothing was changed; look for a \
+         transaction that has been open for long"
     );
     Error::new(ErrorKind::Unavailable, message)
 }
@@ -215,16 +211,32 @@ impl<E: Engine> Shared<E> {
         let refused = std::mem::take(&mut state.queue);
         drop(state);
         for request in refused {
-            if request.stage.take_back() == Whereabouts::Queue {
+            if request.stage.take_back() != Whereabouts::Server {
                 drop(request.reply.send(Err(error.clone())));
             }
         }
     }
 
-    /// A connection was silent for too long. Gives the next one more time.
+    /// A connection was silent for too long. Gives the next one more time, and less to do at once.
     fn was_silent(&self) {
         let mut state = self.state();
         state.silent_after = (state.silent_after * 2).min(self.silent_after_longest);
+        state.size = (state.size / 2).max(1);
+    }
+
+    /// A message was answered after so long.
+    fn was_answered(&self, took: Duration, over: &Over) {
+        let mut state = self.state();
+        if took < SILENT_AFTER {
+            state.silent_after = SILENT_AFTER;
+        }
+        state.size = batch::next_size(state.size, took, over.is_done).min(E::Link::BATCH_MAX);
+    }
+
+    /// Puts requests that were not carried out before those that came later.
+    fn send_again(&self, requests: Vec<Request>) {
+        let mut state = self.state();
+        requests.into_iter().rev().for_each(|request| state.queue.push_front(request));
     }
 
     fn connected(&self) {
@@ -301,41 +313,32 @@ struct Serve<'a, E: Engine> {
     link: E::Link,
     /// The message that has no answer yet.
     under_way: Option<UnderWay>,
-    /// Requests that the server rolled back with others. They go first, each alone.
-    again: VecDeque<Request>,
-    /// How many requests the next message may have.
-    size: usize,
     /// Whether a message was carried out.
     is_useful: bool,
 }
 
 struct UnderWay {
     since: Moment,
-    /// Ends with the requests to send again, and whether the message was carried out.
-    answered: Pin<Box<dyn Future<Output = (Vec<Request>, bool)> + Send>>,
+    answered: Pin<Box<dyn Future<Output = Over> + Send>>,
     /// When the connection counts as dead.
     silence: Sleep,
 }
 
 impl<'a, E: Engine> Serve<'a, E> {
     fn new(shared: &'a Arc<Shared<E>>, link: E::Link) -> Self {
-        let size = E::Link::BATCH_MAX;
-        let again = VecDeque::new();
-        Self { shared, link, under_way: None, again, size, is_useful: false }
+        Self { shared, link, under_way: None, is_useful: false }
     }
 
     /// Serves requests until the connection ends, is silent for too long, or the wire is gone.
     /// Returns whether it was of any use.
     async fn run(mut self) -> bool {
         while self.go_on().await {}
-        let Self { link, under_way, again, shared, is_useful, .. } = self;
+        let Self { link, under_way, shared, is_useful } = self;
         // Requests without an answer are told that there will be none.
         drop(link);
-        let mut rolled_back = Vec::from(again);
         if let Some(under_way) = under_way {
-            rolled_back.extend(under_way.answered.await.0);
+            shared.send_again(under_way.answered.await.again);
         }
-        batch::tell(rolled_back, &unfinished().at(&shared.engine.label()));
         is_useful
     }
 
@@ -347,7 +350,7 @@ impl<'a, E: Engine> Serve<'a, E> {
         if self.is_done() {
             return false;
         }
-        let Self { link, under_way, shared, again, size, is_useful } = self;
+        let Self { link, under_way, shared, is_useful } = self;
         let has_message = under_way.is_some();
         let message = async {
             let Some(UnderWay { since, answered, silence }) = under_way else { pending().await };
@@ -361,19 +364,15 @@ impl<'a, E: Engine> Serve<'a, E> {
             biased;
             goes_on = poll_fn(|cx| link.poll_moving(cx)) => goes_on,
             answer = message => {
-                let Some((since, (rolled_back, is_done))) = answer else {
+                let Some((since, over)) = answer else {
                     shared.was_silent();
                     return false;
                 };
-                let took = shared.host.now().since(since);
-                if took < SILENT_AFTER {
-                    shared.state().silent_after = SILENT_AFTER;
-                }
-                *size = batch::next_size(*size, took).min(E::Link::BATCH_MAX);
-                again.extend(rolled_back);
-                *is_useful |= is_done;
+                shared.was_answered(shared.host.now().since(since), &over);
+                shared.send_again(over.again);
+                *is_useful |= over.is_done;
                 self.under_way = None;
-                true
+                !over.ends_connection
             }
             () = shared.news.notified(), if !has_message => true,
         }
@@ -381,23 +380,20 @@ impl<'a, E: Engine> Serve<'a, E> {
 
     /// Sends the next message, if requests wait.
     fn send(&mut self) {
-        // Those whose callers gave up meanwhile must not be sent.
-        let alone = std::iter::from_fn(|| self.again.pop_front())
-            .find(|request| request.stage.is_sent_now());
-        let requests = match alone {
-            Some(alone) => vec![alone],
-            None => batch::take(&mut self.shared.state().queue, self.size),
+        let batch = {
+            let mut state = self.shared.state();
+            let size = state.size;
+            batch::take(&mut state.queue, size)
         };
-        if requests.is_empty() {
+        if batch.is_empty() {
             return;
         }
         let label = self.shared.engine.label();
-        let asking = self.link.ask_all(requests.iter().map(|it| it.sql.clone()).collect());
+        let asking = self.link.ask_all(batch);
         let since = self.shared.host.now();
         let answered = Box::pin(async move {
-            let answer = asking.await;
-            let is_done = answer.is_ok();
-            (batch::tell_all(answer, &label, requests), is_done)
+            let (batch, ended) = asking.await;
+            batch::end(ended, &label, batch)
         });
         let silent_after = self.shared.state().silent_after;
         let silence = self.shared.host.sleep_until(since + silent_after);

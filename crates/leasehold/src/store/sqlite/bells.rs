@@ -89,7 +89,8 @@ enum Found {
 #[derive(Debug)]
 pub(super) struct Bells {
     belfry: Belfry,
-    /// Whether this handle hangs up bells. It rings those of others in any case.
+    /// Whether this handle makes bells for its own waiters. It rings the bells of others in any
+    /// case.
     is_on: bool,
     /// The pipe of this handle. All its bells are names of it.
     pipe: Option<Pipe>,

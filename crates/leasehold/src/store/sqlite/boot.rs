@@ -95,8 +95,8 @@ impl Clock {
 /// Writes our clock into the file. Adapts the file first if its clock is not ours.
 ///
 /// This is the first write of the connection, which syncs a new log to the disk. So it happens here
-/// and not in the first lock. A caller that only wants to look does not wait for it while another
-/// process has the file locked.
+/// and not in the first lock. If the file has our clock already, this does not wait for another
+/// process that has the file locked: the caller may only want to read.
 pub(super) fn enter(
     conn: &mut Connection,
     boot_id: &str,

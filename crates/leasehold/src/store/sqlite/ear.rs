@@ -6,7 +6,7 @@ use std::io;
 
 use tokio::net::unix::pipe::Receiver;
 
-/// How many bytes one read takes from a pipe. They all mean the same.
+/// How many bytes one read takes from a pipe. Each of them only says that a bell rang.
 const TAKEN_MAX: usize = 256;
 
 /// Listens to the pipe of a handle, if there is one.

@@ -112,7 +112,7 @@ impl Engine {
     }
 
     /// Runs a batch, and sends the answers after its commit. If another process has the file
-    /// locked, each job waits as long as its limit allows.
+    /// locked, each job waits as long as its limit allows. A job that fails fails alone.
     pub(super) fn serve(&mut self, batch: &mut Vec<Box<dyn AnyJob>>) {
         if !self.file.is_still_there() {
             for job in batch.drain(..) {
@@ -130,6 +130,13 @@ impl Engine {
                 }
                 Err(failure) => failure,
             };
+            // It may be about one row, which must not cost the leases of others.
+            if batch.len() > 1 && failure.is_of_some_jobs() {
+                let mut rest = batch.split_off(batch.len() / 2);
+                self.serve(batch);
+                self.serve(&mut rest);
+                return;
+            }
             let out_of_time = if failure.is_busy() { limit } else { Duration::MAX };
             waited = limit;
             let failed = batch.extract_if(.., |job| job.busy_limit() <= out_of_time);

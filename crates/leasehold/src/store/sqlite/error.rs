@@ -1,8 +1,10 @@
 //! Turns SQLite errors into errors that tell the caller what to do.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use rusqlite::ErrorCode;
+use rustix::io::Errno;
 
 use crate::core::error::{Error, ErrorKind};
 
@@ -47,9 +49,17 @@ impl SqlFailure {
         is_busy(&self.cause)
     }
 
+    /// Whether nothing was done, and jobs of the batch may succeed without the others.
+    pub(super) fn is_of_some_jobs(&self) -> bool {
+        self.stage == Stage::Before && !self.is_busy()
+    }
+
     /// The error for one caller. `label` names the store.
     pub(super) fn to_error(&self, label: &str) -> Error {
-        let (kind, message) = explain(self.cause.sqlite_error_code(), self.stage);
+        let (kind, message) = match self.cause.sqlite_error_code() {
+            Some(ErrorCode::CannotOpen) if is_out_of_descriptors() => OUT_OF_DESCRIPTORS,
+            code => explain(code, self.stage),
+        };
         Error::new(kind, format!("{label}: {message}")).with_source(Arc::clone(&self.cause))
     }
 }
@@ -58,6 +68,20 @@ impl SqlFailure {
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
+
+/// SQLite does not say why it cannot open a file.
+fn is_out_of_descriptors() -> bool {
+    File::open("/dev/null").is_err_and(|error| {
+        let errno = Errno::from_io_error(&error);
+        matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+    })
+}
+
+const OUT_OF_DESCRIPTORS: (ErrorKind, &str) = (
+    ErrorKind::Unavailable,
+    "this process or this machine has too many open files; nothing was changed; raise the limit \
+     (`ulimit -n`), or close some",
+);
 
 /// Says what happened, in what state the locks are, and what to do.
 fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {

@@ -120,7 +120,8 @@ impl LockRow {
         }
     }
 
-    /// The holders of the key, from the view of `owner`, who is not one of those that share it.
+    /// The holders of the key, as `owner` sees them. Only for an `owner` that does not share the
+    /// key.
     pub(super) fn holding(&self, now: Moment, owner: &str) -> Holding {
         match self.living(now) {
             Some(held) if held.owner == owner => Holding::Mine,
@@ -251,7 +252,7 @@ impl LockRow {
         Ok(())
     }
 
-    /// Notes a new place in the line, so that nobody grants based on what it read before.
+    /// Raises the version of the row after a place was added. So no step grants from an older read.
     pub(super) fn bump(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<()> {
         const SQL: &str = "UPDATE locks SET version = ?2 + 1, touched = ?3 WHERE key = ?1";
         if !self.exists() {

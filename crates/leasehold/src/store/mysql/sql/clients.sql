@@ -15,8 +15,8 @@ BEGIN
 END
 //
 -- Forgets keys that were idle for 10 minutes, clients that were silent for 20, and hints that
--- nobody fetched for one, if a run is due. Looks at up to 1000 keys and waits for nobody. Returns
--- whether another run has work.
+-- nobody fetched for one, if a run is due. Looks at up to 1000 keys, and leaves out those that
+-- others keep locked. Returns whether another run has work.
 CREATE PROCEDURE leasehold_purge()
 SQL SECURITY INVOKER
 step: BEGIN
@@ -45,7 +45,9 @@ step: BEGIN
     ROLLBACK;
     START TRANSACTION;
     CALL leasehold_clock(now_us);
-    SELECT purge_after INTO from_name FROM leasehold_meta WHERE purge_due <= now_us
+    -- A due time that is far ahead is of a clock that was set back since.
+    SELECT purge_after INTO from_name FROM leasehold_meta
+    WHERE purge_due <= now_us OR purge_due > now_us + 60000000
     FOR UPDATE SKIP LOCKED;
     IF NOT is_known THEN
         COMMIT;
@@ -80,6 +82,14 @@ step: BEGIN
         SET is_known = TRUE;
     END LOOP;
     CLOSE idle_keys;
+    UPDATE leasehold_meta SET counter_floor = GREATEST(counter_floor, COALESCE(highest, 0)),
+        purge_after = IF(looked_at < 1000, '', to_name),
+        purge_due = now_us + IF(looked_at < 1000, 60000000, 500000);
+    COMMIT;
+    -- A row that another transaction keeps makes the rest wait, and fail. No key is locked now.
+    SELECT MAX(seq) INTO last_hint FROM leasehold_hints WHERE made <= now_us - 60000000;
+    DELETE FROM leasehold_hints WHERE seq <= last_hint;
+    START TRANSACTION;
     SET is_known = TRUE;
     OPEN busy_clients;
     keep: LOOP
@@ -91,11 +101,6 @@ step: BEGIN
     END LOOP;
     CLOSE busy_clients;
     DELETE FROM leasehold_clients WHERE seen <= now_us - 2 * idle_us;
-    SELECT MAX(seq) INTO last_hint FROM leasehold_hints WHERE made <= now_us - 60000000;
-    DELETE FROM leasehold_hints WHERE seq <= last_hint;
-    UPDATE leasehold_meta SET counter_floor = GREATEST(counter_floor, COALESCE(highest, 0)),
-        purge_after = IF(looked_at < 1000, '', to_name),
-        purge_due = now_us + IF(looked_at < 1000, 60000000, 500000);
     COMMIT;
     SELECT looked_at = 1000;
 END

@@ -1,9 +1,11 @@
 -- Restarts the ttl of a living lease. Never re-creates it.
 --
+-- waits: whether to wait for the row if another transaction keeps it.
+--
 -- status: renewed | lost
 CREATE PROCEDURE leasehold_renew(
     the_key VARBINARY(512), the_owner VARBINARY(128), the_ttl BIGINT, at_least BIGINT,
-    the_reserve BIGINT, is_idle BOOLEAN
+    the_reserve BIGINT, is_idle BOOLEAN, waits BOOLEAN
 )
 SQL SECURITY INVOKER
 step: BEGIN
@@ -20,6 +22,15 @@ step: BEGIN
     END;
     ROLLBACK;
     START TRANSACTION;
+    IF NOT waits THEN
+        -- MariaDB knows no NOWAIT in a procedure. A row that is skipped and is there, is kept.
+        SELECT counter INTO l_counter FROM leasehold_locks
+        WHERE name = the_key FOR UPDATE SKIP LOCKED;
+        IF NOT is_known AND EXISTS (SELECT 1 FROM leasehold_locks WHERE name = the_key) THEN
+            SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'the row is locked';
+        END IF;
+        SET is_known = TRUE;
+    END IF;
     SELECT counter, expires, first_seq, last_seq, owner, revoked_owner, revoked, fence_first,
         fence_count
     INTO l_counter, l_expires, l_first, l_last, l_owner, l_revoked_owner, request, first, how_many

@@ -21,7 +21,7 @@ use crate::store::net::TlsOptions;
 /// The longest file that is read, in bytes. All authorities of a system have about 250 KB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// What changes if a file is written or replaced.
+/// The properties of a file that change if it is written or replaced.
 #[derive(PartialEq, Eq)]
 pub(super) struct Version {
     device_and_inode: (u64, u64),

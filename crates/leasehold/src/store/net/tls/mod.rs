@@ -194,8 +194,8 @@ fn broken(cause: io::Error) -> Error {
 fn silent() -> Error {
     let message = format!(
         "the server does not answer the TLS handshake within {HANDSHAKE_LIMIT:?}; no request was \
-         sent; check whether it has TLS at this port (if not, write `redis` instead of `rediss`), \
-         and whether it is stopped or overloaded"
+         sent; check whether it has TLS at this port (if not, write `redis` instead of `rediss`, \
+         or `sslmode=disable`), and whether it is stopped or overloaded"
     );
     Error::new(ErrorKind::Unavailable, message)
 }

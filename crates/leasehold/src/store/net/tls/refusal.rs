@@ -13,9 +13,10 @@ pub(crate) fn failure(cause: &io::Error) -> Option<Error> {
     let tls: &TlsError = cause.get_ref()?.downcast_ref()?;
     let (what, next) = match tls {
         TlsError::InvalidCertificate(reason) => of_certificate(reason),
-        TlsError::InvalidMessage(_) => {
-            ("the server does not speak TLS", "write `redis://` instead of `rediss://`")
-        }
+        TlsError::InvalidMessage(_) => (
+            "the server does not speak TLS",
+            "write `redis://` instead of `rediss://`, or `sslmode=disable`",
+        ),
         TlsError::AlertReceived(alert) => of_alert(*alert)?,
         TlsError::PeerIncompatible(_) => (
             "the server has no version or cipher of TLS in common with this client",

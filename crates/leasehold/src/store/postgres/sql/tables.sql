@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS leasehold.locks (
     revoked text
 ) WITH (fillfactor = 70);
 
--- The holders that share a key.
+-- The holders that share a key. The migration makes an index of their ends, too.
 CREATE TABLE IF NOT EXISTS leasehold.shares (
     key text COLLATE "C" NOT NULL,
     owner text COLLATE "C" NOT NULL,
@@ -51,7 +51,6 @@ CREATE TABLE IF NOT EXISTS leasehold.shares (
     revoked text,
     PRIMARY KEY (key, owner)
 );
-CREATE INDEX IF NOT EXISTS shares_by_end ON leasehold.shares (key, expires);
 
 -- The places of all lines, oldest first.
 CREATE TABLE IF NOT EXISTS leasehold.places (

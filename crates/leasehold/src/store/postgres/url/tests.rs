@@ -67,6 +67,7 @@ fn a_url_that_is_not_understood_says_why_without_the_password() {
         ("postgres://anna:secret@h/app?scheme=x", "no option `scheme`"),
         ("postgres://anna:secret@h/app?schema=a&schema=b", "given twice"),
         ("postgres://anna:secret@h/app?schema=", "1 to 63 bytes"),
+        ("postgres://anna:secret@h/app?schema=a%24%24b", "has no `$`"),
         ("postgres://anna:secret@h/app?schema", "write options"),
         ("postgres://anna:secret@h/app?connect_timeout=0", "1 to 60"),
         ("postgres://anna:secret@h/app?sslmode=on", "`disable`"),

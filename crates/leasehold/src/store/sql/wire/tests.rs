@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use super::*;
 use crate::core::moment::WallTime;
 use crate::host::Task;
-use crate::store::sql::{Dialect, Hints, Link, Refused, Row};
+use crate::store::sql::{Batch, Dialect, Hints, Link, Refused};
 
 /// A host whose time passes when the test says so. The test polls its tasks.
 #[derive(Default)]
@@ -60,45 +60,65 @@ impl Host for Shown {
     }
 }
 
-/// A server that takes connections, and answers when the test says so.
+/// A server that takes connections, and answers when the test says so. Its messages have up to
+/// `MAX` requests.
 #[derive(Clone, Default)]
-struct Server(Arc<ServerState>);
+struct Server<const MAX: usize = 1>(Arc<ServerState>);
 
 #[derive(Default)]
 struct ServerState {
     /// The moments of its connections, in milliseconds.
     connected: Mutex<Vec<u64>>,
     answers: AtomicBool,
+    /// How long it needs for each request.
+    takes: Mutex<Duration>,
+    /// Whether it refuses the next message, and with it the connection.
+    refuses: AtomicBool,
 }
 
-impl fmt::Debug for Server {
+impl<const MAX: usize> fmt::Debug for Server<MAX> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Server")
     }
 }
 
-struct Connection {
-    server: Server,
-    /// Nobody else has it: so a request can tell whether its connection is there.
+struct Connection<const MAX: usize> {
+    server: Server<MAX>,
+    host: Arc<dyn Host>,
+    /// The only strong reference. Requests have weak ones, which show whether the connection still
+    /// exists.
     life: Arc<()>,
 }
 
-impl Link for Connection {
-    const BATCH_MAX: usize = 1;
+impl<const MAX: usize> Link for Connection<MAX> {
+    const BATCH_MAX: usize = MAX;
 
     fn ask_all(
         &self,
-        requests: Vec<String>,
-    ) -> impl Future<Output = Result<Vec<Vec<Row>>, Refused>> + Send + 'static {
+        mut batch: Batch,
+    ) -> impl Future<Output = (Batch, Result<(), Refused>)> + Send + 'static {
         let (server, life) = (self.server.clone(), Arc::downgrade(&self.life));
-        poll_fn(move |_| {
-            if life.upgrade().is_none() {
+        let requests = batch.sql().matches(';').count() + 1;
+        let takes = *server.0.takes.lock().expect("whole");
+        let host = Arc::clone(&self.host);
+        let done_at = host.now() + takes * u32::try_from(requests).expect("few");
+        let ended = poll_fn(move |_| {
+            let is_gone = life.upgrade().is_none();
+            if is_gone || server.0.refuses.swap(false, Ordering::SeqCst) {
                 let error = Error::new(ErrorKind::Unknown, "the connection ended");
-                return Poll::Ready(Err(Refused { at: 0, error, is_rolled_back: false }));
+                let (spares_others, ends_connection) = (false, true);
+                return Poll::Ready(Err(Refused { at: 0, error, spares_others, ends_connection }));
             }
-            let answers = server.0.answers.load(Ordering::SeqCst);
-            if answers { Poll::Ready(Ok(vec![Vec::new(); requests.len()])) } else { Poll::Pending }
-        })
+            let answers = server.0.answers.load(Ordering::SeqCst) && host.now() >= done_at;
+            if answers { Poll::Ready(Ok(())) } else { Poll::Pending }
+        });
+        async move {
+            let ended = ended.await;
+            if ended.is_ok() {
+                (0..requests).for_each(|_| batch.answer(Vec::new()));
+            }
+            (batch, ended)
+        }
     }
 
     fn poll_moving(&mut self, _: &mut Context<'_>) -> Poll<bool> {
@@ -106,14 +126,14 @@ impl Link for Connection {
     }
 }
 
-impl Engine for Server {
-    type Link = Connection;
+impl<const MAX: usize> Engine for Server<MAX> {
+    type Link = Connection<MAX>;
     const POLLS: bool = false;
 
-    async fn connect(&self, host: &Arc<dyn Host>) -> Result<Connection, Error> {
+    async fn connect(&self, host: &Arc<dyn Host>) -> Result<Connection<MAX>, Error> {
         let now = host.now().as_nanos() / 1_000_000;
         self.0.connected.lock().expect("whole").push(now);
-        Ok(Connection { server: self.clone(), life: Arc::default() })
+        Ok(Connection { server: self.clone(), host: Arc::clone(host), life: Arc::default() })
     }
     fn label(&self) -> String {
         "a server".to_owned()
@@ -128,7 +148,10 @@ impl Engine for Server {
 }
 
 /// A wire to a server, and its host.
-fn wire(server: &Server, longest: Duration) -> (Arc<SetHost>, Wire<Server>) {
+fn wire<const MAX: usize>(
+    server: &Server<MAX>,
+    longest: Duration,
+) -> (Arc<SetHost>, Wire<Server<MAX>>) {
     let host = Arc::new(SetHost::default());
     let shown = Arc::new(Shown(Arc::clone(&host)));
     (host, Wire::new(shown, server.clone(), Home::Asker, longest))
@@ -138,7 +161,28 @@ fn ask(wire: &Wire<Server>, times: usize) {
     (0..times).for_each(|_| drop(wire.submit(Duration::from_secs(1), None, String::new())));
 }
 
-impl Server {
+/// Asks for so many keys. Returns the answers.
+fn ask_keys<const MAX: usize>(wire: &Wire<Server<MAX>>, keys: usize) -> Vec<Told> {
+    let key = |at| Key::new(format!("key-{at:03}")).expect("a key");
+    let ask = |at| wire.submit(Duration::from_mins(1), Some(&key(at)), String::new());
+    (0..keys).map(ask).map(|answer| Box::pin(answer) as Told).collect()
+}
+
+type Told = Pin<Box<dyn Future<Output = Answer>>>;
+
+/// How many of these are answered, and how many refused.
+fn counted(told: Vec<Told>) -> (usize, usize) {
+    let mut context = Context::from_waker(Waker::noop());
+    told.into_iter().fold((0, 0), |(answered, refused), mut told| {
+        match told.as_mut().poll(&mut context) {
+            Poll::Ready(Ok(_)) => (answered + 1, refused),
+            Poll::Ready(Err(_)) => (answered, refused + 1),
+            Poll::Pending => (answered, refused),
+        }
+    })
+}
+
+impl<const MAX: usize> Server<MAX> {
     /// The moments of its connections since the last look.
     fn connected(&self) -> Vec<u64> {
         std::mem::take(&mut *self.0.connected.lock().expect("whole"))
@@ -148,7 +192,7 @@ impl Server {
 /// An overloaded server would only be asked for more by a new connection every 1.5 s.
 #[test]
 fn each_silent_connection_is_given_twice_the_time_of_the_one_before_until_an_answer_comes_soon() {
-    let server = Server::default();
+    let server = Server::<1>::default();
     let (host, wire) = wire(&server, SILENT_AFTER_LONGEST);
     // Each connection takes one along.
     ask(&wire, 10);
@@ -168,7 +212,7 @@ fn each_silent_connection_is_given_twice_the_time_of_the_one_before_until_an_ans
 
 #[test]
 fn a_late_answer_does_not_shorten_the_time_of_the_next_message() {
-    let server = Server::default();
+    let server = Server::<1>::default();
     let (host, wire) = wire(&server, SILENT_AFTER_LONGEST);
     ask(&wire, 2);
     // The connection of 1.6 s may be silent for 3 s. Its answer comes after 2.4 s.
@@ -186,9 +230,38 @@ fn a_late_answer_does_not_shorten_the_time_of_the_next_message() {
 
 #[test]
 fn a_wire_whose_messages_are_urgent_gives_each_connection_the_same_time() {
-    let server = Server::default();
+    let server = Server::<1>::default();
     let (host, wire) = wire(&server, SILENT_AFTER);
     ask(&wire, 10);
     host.pass_until(6);
     assert_eq!(server.connected(), [100, 1_600, 3_100, 4_600]);
+}
+
+/// Otherwise each connection would end in the middle of a message, and nothing be confirmed.
+#[test]
+fn messages_become_shorter_until_a_slow_server_answers_them_in_time() {
+    let server = Server::<100>::default();
+    server.0.answers.store(true, Ordering::SeqCst);
+    *server.0.takes.lock().expect("whole") = Duration::from_millis(100);
+    let (host, wire) = wire(&server, SILENT_AFTER);
+    let told = ask_keys(&wire, 100);
+    host.pass_until(3);
+    assert_eq!(counted(told), (0, 100), "one message would take 10 s");
+    let told = ask_keys(&wire, 100);
+    host.pass_until(20);
+    let (answered, refused) = counted(told);
+    assert_eq!((answered, answered + refused), (25, 100), "messages of 50, 25, and then 12");
+}
+
+/// The socket of a server that said farewell ends a moment later.
+#[test]
+fn requests_that_wait_behind_a_farewell_go_over_the_next_connection() {
+    let server = Server::<1>::default();
+    server.0.answers.store(true, Ordering::SeqCst);
+    server.0.refuses.store(true, Ordering::SeqCst);
+    let (host, wire) = wire(&server, SILENT_AFTER);
+    let told = ask_keys(&wire, 3);
+    host.pass_until(3);
+    assert_eq!(counted(told), (2, 1));
+    assert_eq!(server.connected().len(), 2);
 }

@@ -59,7 +59,8 @@ impl List {
             }
             // Another program wrote a name that we would refuse. Such a name does not count: a page
             // that ends at it could not say where the next page begins.
-            let Ok(key) = Key::new(row.get_ref(0)?.as_str()?) else { continue };
+            let name = row.get_ref(0)?.as_str().map(Key::new);
+            let Ok(Ok(key)) = name else { continue };
             if row.get(1)? && matches_pattern(&self.pattern, key.as_str()) {
                 page.keys.push(key.clone());
             }

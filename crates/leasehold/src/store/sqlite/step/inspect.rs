@@ -95,7 +95,7 @@ impl Inspect {
     }
 }
 
-/// What both kinds of holders have.
+/// The part of a share that a holder of the whole key has, too.
 fn held(share: &Share) -> Held {
     let Share { owner, claim: _, expires, ttl, since, fencing, why, revoked } = share.clone();
     Held { owner, expires, ttl, since, fencing, why, idle: false, revoked }

@@ -80,7 +80,7 @@ pub(super) fn end_lease(
     let is_share = shares::leave(turn, row, key, owner)?;
     if !is_alone && !is_share {
         if row.living(turn.now).is_none() {
-            // What is left of a lease that ended only looks like a holder.
+            // The row may still name the holder of a lease that has ended.
             row.is_changed |= row.held.take().is_some();
             // Others may have waited behind the place that left, although there is room for them.
             if *on_release != OnRelease::FreeAndWake {

@@ -53,3 +53,17 @@ fn a_listing_goes_on_behind_more_names_of_other_programs_than_a_page_looks_at() 
     );
     assert_eq!(listed(&store), ["z"]);
 }
+
+#[test]
+fn a_listing_goes_on_behind_a_name_that_is_no_text() {
+    let world = World::new();
+    let store = world.open();
+    granted(run(store.acquire(ask("z", owner(1, 1)))));
+    run_sql(
+        &store,
+        "INSERT INTO locks (key, version, counter, owner, expires, ttl, since_wall, idle, touched)
+        SELECT CAST(x'61ff' AS TEXT), version, counter, owner, expires, ttl, since_wall, idle,
+            touched FROM locks WHERE key = 'z'",
+    );
+    assert_eq!(listed(&store), ["z"]);
+}
