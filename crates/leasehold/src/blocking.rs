@@ -42,9 +42,10 @@ use crate::host;
 /// Those of the call. Also [`Config`](crate::ErrorKind::Config) in the context of a tokio runtime,
 /// where it could stop all tasks of the thread: use `.await` there, and on a thread of
 /// `tokio::task::spawn_blocking` use `tokio::runtime::Handle::block_on`. Other runtimes are not
-/// recognised.
-/// [`Unavailable`](crate::ErrorKind::Unavailable) if the process cannot start the thread of the
-/// library. In both cases `call` was dropped without a request.
+/// recognised. [`Config`](crate::ErrorKind::Config) also in the destructor of a thread-local, where
+/// nothing can wait any more. [`Unavailable`](crate::ErrorKind::Unavailable) if the process cannot
+/// start the thread of the library. In all these cases `call` was dropped without a request. A
+/// guard in it is released.
 ///
 /// # Examples
 ///

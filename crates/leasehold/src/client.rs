@@ -25,7 +25,7 @@ use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::session::{Session, User};
 use crate::store::{
-    AnyStore, Browse, Capabilities, Evicted, LISTING_KEYS_MAX, Snapshot, Stopped, Store, from_url,
+    AnyStore, Browse, Capabilities, LISTING_KEYS_MAX, Snapshot, Stopped, Store, from_url,
     matches_pattern, quorum_from_urls,
 };
 
@@ -71,6 +71,8 @@ pub struct Client {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "`left_to_expire` tells whether leases are left"]
+#[non_exhaustive]
 pub struct Shutdown {
     /// How many releases the store confirmed during the shutdown.
     pub released: usize,
@@ -207,6 +209,19 @@ impl Client {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), leasehold::Error> {
+    /// let client = leasehold::Client::connect("memory:").await?;
+    /// let _guard = client.mutex("job:7").lock().await?;
+    /// for name in client.list("job:*").await? {
+    ///     assert!(client.mutex(name).try_lock().await?.is_none(), "somebody has it");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn list(&self, pattern: &str) -> Result<Listing, Error> {
         self.check_here()?;
         let prefix =
@@ -240,29 +255,6 @@ impl Client {
 
     /// The highest number of names in one [`list`](Self::list).
     pub const LISTED_MAX: usize = LISTING_KEYS_MAX;
-
-    /// Ends the lease of another client if its owner token is still `seen`, for example from
-    /// [`inspect`](Self::inspect). `reason` goes to the log.
-    ///
-    /// The holder learns of it at its next renewal, and *may act until then*. Use fencing tokens,
-    /// or make sure that the holder is dead.
-    ///
-    /// # Errors
-    ///
-    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this.
-    /// [`Config`](ErrorKind::Config) for a bad name. Otherwise the error of the store if it gives
-    /// no answer.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses the answer. The request may still take effect.
-    pub async fn evict(&self, name: &str, seen: &[u8], reason: &str) -> Result<Evicted, Error> {
-        let key = self.key(name)?;
-        self.check_here().map_err(|error| error.about(name))?;
-        let browse = self.browse().map_err(|error| error.about(name))?;
-        let answer = browse.evict(key, seen.to_vec(), reason.to_owned());
-        answer.await.map_err(|error| error.about(name))
-    }
 
     /// The public id of this client. It is the second half of its owner tokens, and names its place
     /// in a line, see [`Waiter::id`](crate::store::Waiter::id).
@@ -395,8 +387,9 @@ impl ClientBuilder {
     }
 
     /// Makes the store keep each lease longer than its holder relies on it. This margin covers
-    /// short pauses and clock steps of the store. It delays others only after a crash. Default:
-    /// zero. At most 24 h.
+    /// short pauses and clock steps of the store. It delays others after a crash, and after a lock
+    /// that [stays taken](crate::Guard::keep_for) for little longer than its guard. Default: zero.
+    /// At most 24 h.
     pub const fn lock_delay(mut self, lock_delay: Duration) -> Self {
         self.lock_delay = lock_delay;
         self

@@ -15,6 +15,7 @@ use crate::core::token::FencingToken;
 use crate::core::ttl::Ttl;
 use crate::guard::{Guard, Release};
 use crate::locking::Locking;
+use crate::session::closed_meanwhile;
 use crate::store::{ClientRecord, Holder, Snapshot, Store};
 
 /// The pauses between two looks of an [`Observer`].
@@ -179,7 +180,8 @@ impl Leadership {
     }
 
     /// Resolves when the leadership is lost, before another process can have it. Never resolves
-    /// after a resignation. As [`Guard::lost`].
+    /// after a resignation. As [`Guard::lost`]. If an operator ended the lease, it resolves at the
+    /// next renewal, and another process may lead by then.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         self.guard.lost()
     }
@@ -279,12 +281,23 @@ pub struct Observer {
 }
 
 /// The last answer of an [`Observer`].
-#[derive(Debug, PartialEq)]
+#[derive(PartialEq)]
 enum Seen {
     Nothing,
     Nobody,
     /// The owner token. It is another one in each term, and the rest of a holder may change.
     Owner(Vec<u8>),
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "Nothing",
+            Self::Nobody => "Nobody",
+            // Whoever reads the token can end the lease.
+            Self::Owner(_) => "Owner(…)",
+        })
+    }
 }
 
 impl Observer {
@@ -293,11 +306,23 @@ impl Observer {
     /// # Errors
     ///
     /// As [`Election::leader`]. The next call asks again, after the usual pause.
+    /// [`Closed`](ErrorKind::Closed) if the client is shut down.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing: the next call tells of the same change.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
+        let locking = self.election.locking.clone();
+        locking.check()?;
+        tokio::select! {
+            biased;
+            next = self.until_changed() => next,
+            () = locking.session().until_closed() => locking.named(Err(closed_meanwhile())),
+        }
+    }
+
+    /// Looks until the store shows another leader.
+    async fn until_changed(&mut self) -> Result<Option<Leader>, Error> {
         loop {
             if let Some(look_at) = self.look_at {
                 self.election.locking.session().sleep_until(look_at).await;

@@ -186,7 +186,7 @@ impl Guard {
     /// # async fn main() -> Result<(), leasehold::Error> {
     /// let client = leasehold::Client::connect("memory:").await?;
     /// let guard = client.mutex("import").lock().await?;
-    /// # client.revoke("import", guard.token().as_str().as_bytes(), "deploy").await?;
+    /// # let _asked = client.revoke("import", guard.token().as_str().as_bytes(), "deploy").await?;
     /// # guard.renew().await?;
     /// tokio::select! {
     ///     biased;
@@ -273,7 +273,8 @@ impl Guard {
     /// Others find the lock taken until then, and `leasehold inspect` shows it as idle. The time
     /// runs on the clocks of this process and of the store, and no step of a wall clock changes it.
     /// If less time is left than the lease still has, the lock stays taken for the rest of the
-    /// lease: up to one ttl. `span` is at most 24 h. [`Once`](crate::Once) builds on this.
+    /// lease: up to one ttl and the [lock delay](crate::ClientBuilder::lock_delay). `span` is at
+    /// most 24 h. [`Once`](crate::Once) builds on this.
     ///
     /// The request is submitted before this returns, and the client repeats it while it gets no
     /// answer. Await the future, or [shut down](crate::Client::shutdown) the client, before the
@@ -325,8 +326,9 @@ impl Guard {
     }
 
     /// Stops renewing without releasing. The lease ends by its ttl, unless another process
-    /// continues it with [`Client::lease`](crate::Client::lease). On ZooKeeper no other process
-    /// can, and the lease also ends with this process or this client.
+    /// continues it with [`Client::lease`](crate::Client::lease). So the lock does not stay taken
+    /// for its [`min_hold`](crate::Mutex::min_hold). On ZooKeeper no other process can continue it,
+    /// and the lease also ends with this process or this client.
     #[must_use = "without the token nobody can renew or release the lease"]
     pub fn detach(self) -> OwnerToken {
         self.hold.let_go()

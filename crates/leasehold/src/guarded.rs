@@ -8,7 +8,7 @@ use tokio::sync::{Mutex as LocalMutex, MutexGuard};
 use crate::core::error::{Error, ErrorKind};
 use crate::guard::{Guard, Release};
 use crate::mutex::Mutex;
-use crate::session::{Wait, lost_error};
+use crate::session::{Wait, closed_meanwhile, lost_error};
 
 /// Data of this process that only the holder of a lock across processes reaches: a handle of a
 /// file, an account at a partner, a connection.
@@ -79,10 +79,7 @@ impl<T> Guarded<T> {
     /// As [`Mutex::lock`]: dropping the future leaves the line, and releases a grant that is under
     /// way.
     pub async fn lock(&self) -> Result<GuardedRef<'_, T>, Error> {
-        self.mutex.locking().check()?;
-        let value = self.value.lock().await;
-        let guard = self.mutex.lock().await?;
-        Ok(GuardedRef { guard, value })
+        self.lock_until(Wait::ForEver).await
     }
 
     /// Returns `None` if another task of this process has the data, or if another client has the
@@ -112,19 +109,25 @@ impl<T> Guarded<T> {
     ///
     /// As [`lock`](Self::lock).
     pub async fn lock_timeout(&self, wait: Duration) -> Result<GuardedRef<'_, T>, Error> {
+        self.lock_until(Wait::Until(self.mutex.locking().session().now() + wait)).await
+    }
+
+    async fn lock_until(&self, wait: Wait) -> Result<GuardedRef<'_, T>, Error> {
         let locking = self.mutex.locking();
         locking.check()?;
         let session = locking.session();
-        let wait = Wait::Until(session.now() + wait);
         let value = tokio::select! {
             biased;
-            value = self.value.lock() => value,
-            () = session.sleep(wait) => return locking.named(Err(Error::new(
+            value = self.value.lock() => Ok(value),
+            () = session.sleep(wait) => Err(Error::new(
                 ErrorKind::WaitElapsed,
                 "another task of this process had the data until the wait ended; nothing was \
                  acquired; wait longer or try again later",
-            ))),
+            )),
+            // The task that has the data may never give it back.
+            () = session.until_closed() => Err(closed_meanwhile()),
         };
+        let value = locking.named(value)?;
         let guard = locking.wait(wait).await?;
         Ok(GuardedRef { guard, value })
     }

@@ -231,9 +231,17 @@ fn shared_runtime() -> Result<&'static tokio::runtime::Handle, Error> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`] in the context of an async runtime, [`ErrorKind::Unavailable`] if the
-/// host's thread cannot start. The future was dropped.
+/// [`ErrorKind::Config`] in the context of an async runtime and in the destructor of a
+/// thread-local, [`ErrorKind::Unavailable`] if the host's thread cannot start. The future was
+/// dropped.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Error> {
+    if !may_enter() {
+        return Err(Error::new(
+            ErrorKind::Config,
+            "this thread is ending, so it can run no call that blocks; no request was sent; \
+             make the call before the thread ends",
+        ));
+    }
     if tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::new(
             ErrorKind::Config,

@@ -34,6 +34,9 @@ struct Named {
 /// The longest text of each part, in bytes.
 const PART_BYTES_MAX: usize = 256;
 
+/// The longest lease: the longest ttl with the longest lock delay.
+const TTL_MAX: Duration = Duration::from_hours(48);
+
 impl Identity {
     /// The default: machine name, process id, user, and program name. Without the arguments of the
     /// program, since they may contain secrets.
@@ -66,11 +69,12 @@ impl Identity {
     }
 
     /// States that every lease of this client has this ttl. With it, people can see in every store
-    /// when a lease was last renewed, and so whether its holder lives.
+    /// when a lease was last renewed, and so whether its holder lives. At most 48 h: a longer time
+    /// counts as that.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         if let Some(named) = &mut self.0 {
-            named.ttl = Some(ttl);
+            named.ttl = Some(ttl.min(TTL_MAX));
         }
         self
     }
@@ -140,6 +144,15 @@ mod tests {
             assert_eq!(named_in(list, uid).as_deref(), name, "{uid}");
         }
         assert_eq!(named_in("", 0), None);
+    }
+
+    #[test]
+    fn a_stated_ttl_is_no_longer_than_any_lease() {
+        for (stated, kept) in [(3, 3), (48 * 3_600, 48 * 3_600), (u64::MAX, 48 * 3_600)] {
+            let identity = Identity::process().ttl(Duration::from_secs(stated));
+            let named = identity.0.expect("it says something of itself");
+            assert_eq!(named.ttl, Some(Duration::from_secs(kept)));
+        }
     }
 
     /// A character of several bytes may stand at the limit.

@@ -9,7 +9,7 @@ use crate::core::backoff::Backoff;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
 use crate::locking::Locking;
-use crate::session::{Wait, closed};
+use crate::session::{Wait, closed_meanwhile};
 use crate::store::{PERMITS_MAX, Store as _};
 
 /// The pauses between two looks of a task that waits.
@@ -90,6 +90,7 @@ pub struct Latch {
 
 /// The outcome of [`Latch::count_down`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "`AlreadyOpen` means that this call did not count"]
 pub enum CountDown {
     /// This call counted.
     Counted,
@@ -207,11 +208,11 @@ impl Latch {
     /// open already: more parties arrived than it counts, or the name was used before.
     ///
     /// Once this call has counted, it waits until outages and missing rights end. After two errors
-    /// the count stays, so do not call this again:
+    /// the count stays, so do not call this again. Their messages say that the count stays. Without
+    /// these words, an error of the same kind means that this call did not count.
     ///
-    /// - [`Closed`](crate::ErrorKind::Closed): the client was shut down.
-    /// - [`Config`](crate::ErrorKind::Config), with a message that says so: others use this name
-    ///   for something else meanwhile.
+    /// - [`Closed`](crate::ErrorKind::Closed): the client was shut down while this call waited.
+    /// - [`Config`](crate::ErrorKind::Config): others use this name for something else meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -303,7 +304,7 @@ impl Latch {
                 "the latch was not seen open before the wait ended; nothing was changed; wait \
                  longer or try again later",
             )),
-            () = session.until_closed() => Err(closed()),
+            () = session.until_closed() => Err(closed_meanwhile()),
         };
         self.locking.named(ended)
     }
@@ -332,7 +333,7 @@ impl Latch {
 
 /// The error of a party whose count stays.
 fn counted(error: Error) -> Error {
-    if error.kind() != ErrorKind::Config {
+    if !matches!(error.kind(), ErrorKind::Config | ErrorKind::Closed) {
         return error;
     }
     let message = format!(
@@ -340,7 +341,7 @@ fn counted(error: Error) -> Error {
         error.message()
     );
     let name = error.name().map(str::to_owned);
-    let told = Error::new(ErrorKind::Config, message).with_source(error);
+    let told = Error::new(error.kind(), message).with_source(error);
     match name {
         Some(name) => told.with_name(&name),
         None => told,

@@ -51,7 +51,8 @@
 //!
 //! - Two guards of one name never report [`is_held`](Guard::is_held) at the same time, under the
 //!   assumptions of the store.
-//! - The holder learns that a lock is lost before anybody else can have it.
+//! - The holder learns that a lock is lost before anybody else can have it. If an operator
+//!   [ends its lease](Client::evict), the holder learns it at its next renewal.
 //! - Each grant carries a higher number than all grants before it.
 //!
 //! The main assumptions are that clocks of clients and servers run at about the same speed, and

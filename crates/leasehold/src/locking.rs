@@ -11,7 +11,7 @@ use crate::guard::{Guard, check_kept};
 use crate::session::{Hold, Session, Spec, User, Wait};
 use crate::store::{Claim, Note, Store};
 
-/// A choice, as far as the store knows it.
+/// The choice that takes effect: some stores never open a line.
 fn effective(coexist: Coexist, session: &Session) -> Coexist {
     if coexist == Coexist::Auto && !session.opens() { Coexist::Off } else { coexist }
 }
@@ -105,12 +105,15 @@ impl Locking {
 
     /// Checks that a lock can stay taken for that long after its grant, even without its holder.
     pub(crate) fn check_kept(&self, span: Duration) -> Result<(), Error> {
-        let ttl = self.spec()?.ttl.get();
+        let spec = self.spec()?;
         self.named(check_kept(span, "no request was sent"))?;
-        if span < ttl {
+        // No renewal shortens a lease, so the store keeps one for at least this long.
+        let least = spec.kept_ttl().get();
+        if span < least {
             let message = format!(
-                "the period or the time for which a lock stays taken is its ttl or longer, not \
-                 {span:?}; no request was sent; choose a longer one, or a shorter ttl than {ttl:?}"
+                "the period or the time for which a lock stays taken is its ttl and lock delay or \
+                 longer, not {span:?}; no request was sent; choose a longer one, or a ttl and a \
+                 lock delay of less than {least:?} together"
             );
             return Err(Error::new(ErrorKind::Config, message).about(&self.name));
         }
@@ -189,7 +192,7 @@ impl Locking {
 
     pub(crate) async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         let hold = self.session().try_acquire(self.checked()?).await;
-        Ok(self.named(hold)?.map(|hold| self.guard(hold)))
+        self.named(hold)?.map(|hold| self.granted(hold)).transpose()
     }
 
     pub(crate) async fn lock(&self) -> Result<Guard, Error> {
@@ -202,7 +205,7 @@ impl Locking {
 
     pub(crate) async fn wait(&self, wait: Wait) -> Result<Guard, Error> {
         let hold = self.session().acquire(self.checked()?, wait).await;
-        self.named(hold).map(|hold| self.guard(hold))
+        self.granted(self.named(hold)?)
     }
 
     /// The same result. An error is about the name as the user gave it.
@@ -217,7 +220,14 @@ impl Locking {
         }
     }
 
-    fn guard(&self, hold: Hold) -> Guard {
-        Guard::new(hold, Arc::clone(&self.name))
+    /// The guard of a grant, unless the lock cannot stay taken for its `min_hold`.
+    fn granted(&self, hold: Hold) -> Result<Guard, Error> {
+        let is_kept = !self.spec()?.min_hold.is_zero();
+        // A store may learn from its first answer that it is strict.
+        if is_kept && let Err(error) = self.check_store() {
+            hold.give_up();
+            return Err(error);
+        }
+        Ok(Guard::new(hold, Arc::clone(&self.name)))
     }
 }

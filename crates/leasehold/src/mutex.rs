@@ -123,13 +123,16 @@ impl Mutex {
     }
 
     /// Keeps the lock taken for at least this long after each grant, even if its guard ends before.
-    /// For work that is to happen at most once per interval. From the ttl to 24 h; the first call
-    /// reports other spans. Default: zero, which frees the lock at once.
+    /// For work that is to happen at most once per interval. From the ttl and the
+    /// [lock delay](crate::ClientBuilder::lock_delay) together to 24 h; the first call reports
+    /// other spans. Default: zero, which frees the lock at once.
     ///
     /// Each guard that ends early leaves the lock as [`Guard::keep_for`] does, also if it is
     /// dropped. The next holder gets it when the time is over, whether it is of this client or not.
-    /// A lock that was lost is not kept. If the process dies, the lock is free after the ttl. If
-    /// the store does not confirm that the lock stays taken, [`Guard::release`] says so.
+    /// It gets the lock up to one ttl and the lock delay later if little of the time was left. A
+    /// lock that was lost or [detached](Guard::detach) is not kept. If the process dies, the lock
+    /// is free after the ttl. If the store does not confirm that the lock stays taken,
+    /// [`Guard::release`] says so.
     ///
     /// Each task has its own place in line, as with [`strict_fifo`](Self::strict_fifo), and
     /// [`keep_idle`](Self::keep_idle) has no effect. A store in
@@ -242,7 +245,10 @@ impl Mutex {
     ///
     /// A lock that another client holds is never an error.
     ///
-    /// - [`Config`](crate::ErrorKind::Config) for a bad name, ttl or [`min_hold`](Self::min_hold).
+    /// - [`Config`](crate::ErrorKind::Config) for a bad name, ttl, [`min_hold`](Self::min_hold) or
+    ///   [`max_hold`](Self::max_hold).
+    /// - [`Unsupported`](crate::ErrorKind::Unsupported) if the store cannot do what
+    ///   [`min_hold`](Self::min_hold) or [`Coexist::On`](Self::coexist) asks for.
     /// - [`Closed`](crate::ErrorKind::Closed) after a shutdown.
     /// - [`Unavailable`](crate::ErrorKind::Unavailable) also if the store is in
     ///   [quarantine](crate::store::Quarantine) and knows no holder: nobody can tell whether one
@@ -285,7 +291,10 @@ impl Mutex {
     ///
     /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if another client held the lock all the time.
     /// The same if the store was in [quarantine](crate::store::Quarantine) at the end, which the
-    /// message says. Otherwise as [`lock`](Self::lock).
+    /// message says. If the store did not answer at the end:
+    /// [`Unknown`](crate::ErrorKind::Unknown) if any request got no answer, and
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) if all were refused. Otherwise as
+    /// [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///

@@ -23,8 +23,9 @@ use crate::locking::Locking;
 /// | was never reported, because the runner died | after the [ttl](Self::ttl) |
 ///
 /// The period runs on the clocks of the runner and of the store, and no step of a wall clock
-/// changes it. It is at least the ttl and at most 24 h. If the work takes nearly the whole period,
-/// others start up to one ttl later.
+/// changes it. It is at least the ttl and the [lock delay](crate::ClientBuilder::lock_delay)
+/// together, and at most 24 h. If the work takes nearly the whole period, others start up to one
+/// ttl and the lock delay later.
 ///
 /// A schedule that fires exactly once per period may fire a moment before the last period is over,
 /// and then skips that turn. So choose a period that is a little shorter than the schedule's: 55
@@ -74,8 +75,8 @@ impl Once {
         Self { locking, period }
     }
 
-    /// Sets how long others wait if the runner dies, see [`Mutex::ttl`](crate::Mutex::ttl). At most
-    /// the period.
+    /// Sets how long others wait if the runner dies, see [`Mutex::ttl`](crate::Mutex::ttl). With
+    /// the lock delay, at most the period.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { locking: self.locking.ttl(ttl), ..self }
     }
@@ -93,7 +94,8 @@ impl Once {
     ///
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock). Also:
     ///
-    /// - [`Config`](crate::ErrorKind::Config) for a period below the ttl or above 24 h;
+    /// - [`Config`](crate::ErrorKind::Config) for a period below the ttl and the lock delay, or
+    ///   above 24 h;
     /// - [`Unsupported`](crate::ErrorKind::Unsupported) in
     ///   [strict mode](crate::store::Capabilities::strict), which keeps no lease for longer than
     ///   60 s.
@@ -133,7 +135,8 @@ impl Run {
     }
 
     /// Resolves when the run is lost, before another process can start the work. Never resolves
-    /// after its end. As [`Guard::lost`].
+    /// after its end. As [`Guard::lost`]. If an operator ended the lease, it resolves at the next
+    /// renewal, and another process may have started by then.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         self.guard.lost()
     }

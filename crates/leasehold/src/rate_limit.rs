@@ -189,26 +189,30 @@ impl RateLimit {
     async fn count(&self, guard: Guard) -> Result<(), Error> {
         let session = self.locking.session();
         let until = session.now() + (self.per / 4).clamp(LATE_MIN, LATE_MAX).min(self.per);
-        let kept = guard.keep_for(self.per).await.map_err(|error| {
-            let message = format!(
-                "the store did not confirm the start; it may count for {:?}; do not start, and \
-                 try again later",
-                self.per
-            );
-            Error::new(error.kind(), message).with_source(error)
-        });
-        let kept = kept.and_then(|()| {
-            if session.now() <= until {
-                return Ok(());
-            }
+        let message = format!(
+            "the store did not confirm the start in time; it may count for {:?}; do not start, and \
+             try again later",
+            self.per
+        );
+        let kept = tokio::select! {
+            biased;
+            kept = guard.keep_for(self.per) => kept,
+            // The client goes on asking, so that the permit stays taken if it can.
+            () = session.sleep_until(until) => return self.locking.named(Err(unknown(message))),
+        };
+        self.locking.named(match kept {
+            Ok(()) if session.now() <= until => Ok(()),
             // A start so late might be followed by the next one at once.
-            let message = format!(
-                "the store confirmed the start too late; it counts for {:?}; do not start, and try \
-                 again",
-                self.per
-            );
-            Err(Error::new(ErrorKind::Unknown, message))
-        });
-        self.locking.named(kept)
+            Ok(()) => Err(unknown(message)),
+            // No work runs that would have to stop.
+            Err(error) if error.kind() == ErrorKind::Lost => {
+                Err(unknown(message).with_source(error))
+            }
+            Err(error) => Err(Error::new(error.kind(), message).with_source(error)),
+        })
     }
+}
+
+fn unknown(message: String) -> Error {
+    Error::new(ErrorKind::Unknown, message)
 }

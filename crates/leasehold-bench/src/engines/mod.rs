@@ -244,7 +244,7 @@ impl Engine<'_> {
         let lost = as_measure(u64::try_from(lost).unwrap_or(u64::MAX));
         report.add(&subject, "leases lost", &[lost], "").at_most(0.0);
         drop(guards);
-        client.shutdown(Duration::from_secs(60)).await;
+        let _left = client.shutdown(Duration::from_secs(60)).await;
         Ok(())
     }
 }

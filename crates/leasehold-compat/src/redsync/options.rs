@@ -158,7 +158,6 @@ impl<S: Store> Mutex<S> {
     /// It must never return the same value twice. A client that has the value of a lock has that
     /// lock, and can lock it again at any time. (redsync refuses the second lock, but its roll-back
     /// ends the first.)
-    /// lock of the first.)
     #[must_use]
     pub fn with_gen_value_func<E: Into<Box<dyn StdError + Send + Sync>>>(
         mut self,

@@ -1,6 +1,6 @@
 //! Waiters are woken, and nobody else.
 
-use leasehold::store::{Capabilities, Hint, Reach, Released};
+use leasehold::store::{Capabilities, Evicted, Hint, Reach, Released};
 
 use crate::check::{granted, released, taken};
 use crate::world::{SLACK, World, key, ms};
@@ -72,7 +72,8 @@ pub(crate) async fn an_eviction_is_told_to_the_new_owner(world: &World) {
     taken(bert.ask(&key("a")).join().send().await);
     world.settle().await;
     let seen = anna.owner().as_str().as_bytes().to_vec();
-    world.browse().evict(key("a"), seen, "a test".to_owned()).await.expect("answered");
+    let evicted = world.browse().evict(key("a"), seen, "a test".to_owned()).await;
+    assert_eq!(evicted.expect("answered"), Evicted::Evicted);
     assert_eq!(bert.hint(granted_key).await, key("a"));
     granted(bert.ask(&key("a")).send().await);
 }

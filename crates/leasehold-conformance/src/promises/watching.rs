@@ -1,7 +1,7 @@
 //! Places that are woken and never become the owner. A quorum uses them.
 
 use leasehold::core::line::GIVES_WAY_FOR;
-use leasehold::store::{Capabilities, Hint, Reach, Released};
+use leasehold::store::{Capabilities, Evicted, Hint, Reach, Released};
 
 use crate::check::{granted, released, renewed, taken};
 use crate::world::{World, key, ms};
@@ -40,7 +40,8 @@ pub(crate) async fn an_eviction_wakes_who_watches(world: &World) {
     taken(bert.ask(&key("a")).watch(3_000).send().await);
     world.settle().await;
     let seen = anna.owner().as_str().as_bytes().to_vec();
-    world.browse().evict(key("a"), seen, "a test".to_owned()).await.expect("answered");
+    let evicted = world.browse().evict(key("a"), seen, "a test".to_owned()).await;
+    assert_eq!(evicted.expect("answered"), Evicted::Evicted);
     bert.hint(|hint| (*hint == Hint::MaybeFree { key: key("a") }).then_some(())).await;
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }

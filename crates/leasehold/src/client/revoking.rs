@@ -1,10 +1,35 @@
-//! Asks a holder to let go of its lease.
+//! Ends the lease of another client, or asks its holder to let go.
 
 use super::Client;
 use crate::core::error::{Error, ErrorKind};
-use crate::store::{ClientRecord, Revoked, Store as _, unsupported_revoke};
+use crate::store::{ClientRecord, Evicted, Revocation, Revoked, Store as _, unsupported_revoke};
 
 impl Client {
+    /// Ends the lease of another client if its owner token is still `seen`, for example from
+    /// [`inspect`](Self::inspect). `reason` goes to the log, truncated to 1 KiB.
+    ///
+    /// The holder learns of it at its next renewal, and *may act until then*. Use fencing tokens,
+    /// or make sure that the holder is dead.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this.
+    /// [`Config`](ErrorKind::Config) for a bad name or an empty reason. Otherwise the error of the
+    /// store if it gives no answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses the answer. The request may still take effect.
+    pub async fn evict(&self, name: &str, seen: &[u8], reason: &str) -> Result<Evicted, Error> {
+        let key = self.key(name)?;
+        self.check_here().map_err(|error| error.about(name))?;
+        let complaint = "the reason is empty; nothing was changed; say why the lease is to end";
+        let reason = checked(reason, complaint).map_err(|error| error.about(name))?;
+        let browse = self.browse().map_err(|error| error.about(name))?;
+        let answer = browse.evict(key, seen.to_vec(), reason);
+        answer.await.map_err(|error| error.about(name))
+    }
+
     /// Asks a holder to let go of its lease, if its token is still `seen`, see [`inspect`]. Nothing
     /// else changes: the holder keeps the lock until it releases it.
     ///
@@ -12,16 +37,15 @@ impl Client {
     /// [`Guard::revoked`] resolves, and `leasehold run` stops its command. Holders of older
     /// versions and of other libraries learn nothing. The request is kept beside the lease and ends
     /// with it. While it lasts, a second one changes nothing. No later lease sees it. If the client
-    /// passes this very lease on before it learns of the request, the task that has it then is
-    /// asked.
+    /// passes this lease on to another task before it learns of the request, that task is asked.
     ///
     /// `reason` is truncated to 1 KiB. To end the lease of a holder that is dead, see
     /// [`evict`](Self::evict).
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this. On etcd and ZooKeeper
-    /// also if the holder is of another library: there is no room for a request then.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this. Also if the holder is
+    /// of another library on etcd or ZooKeeper: its lock has no room for a request.
     /// [`Config`](ErrorKind::Config) for a bad name or an empty reason. Otherwise the error of the
     /// store if it gives no answer: asking again is safe.
     ///
@@ -52,15 +76,12 @@ impl Client {
     pub async fn revoke(&self, name: &str, seen: &[u8], reason: &str) -> Result<Revoked, Error> {
         let key = self.key(name)?;
         self.check_here().map_err(|error| error.about(name))?;
-        if reason.trim().is_empty() {
-            let message = "the reason is empty; nobody was asked; say why the holder is to let go";
-            return Err(Error::new(ErrorKind::Config, message).with_name(name));
-        }
+        let complaint = "the reason is empty; nobody was asked; say why the holder is to let go";
+        let reason = checked(reason, complaint).map_err(|error| error.about(name))?;
         let session = self.user.session();
         let browse = session.store.browse().filter(|_| session.store.capabilities().revoke);
         let Some(browse) = browse else { return Err(unsupported_revoke().about(name)) };
-        let answer =
-            browse.revoke(key, seen.to_vec(), signature(session.record()), reason.to_owned());
+        let answer = browse.revoke(key, seen.to_vec(), signature(session.record()), reason);
         answer.await.map_err(|error| error.about(name))
     }
 }
@@ -68,4 +89,12 @@ impl Client {
 /// The name of the user who asks, as `user@host`.
 fn signature(record: Option<&ClientRecord>) -> String {
     record.map_or_else(|| "anonymous".to_owned(), |it| format!("{}@{}", it.user, it.host))
+}
+
+/// The reason of an operator, which must not be empty and is truncated.
+fn checked(reason: &str, complaint: &str) -> Result<String, Error> {
+    if reason.trim().is_empty() {
+        return Err(Error::new(ErrorKind::Config, complaint));
+    }
+    Ok(reason[..reason.floor_char_boundary(Revocation::REASON_BYTES_MAX)].to_owned())
 }

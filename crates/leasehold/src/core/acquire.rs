@@ -45,7 +45,7 @@ pub(crate) const POLL_EVERY: Duration = Duration::from_secs(1);
 pub(crate) const POLLS: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(250) };
 
-/// The shortest time between two refreshes of a place.
+/// The shortest time between two refreshes of a place, if the place lives long enough.
 pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 
 /// How often a client that does not wait asks for a grant that arrives in time.
@@ -238,7 +238,8 @@ impl Acquisition {
             return NextAsk::At(now + far_pause(ahead));
         }
         let refresh = self.pause(random).unwrap_or_else(|| {
-            (self.ttl.waiter_ttl().get() / 3).max(REFRESH_EVERY_MIN).min(POLL_EVERY)
+            let place = self.ttl.waiter_ttl().get();
+            (place / 3).max(REFRESH_EVERY_MIN.min(place / 2)).min(POLL_EVERY)
         });
         match retry_in {
             Some(Duration::ZERO) if is_hidden => NextAsk::Now,

@@ -214,7 +214,7 @@ impl Error {
     pub(crate) fn in_doubt(mut self) -> Self {
         let inner = Arc::make_mut(&mut self.inner);
         inner.kind = ErrorKind::Unknown;
-        inner.message += "; the request before it got no answer: a late grant is released";
+        inner.message += "; an earlier request got no answer: a late grant is released";
         self
     }
 

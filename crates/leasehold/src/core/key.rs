@@ -85,6 +85,18 @@ impl Key {
     }
 }
 
+impl AsRef<str> for Key {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> Self {
+        key.as_str().to_owned()
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -105,12 +117,14 @@ mod tests {
     fn a_name_is_checked_once() {
         let long = "x".repeat(Key::MAX_BYTES);
         let too_long = "x".repeat(Key::MAX_BYTES + 1);
-        let table: [(&str, Option<&str>); 11] = [
+        let few_letters = "\u{fc}".repeat(Key::MAX_BYTES / 2 + 1);
+        let table: [(&str, Option<&str>); 12] = [
             ("order:42", None),
             ("ünï/côde {tag} with space", None),
             (&long, None),
             ("", Some("must not be empty")),
             (&too_long, Some("at most 512 bytes, not 513")),
+            (&few_letters, Some("at most 512 bytes, not 514")),
             ("a\nb", Some("control characters")),
             ("a\u{7f}b", Some("control characters")),
             ("{a}:lh:fence", Some("reserved")),

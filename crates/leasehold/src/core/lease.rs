@@ -111,7 +111,7 @@ pub(crate) struct LeaseLife {
     state: LeaseState,
     /// Never after `limit`.
     deadline: Moment,
-    /// When the hold ends even if the lease could be renewed.
+    /// When this hold ends, even if the lease could still be renewed: its `max_hold`.
     limit: Option<Moment>,
     renew_at: Moment,
     renewing: bool,
@@ -131,7 +131,7 @@ pub(crate) struct LeaseLife {
 }
 
 impl LeaseLife {
-    /// A lease of `ttl` with its first turn. The granted request left at `sent`.
+    /// A new lease of `ttl`, and its first turn. The request for it was sent at `sent`.
     #[must_use]
     pub(crate) fn granted(sent: Moment, ttl: Ttl, fencing: Option<FencingBlock>) -> (Self, Turn) {
         let life = Self {
@@ -435,7 +435,7 @@ impl LeaseLife {
         Parting::Idle
     }
 
-    /// A task asks for it.
+    /// Gives the lease to a task that asks for it, if it can.
     pub(crate) fn take(&mut self, now: Moment) -> Taking {
         match self.state {
             LeaseState::Held if now < self.deadline => Taking::InUse,

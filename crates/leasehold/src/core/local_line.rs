@@ -223,7 +223,7 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         self.lease = Some(lease);
     }
 
-    /// This lease cannot be passed on any more. Another one stays.
+    /// Forgets the lease that can be passed on, if it is this one.
     pub(crate) fn forget(&mut self, lease: &L) {
         if self.is_lease(lease) {
             self.lease = None;

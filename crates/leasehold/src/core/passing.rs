@@ -15,8 +15,9 @@ pub(crate) const PASSES_MAX: u32 = 64;
 /// How long a lease is passed on at most once another client waits.
 pub(crate) const PASSING_MAX: Duration = Duration::from_millis(20);
 
-/// How long a lease is passed on at most where the store opens keys for clients that it does not
-/// see. The store decides that when it is asked. This is as long as the shortest turn of a line.
+/// How long a lease is passed on at most if the store opens its line for clients that it does not
+/// see. The store decides to open it only when it gets a request. So this limit is as long as the
+/// shortest time that a line has the key between two openings.
 pub(crate) const ASKS_EVERY: Duration = Duration::from_millis(100);
 
 /// Tokens to reserve when tasks queue locally: one per allowed pass, plus one for this holder.

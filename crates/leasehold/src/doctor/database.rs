@@ -171,7 +171,7 @@ fn hints(hints: &HintsArrive) -> Check {
 
 #[cfg(feature = "postgres")]
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::core::error::{Error, ErrorKind};
     use crate::doctor::Verdict;
@@ -180,7 +180,7 @@ mod tests {
         Keeping::Postgres { commit: commit.to_owned(), has_fsync, standbys }
     }
 
-    fn healthy() -> DatabaseFacts {
+    pub(in crate::doctor) fn healthy() -> DatabaseFacts {
         DatabaseFacts {
             label: "postgres://u@h/d".to_owned(),
             refused: None,

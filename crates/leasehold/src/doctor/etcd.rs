@@ -35,7 +35,7 @@ const SHORTEST: Subject = Subject {
 /// The oldest version that locks work on.
 const OLDEST: (u32, u32, u32) = (3, 4, 0);
 
-/// The first versions of their series whose old leaders end no living leases.
+/// The first version of each series in which a replaced leader cannot end leases that were renewed.
 const MENDED: [(u32, u32, u32); 2] = [(3, 4, 31), (3, 5, 13)];
 
 pub(super) fn checks(facts: &EtcdFacts, ttl: Ttl) -> Vec<Check> {
@@ -54,7 +54,7 @@ pub(super) fn checks(facts: &EtcdFacts, ttl: Ttl) -> Vec<Check> {
 /// The facts on which it depends what a lock there survives.
 pub(super) fn deployment(facts: &EtcdFacts) -> Deployment {
     let has_failover = answering(facts) >= 3;
-    Deployment { kind: Kind::Members, has_failover, ..Deployment::default() }
+    Deployment { kind: Kind::Members, has_failover, ..Deployment::ON_DISK }
 }
 
 fn answering(facts: &EtcdFacts) -> usize {

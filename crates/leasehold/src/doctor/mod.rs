@@ -16,6 +16,8 @@ mod file;
 #[cfg(feature = "redis")]
 mod server;
 mod survival;
+#[cfg(all(test, feature = "postgres", feature = "redis"))]
+mod tests;
 mod texts;
 #[cfg(any(
     feature = "etcd",
@@ -207,35 +209,35 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found
 /// Decides what the facts mean.
 fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
     let mut checks = Vec::new();
-    let (mut nodes, mut deployment) = (found.private, Deployment::default());
+    let (mut nodes, mut deployments) = (found.private, Vec::new());
     for _ in 0..found.private {
         let evidence = "the store is in the memory of this process";
         checks.push(PRIVATE.fail(evidence, "name a file or a server by its URL").at("memory:"));
-        deployment.kind = Kind::Memory;
+        deployments.push(Deployment { kind: Kind::Memory, ..Deployment::default() });
     }
     #[cfg(feature = "sqlite")]
     for facts in &found.files {
         nodes += 1;
-        deployment.kind = Kind::File;
         checks.extend(file::checks(facts, ttl));
+        deployments.push(Deployment { kind: Kind::File, ..Deployment::ON_DISK });
     }
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     for facts in &found.databases {
         nodes += 1;
         checks.extend(database::checks(facts, ttl));
-        deployment = database::deployment(facts);
+        deployments.push(database::deployment(facts));
     }
     #[cfg(feature = "etcd")]
     for facts in &found.clusters_of_etcd {
         nodes += 1;
         checks.extend(etcd::checks(facts, ttl));
-        deployment = etcd::deployment(facts);
+        deployments.push(etcd::deployment(facts));
     }
     #[cfg(feature = "zookeeper")]
     for facts in &found.ensembles {
         nodes += 1;
         checks.extend(zookeeper::checks(facts, ttl));
-        deployment = zookeeper::deployment(facts);
+        deployments.push(zookeeper::deployment(facts));
     }
     #[cfg(feature = "redis")]
     {
@@ -246,9 +248,10 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
             checks.extend(server::nodes::checks(nodes, &servers));
         }
         if !found.servers.is_empty() {
-            deployment = server::deployment(&found.servers, &found.clusters);
+            deployments.push(server::deployment(&found.servers, &found.clusters));
         }
     }
+    let mut deployment = deployments.into_iter().reduce(Deployment::with).unwrap_or_default();
     deployment.nodes = nodes;
     #[cfg_attr(not(feature = "redis"), allow(unused_mut, reason = "there are no clusters"))]
     let mut failed = failing(&checks);

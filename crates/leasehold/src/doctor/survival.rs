@@ -29,6 +29,46 @@ pub(super) struct Deployment {
     pub(super) is_partial: bool,
 }
 
+impl Deployment {
+    /// A node that has each grant on disk before it counts, and no other safeguard.
+    #[cfg_attr(
+        not(any(feature = "etcd", feature = "sqlite", feature = "zookeeper")),
+        allow(dead_code, reason = "there are no such stores")
+    )]
+    pub(super) const ON_DISK: Self = Self {
+        grants: false,
+        nodes: 0,
+        failing: 0,
+        kind: Kind::Servers,
+        has_log: true,
+        is_on_disk: true,
+        is_strict: false,
+        has_failover: false,
+        has_replicas: false,
+        evicts: false,
+        is_cluster: false,
+        is_partial: false,
+    };
+
+    /// Two nodes of a quorum together. They keep a promise if both keep it. A danger for one of
+    /// them is a danger for both.
+    pub(super) fn with(self, other: Self) -> Self {
+        Self {
+            // A mixed quorum is judged as servers, each of which may fail.
+            kind: if self.kind == other.kind { self.kind } else { Kind::Servers },
+            has_log: self.has_log && other.has_log,
+            is_on_disk: self.is_on_disk && other.is_on_disk,
+            is_strict: self.is_strict && other.is_strict,
+            has_failover: self.has_failover && other.has_failover,
+            has_replicas: self.has_replicas || other.has_replicas,
+            evicts: self.evicts || other.evicts,
+            is_cluster: self.is_cluster || other.is_cluster,
+            is_partial: self.is_partial || other.is_partial,
+            ..self
+        }
+    }
+}
+
 /// The kind of store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -48,7 +88,7 @@ pub(super) enum Kind {
     Memory,
 }
 
-/// What is survived, what is not, and whether two holders may act after that.
+/// What a lock survives, what it does not, and whether two holders may act after that.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Survival {
     pub(super) yes: Vec<&'static str>,

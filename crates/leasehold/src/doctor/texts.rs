@@ -25,7 +25,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// What an error says, without the name of a lock and without its advice, and its cause.
+/// The text of an error and its cause, without the name of a lock and without its advice.
 pub(super) fn cause_of(error: &Error) -> String {
     let text = error.to_string();
     let end = state_in(&text).unwrap_or(text.len());

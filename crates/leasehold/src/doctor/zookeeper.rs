@@ -48,7 +48,7 @@ pub(super) fn checks(facts: &ZookeeperFacts, ttl: Ttl) -> Vec<Check> {
 /// The facts on which it depends what a lock there survives.
 pub(super) fn deployment(facts: &ZookeeperFacts) -> Deployment {
     let has_failover = answering(facts) >= 3;
-    Deployment { kind: Kind::Members, has_failover, ..Deployment::default() }
+    Deployment { kind: Kind::Members, has_failover, ..Deployment::ON_DISK }
 }
 
 fn answering(facts: &ZookeeperFacts) -> usize {

@@ -15,7 +15,7 @@ use super::hold::Hold;
 use super::leaving::Leaving;
 use super::spec::{Spec, Wait};
 use super::story::Asked;
-use super::{Session, closed};
+use super::{Session, closed_meanwhile};
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::lease::Turn;
@@ -211,7 +211,7 @@ impl Session {
             biased;
             asked = attempt.run() => asked?,
             () = self.sleep(wait) => return Err(attempt.elapsed()),
-            () = self.until_closed() => return Err(closed()),
+            () = self.until_closed() => return Err(closed_meanwhile()),
         };
         let (held, turn) = asked.expect("who waits is never told that it is taken");
         Ok(Hold::new(Arc::clone(self), held, turn))

@@ -13,7 +13,7 @@ use super::errors::wait_elapsed;
 use super::held::Held;
 use super::leaving::Leaving;
 use super::spec::{Spec, Wait};
-use super::{Session, closed};
+use super::{Session, closed_meanwhile};
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::lease::Turn;
@@ -21,7 +21,7 @@ use crate::core::lease::Turn;
 /// News for a waiting task. If the task is dropped before it reads that it has the lease or the
 /// right to ask, its place in the line gives this to the next task.
 pub(super) enum Told {
-    /// It has the lease, for this turn.
+    /// The task has the lease, for this turn.
     Passed(Arc<Held>, Turn),
     /// It talks to the store from now on.
     Ask(Box<Work>),
@@ -53,7 +53,7 @@ struct Right {
     who_asks: WhoAsks,
 }
 
-/// Who has the right to ask.
+/// Who has the right to ask the store.
 #[derive(PartialEq, Eq)]
 enum WhoAsks {
     Us,
@@ -117,7 +117,7 @@ impl Asker {
             () = session.sleep(wait) => {
                 return Err(work.attempt.as_ref().map_or_else(wait_elapsed, Attempt::elapsed));
             }
-            () = session.until_closed() => return Err(closed()),
+            () = session.until_closed() => return Err(closed_meanwhile()),
         };
         match asked {
             Ok(Some((held, turn))) => {

@@ -37,6 +37,9 @@ pub(super) struct Attempt {
     /// Whether nobody knows what became of an ask with this token. It may still arrive, even after
     /// the answer to a later one.
     is_at_large: bool,
+    /// Whether that is so of any ask, also with an earlier token. The client releases that token,
+    /// but the release may meet the same outage.
+    is_in_doubt: bool,
     /// Why the store did not answer the last ask, or grants nothing at all.
     outage: Option<Error>,
     /// Dropped last: by then the registry counts the new lease or the release, so a shutdown waits
@@ -93,6 +96,7 @@ impl Attempt {
             not_before,
             known: false,
             is_at_large: false,
+            is_in_doubt: false,
             outage,
             _counted: counted,
         })
@@ -182,9 +186,9 @@ impl Attempt {
                     Why::Quarantined(quarantine) => {
                         let message =
                             format!("{quarantine}; nothing was acquired; wait or try again later");
-                        return Err(Error::new(ErrorKind::Unavailable, message));
+                        return Err(self.in_doubt(Error::new(ErrorKind::Unavailable, message)));
                     }
-                    Why::TooFewCopies(error) => return Err(error),
+                    Why::TooFewCopies(error) => return Err(self.in_doubt(error)),
                 },
                 (NextAsk::GiveUp, Err(error)) => return Err(self.in_doubt(error)),
             }
@@ -205,7 +209,7 @@ impl Attempt {
 
     /// The error of the last ask. If an earlier one got no answer, a grant may remain for a while.
     fn in_doubt(&self, error: Error) -> Error {
-        if !self.is_at_large || error.kind() != ErrorKind::Unavailable {
+        if !self.is_in_doubt || error.kind() != ErrorKind::Unavailable {
             return error;
         }
         error.in_doubt()
@@ -227,7 +231,7 @@ impl Attempt {
             Ok(Acquired::Refused(refusal)) => self.refused(now, known_before, refusal),
             Err(error) => {
                 match error.kind() {
-                    ErrorKind::Unknown => self.is_at_large = true,
+                    ErrorKind::Unknown => (self.is_at_large, self.is_in_doubt) = (true, true),
                     _ => self.known = known_before,
                 }
                 self.failed(now, error)
@@ -286,7 +290,7 @@ impl Attempt {
 
     /// Decides what follows when the store did not answer, or its grant did not count.
     fn failed(&mut self, now: Moment, error: &Error) -> NextAsk {
-        self.note_outage(Some(error));
+        self.note_outage(Some(&self.in_doubt(error.clone())));
         let next = self.decisions.on_failed(now, error.kind(), random_u32(&*self.session.host));
         if let NextAsk::At(at) = next {
             let key = &self.spec.key;

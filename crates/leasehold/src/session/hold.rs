@@ -139,6 +139,12 @@ impl Hold {
         self.session.part(&self.held, self.turn.number, ending)
     }
 
+    /// Ends this turn and frees the key, even if its time is not over.
+    pub(crate) fn give_up(mut self) {
+        self.has_ended = true;
+        drop(self.session.part(&self.held, self.turn.number, Ending::Dropped));
+    }
+
     /// Ends this turn. The key stays taken until `span` after the turn began, and then the lease
     /// ends by itself. If that time is over, this is a release. The request is submitted before
     /// this returns.
@@ -191,7 +197,12 @@ impl Hold {
         session.forget_lease(&self.held);
         let answer = leaving.answer().await;
         let Some((held, turn)) = leaving.answered().await else {
-            return Err(answer.err().unwrap_or_else(|| lost_error(Lost::NotOurs)));
+            return Err(match answer {
+                // The store shares the key with us, but the answer came too late to rely on it.
+                Ok(Released::Kept { .. }) => lost_error(Lost::Deadline),
+                Ok(_) => lost_error(Lost::NotOurs),
+                Err(error) => error,
+            });
         };
         let hold = Self::new(session, held, turn);
         if let Some(story) = story {

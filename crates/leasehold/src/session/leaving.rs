@@ -25,7 +25,7 @@ use crate::store::{BoxAnswer, LeaseId, OnRelease, Released, Store};
 /// The answer of the store, shared by the task that leaves and the next one.
 pub(crate) type Left = Shared<BoxAnswer<Released>>;
 
-/// Dropping it before the answer releases both tokens.
+/// A request for a lease to leave this client. Dropped before the answer, it releases both tokens.
 pub(super) struct Leaving {
     session: Arc<Session>,
     spec: Arc<Spec>,

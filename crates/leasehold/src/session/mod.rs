@@ -280,7 +280,7 @@ impl Session {
         let mut tasks = Vec::new();
         self.lines.with_each(|line| tasks.extend(line.tasks.take_tasks()));
         for task in tasks {
-            let _gone = task.send(Told::Failed(closed()));
+            let _gone = task.send(Told::Failed(closed_meanwhile()));
         }
         let released_before = self.registry.released();
         self.end_all_idle();
@@ -389,10 +389,19 @@ impl Session {
     }
 }
 
-pub(crate) fn closed() -> Error {
+/// The error for a call of a client that was shut down before.
+fn closed() -> Error {
     Error::new(
         ErrorKind::Closed,
         "the client was shut down; no request was sent; connect a new one",
+    )
+}
+
+/// The error for a call that waited when its client was shut down.
+pub(crate) fn closed_meanwhile() -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        "the client was shut down while this call waited; nothing is held; connect a new one",
     )
 }
 

@@ -27,7 +27,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// For how long a detached token is remembered. A late hint arrives sooner.
 const LET_GO_FOR: Duration = Duration::from_secs(60);
 
-/// How many detached tokens are remembered however old they are, and how many at most.
+/// How many detached tokens are remembered even if they are old, and how many in all at most.
 const LET_GO_MIN: usize = 1_024;
 const LET_GO_MAX: usize = 65_536;
 

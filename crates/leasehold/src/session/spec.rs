@@ -75,8 +75,7 @@ impl Spec {
         }
     }
 
-    /// Whether the store opens the key now and then. A lock without companion keys has no line that
-    /// could stand aside.
+    /// Whether the store opens the line now and then. A lock without companion keys has no line.
     pub(crate) const fn opens(&self) -> bool {
         matches!(self.coexist, Coexist::Auto) && !matches!(self.claim(), Claim::Plain)
     }

@@ -48,8 +48,8 @@ impl Wake {
         self.handed_over.notify_one();
     }
 
-    /// Ends when the task should ask again, at once if that was said before. Returns whether the
-    /// key may be free.
+    /// Ends when the task should ask again: at once if it was woken before this call. Returns
+    /// whether the key may be free.
     pub(super) async fn woken(&self) -> bool {
         self.ask_again.notified().await;
         self.may_be_free.swap(false, Ordering::AcqRel)

@@ -131,17 +131,18 @@ impl Refusal {
     }
 }
 
-/// A store has restarted, has lost its data, or has taken another one's place. It grants nothing
-/// new for as long as anything may last that it granted before and knows nothing of any more.
-/// Leases that are held go on.
+/// A store has restarted, has lost its data, or has taken another one's place. It may have
+/// forgotten grants, so it grants nothing new until the last of them has ended. Leases that are
+/// held go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quarantine {
-    /// How long ago that was noticed, by the first ask after it; `None` if that is not known, or if
-    /// only a look has noticed it so far: the quarantine begins with the next ask then.
+    /// How long ago the first ask noticed it. `None` if that is not known. Also `None` if no ask
+    /// has noticed it so far, but a call such as `inspect` has: the quarantine then begins with the
+    /// next ask.
     pub since: Option<Duration>,
-    /// For how long nothing new is granted: more than a quarantine lasts, if the clock of the store
-    /// was set back since it began.
+    /// For how long nothing new is granted. Longer than a whole quarantine if the clock of the
+    /// store was set back since it began.
     pub left: Duration,
 }
 
@@ -207,6 +208,8 @@ pub enum Released {
 
 /// The answer to [`Browse::evict`](super::Browse::evict).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "`Changed` means that no lease was ended"]
+#[non_exhaustive]
 pub enum Evicted {
     /// The lease was ended.
     Evicted,
@@ -217,6 +220,8 @@ pub enum Evicted {
 
 /// The answer to [`Browse::revoke`](super::Browse::revoke).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "`Changed` means that nobody was asked"]
+#[non_exhaustive]
 pub enum Revoked {
     /// The holder is asked to let go, by this request or by an earlier one.
     Asked,

@@ -154,7 +154,8 @@ impl Entry {
                     "pid" => client.pid = value.parse().ok()?,
                     "user" => client.user = value,
                     "command" => client.command = value,
-                    "ttl_ms" => client.ttl = Some(Duration::from_millis(value.parse().ok()?)),
+                    // For people alone. No strange number may hide who holds the key.
+                    "ttl_ms" => client.ttl = value.parse().ok().map(Duration::from_millis),
                     _ => {}
                 }
             }
@@ -239,6 +240,16 @@ mod tests {
             assert_eq!(Entry::read(value), None, "{value:?}");
         }
         assert!(Entry::read(b"owner=a&later=x").is_some(), "a later version may write more");
+    }
+
+    /// Another version may have written it.
+    #[test]
+    fn an_entry_with_a_strange_ttl_of_its_client_still_names_its_owner() {
+        let mut strange = entry();
+        strange.client.as_mut().expect("it has one").ttl = Some(Duration::MAX);
+        let read = Entry::read(&strange.write()).expect("it is ours");
+        assert_eq!(read.owner, strange.owner);
+        assert_eq!(read.client.expect("it has one").ttl, None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::process::Process;
 
-/// What carries out the steps of a store. They send a request when they are polled:
+/// Carries out the steps of a store. A step sends its request when it is polled:
 /// [`InOrder`](super::InOrder) gives them their order.
 pub(super) struct Steps<C> {
     process: Process,

@@ -1,11 +1,12 @@
 //! Calls on threads without an async runtime.
 
-use std::sync::Arc;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use leasehold::blocking::block_on;
-use leasehold::{Client, Error, ErrorKind, Release};
+use leasehold::{Client, Error, ErrorKind, Guard, Release};
 
 /// No lock takes that long in a test that passes.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -79,5 +80,43 @@ async fn a_thread_that_runs_async_code_is_refused_and_told_what_to_do() -> Resul
     .expect("it does not panic");
     refused(refusal);
     assert!(guard?.is_held(), "the way that the message names works");
+    Ok(())
+}
+
+/// Releases a guard when its thread ends, and tells the outcome.
+#[derive(Default)]
+struct Last(RefCell<Option<(Guard, mpsc::Sender<Result<Release, Error>>)>>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if let Some((guard, tell)) = self.0.take() {
+            tell.send(block_on(guard.release())).expect("the test waits for it");
+        }
+    }
+}
+
+thread_local! {
+    static LAST: Last = Last::default();
+}
+
+/// A panic there would end the process, with all of its locks.
+#[test]
+fn a_call_in_the_destructor_of_a_thread_local_is_refused_and_its_guard_is_released()
+-> Result<(), Error> {
+    let other = block_on(Client::connect("memory:ending"))?;
+    let (tell, told) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        // Touched before the thread-locals of tokio are, it ends after them.
+        LAST.with(|last| assert!(last.0.borrow().is_none()));
+        let client = block_on(Client::connect("memory:ending"))?;
+        let guard = block_on(client.mutex("a").lock())?;
+        LAST.with(|last| last.0.replace(Some((guard, tell))));
+        Ok::<_, Error>(())
+    });
+    thread.join().expect("it does not panic")?;
+    let refused = told.recv().expect("it was dropped").expect_err("nothing can wait there");
+    assert_eq!(refused.kind(), ErrorKind::Config, "{refused}");
+    assert!(refused.to_string().contains("this thread is ending"), "{refused}");
+    drop(block_on(other.mutex("a").lock_timeout(PATIENCE))?);
     Ok(())
 }

@@ -87,7 +87,7 @@ async fn an_evicted_holder_learns_of_it_at_its_next_renewal() -> Result<(), Erro
     let client = Client::builder("memory:").ttl(Duration::from_millis(300)).connect().await?;
     let guard = client.mutex("a").lock().await?;
     let seen = client.inspect("a").await?.holders[0].token.clone();
-    client.evict("a", &seen, "test").await?;
+    let _ended = client.evict("a", &seen, "test").await?;
     assert_eq!(guard.lost().await, leasehold::Lost::NotOurs);
     assert!(!guard.is_held());
     assert_eq!(guard.renew().await.expect_err("lost").kind(), ErrorKind::Lost);
@@ -103,7 +103,7 @@ async fn work_under_a_lost_lock_is_dropped() -> Result<(), Error> {
     let result = mutex
         .with(async |guard| {
             let seen = guard.token().as_str().as_bytes();
-            evicting.evict("a", seen, "test").await.expect("it was asked");
+            let _ended = evicting.evict("a", seen, "test").await.expect("it was asked");
             std::future::pending::<()>().await;
         })
         .await;
@@ -118,7 +118,7 @@ async fn work_that_ends_under_a_lock_that_was_taken_away_is_not_called_done() ->
     let evicting = client.clone();
     let work = async |guard: &leasehold::Guard| {
         let seen = guard.token().as_str().as_bytes();
-        evicting.evict("a", seen, "test").await.expect("it was asked");
+        let _ended = evicting.evict("a", seen, "test").await.expect("it was asked");
     };
     let error = client.mutex("a").with(work).await.expect_err("lost");
     assert_eq!(error.kind(), ErrorKind::Lost);

@@ -30,7 +30,9 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
 /// Starts work if it was not done in this period, does it, and reports how it went.
 pub(in crate::simulation) async fn run_once(worker: &mut Worker, key: &Name) {
     let ttl = worker.ttl();
-    let period = ttl + worker.span_up_to(ttl * (KEPT_TTLS - 1));
+    // A shorter one would be refused.
+    let least = ttl + worker.world().plan.lock_delay;
+    let period = least + worker.span_up_to(ttl * (KEPT_TTLS - 1));
     let once = worker.client().once(worker.name_of(key), period).ttl(ttl);
     let call = worker.called_for(key, CallKind::TryLock, Duration::ZERO);
     let polls = worker.cut();

@@ -68,7 +68,7 @@ async fn locks_of_all_nodes_exclude_each_other_and_are_listed_once() {
         assert_eq!(client.pid, std::process::id(), "{name}");
     }
     let seen = other.inspect(&names[0]).await.expect("answered").holders[0].token.clone();
-    other.evict(&names[0], &seen, "a test").await.expect("answered");
+    let _ended = other.evict(&names[0], &seen, "a test").await.expect("answered");
     assert!(lock(&other, &names[0]).await.fencing_token() > held[0].fencing_token());
     // Nothing was sent to a wrong node but what came before the map.
     for node in cluster.nodes() {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use leasehold::store::redis::RedisConnector;
-use leasehold::store::{AnyStore, Hint, RedisStore, Released, Store};
+use leasehold::store::{AnyStore, Evicted, Hint, RedisStore, Released, Store};
 use leasehold::{Error, ErrorKind};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{granted, kept, released, renewed, taken};
@@ -199,7 +199,8 @@ fn with_the_rights_to_look_a_user_lists_inspects_and_evicts() {
         let page = browse.list("app:*", None).await.expect("allowed");
         assert_eq!(page.keys, [key("app:a")]);
         let seen = anna.owner().as_str().as_bytes().to_vec();
-        browse.evict(key("app:a"), seen, "a test".to_owned()).await.expect("allowed");
+        let evicted = browse.evict(key("app:a"), seen, "a test".to_owned()).await;
+        assert_eq!(evicted.expect("allowed"), Evicted::Evicted);
         granted(scene.actor(&store).ask(&key("app:a")).send().await);
     });
 }

@@ -15,6 +15,7 @@ use leasehold_testkit::conformance::check::{
     granted, lost, quarantined, refused, released, renewed, taken,
 };
 use leasehold_testkit::conformance::{Actor, World, key, ms};
+use leasehold_testkit::faults::{Fault, Faults, Request};
 use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
 use crate::stores::{redis_by, redis_on, run_id};
@@ -299,6 +300,23 @@ fn who_waits_through_a_quarantine_is_told_why_and_then_has_it() {
             "{waited:?}"
         );
         assert_eq!(guard.release().await.expect("answered"), Release::Released);
+    });
+}
+
+/// `Unavailable` would say that no grant remains.
+#[test]
+fn a_try_in_a_quarantine_is_unknown_if_an_earlier_request_got_no_answer() {
+    play(async |scene| {
+        let host = scene.world.host();
+        let faults = Faults::new(host.clone());
+        let store = AnyStore::new(faults.decorate(scene.world.open_store().await));
+        let client = client(host, store, 10_000).await;
+        scene.server().flush();
+        faults.next(Request::Acquire, Fault::LoseReply);
+        let error = client.mutex("a").try_lock().await.expect_err("quarantined");
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        let text = error.to_string();
+        assert!(text.contains("no new locks for") && text.contains("got no answer"), "{text}");
     });
 }
 

@@ -3,7 +3,7 @@
 
 use leasehold::store::redis::RedisConnector;
 use leasehold::store::{AnyStore, RedisStore, Store as _};
-use leasehold::{Error, ErrorKind};
+use leasehold::{Client, Error, ErrorKind, Identity};
 use leasehold_testkit::conformance::check::{granted, quarantined, refused, renewed};
 use leasehold_testkit::conformance::{key, ms};
 use leasehold_testkit::servers::RedisServer;
@@ -169,6 +169,26 @@ fn a_store_that_is_not_connected_yet_sends_nothing_on_wrong_terms() {
         let anna = scene.world.actor().through(&store);
         granted(anna.ask(&key("a")).ttl(3_600_000).join().send().await);
         assert_eq!((store.capabilities().strict, store.capabilities().line), (Some(false), true));
+    });
+}
+
+/// Otherwise the first such lock would be free after one ttl.
+#[test]
+fn a_lock_that_is_to_stay_taken_is_refused_though_its_store_learns_late_that_it_is_strict() {
+    play_switched(async |scene| {
+        for waits in [false, true] {
+            let connector = scene.outside.watch(connector(scene, "", ""));
+            let store = RedisStore::open(connector, scene.world.host().clone());
+            let builder = Client::with_store(store).host(scene.world.host().clone());
+            let client = builder.identity(Identity::anonymous()).connect().await;
+            let mutex = client.expect("connected").mutex("mail").min_hold(ms(600_000));
+            let locked =
+                if waits { mutex.lock().await.map(drop) } else { mutex.try_lock().await.map(drop) };
+            let refused = locked.expect_err("it is strict");
+            assert_eq!((refused.kind(), refused.name()), (ErrorKind::Unsupported, Some("mail")));
+            scene.world.pass(ms(10)).await;
+            assert_eq!(scene.server().command(&["EXISTS", "mail"]).int(), 0, "it is released");
+        }
     });
 }
 

@@ -124,6 +124,41 @@ fn an_observer_that_gave_up_before_the_answer_asks_again_at_once() {
 }
 
 #[test]
+fn an_observer_ends_with_its_client() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        let mut leaders = election(&client, "").observe();
+        assert_eq!(leaders.next().await.expect("asked"), None);
+        let changed = scene.host.task(async move { (leaders.next().await, leaders) });
+        scene.pass(ms(5_000)).await;
+        let _report = client.shutdown(ms(10)).await;
+        let ended = scene.host.within(ms(100), changed).await.expect("it ends");
+        let (ended, mut leaders) = ended;
+        let looks = scene.faults.count(Request::Inspect);
+        for error in [ended.expect_err("closed"), leaders.next().await.expect_err("closed")] {
+            assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, Some("chores")));
+        }
+        assert_eq!(scene.faults.count(Request::Inspect), looks, "no request was sent");
+    });
+}
+
+/// With the token, anybody can end the lease of the leader.
+#[test]
+fn an_observer_does_not_show_the_token_of_the_leader() {
+    play(0..1, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let leader = election(&ours, "a").campaign().await.expect("nobody leads");
+        let mut leaders = election(&other, "").observe();
+        assert!(leaders.next().await.expect("asked").is_some());
+        let shown = format!("{leaders:?} {leaders:#?}").replace(char::is_whitespace, "");
+        let token = leader.guard().token().as_str();
+        let bytes = format!("{:?}", token.as_bytes()).replace(char::is_whitespace, "");
+        assert!(!shown.contains(token), "{shown}");
+        assert!(!shown.contains(bytes.trim_matches(['[', ']'])), "{shown}");
+    });
+}
+
+#[test]
 fn a_candidate_that_gives_up_leaves_the_line() {
     play(0..3, async |scene| {
         let (ours, other) = (scene.client().await, scene.client().await);

@@ -217,6 +217,45 @@ fn a_wait_for_a_store_that_cannot_be_asked_does_not_end_as_taken() {
     }
 }
 
+/// `Unavailable` would say that no grant remains, but the request may be granted late.
+#[test]
+fn a_wait_that_ends_refused_after_a_request_without_an_answer_does_not_know_how_it_went() {
+    let ways: [fn(Mutex) -> Mutex; 3] = [WAYS[0], WAYS[1], Mutex::unqueued];
+    play(0..3, async |scene| {
+        for (name, way) in ["shared", "alone", "polling"].into_iter().zip(ways) {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            let _held = other.mutex(name).lock().await.expect("free");
+            let mutex = way(client.mutex(name));
+            let waiting = scene.host.task(async move { mutex.lock_timeout(ms(4_000)).await });
+            scene.pass(ms(100)).await;
+            scene.faults.next(Request::Acquire, Fault::LoseReply);
+            scene.faults.from_now_on(Request::Acquire, Fault::Refuse);
+            let error = waiting.await.expect_err("no answer");
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{name}: {error}");
+            assert!(error.to_string().contains("refused to order"), "{name}: {error}");
+            scene.faults.heal();
+        }
+    });
+}
+
+/// The request was also made for the tasks behind the one that asks.
+#[test]
+fn a_wait_behind_a_request_without_an_answer_does_not_know_how_it_went() {
+    play(0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("a").lock().await.expect("free");
+        let (asker, next) = (client.mutex("a"), client.mutex("a"));
+        let _asking = scene.host.task(async move { asker.lock().await.map(drop) });
+        scene.pass(ms(100)).await;
+        let waiting = scene.host.task(async move { next.lock_timeout(ms(4_000)).await });
+        scene.faults.next(Request::Acquire, Fault::LoseReply);
+        scene.faults.from_now_on(Request::Acquire, Fault::Refuse);
+        let error = waiting.await.expect_err("no answer");
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        scene.faults.heal();
+    });
+}
+
 /// An asker takes its knowledge of an outage along. The task behind it asks anew, and is answered.
 #[test]
 fn a_wait_that_ends_after_an_outage_ends_as_taken() {

@@ -119,3 +119,26 @@ fn what_needs_no_request_is_refused_before_the_data_is_waited_for() {
         drop(held);
     });
 }
+
+/// The reference may never be dropped.
+#[test]
+fn whoever_waits_for_the_data_is_told_that_the_client_was_shut_down() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        let stock = Arc::new(Guarded::new(client.mutex("stock"), 3));
+        let held = stock.lock().await.expect("free");
+        let (first, second) = (Arc::clone(&stock), Arc::clone(&stock));
+        let waits = [
+            scene.host.task(async move { first.lock().await.map(drop) }),
+            scene.host.task(async move { second.lock_timeout(ms(60_000)).await.map(drop) }),
+        ];
+        scene.pass(ms(100)).await;
+        let _report = client.shutdown(ms(10)).await;
+        for waiting in waits {
+            let ended = scene.host.within(ms(100), waiting).await.expect("it ends");
+            let refused = ended.expect_err("shut down");
+            assert_eq!((refused.kind(), refused.name()), (ErrorKind::Closed, Some("stock")));
+        }
+        drop(held);
+    });
+}

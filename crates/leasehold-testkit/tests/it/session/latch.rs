@@ -317,3 +317,27 @@ fn a_count_that_comes_behind_somebody_who_waits_for_permits_does_not_say_open() 
         assert_eq!(remaining(&client).await, 1);
     });
 }
+
+/// Otherwise it would count twice with a new client, or never.
+#[test]
+fn a_party_of_a_closed_client_is_told_whether_it_has_counted() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let latch = ready(&ours);
+        let arriving = latch.clone();
+        let arrived = scene.host.task(async move { arriving.arrive_and_wait().await });
+        scene.pass(ms(2_000)).await;
+        let _report = ours.shutdown(ms(1_000)).await;
+        let ended = scene.host.within(ms(100), arrived).await.expect("it ends");
+        let counted = ended.expect_err("shut down");
+        let not_counted = latch.arrive_and_wait().await.expect_err("shut down");
+        for error in [&counted, &not_counted] {
+            assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, Some("ready")));
+        }
+        let (counted, not_counted) = (counted.to_string(), not_counted.to_string());
+        assert!(counted.contains("the count stays"), "{counted}");
+        assert!(!not_counted.contains("the count stays"), "{not_counted}");
+        assert!(not_counted.contains("no request was sent"), "{not_counted}");
+        assert_eq!(remaining(&other).await, 1);
+    });
+}

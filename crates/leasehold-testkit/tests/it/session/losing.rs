@@ -148,7 +148,7 @@ fn an_evicted_holder_is_told_that_the_lease_is_not_its_own() {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let guard = client.mutex("a").lock().await.expect("free");
         let seen = other.inspect("a").await.expect("asked").holders[0].token.clone();
-        other.evict("a", &seen, "a test").await.expect("asked");
+        let _ended = other.evict("a", &seen, "a test").await.expect("asked");
         let lost = scene.host.within(ms(1_200), guard.lost()).await;
         assert_eq!(lost, Some(Lost::NotOurs));
         let next = other.mutex("a").try_lock().await.expect("asked").expect("free");

@@ -80,6 +80,17 @@ fn a_lost_lock_does_not_stay_taken() {
 }
 
 #[test]
+fn a_lock_that_was_detached_is_free_after_its_ttl() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let _token = mail(&ours).lock().await.expect("free").detach();
+        assert!(mail(&other).try_lock().await.expect("asked").is_none());
+        scene.pass(ms(3_050)).await;
+        assert!(mail(&other).try_lock().await.expect("asked").is_some());
+    });
+}
+
+#[test]
 fn a_release_that_is_not_confirmed_says_so() {
     play(0..3, async |scene| {
         let ours = scene.client().await;
@@ -101,6 +112,9 @@ fn an_interval_out_of_bounds_and_a_strict_store_are_refused_before_anything_is_a
             assert_eq!((refused.kind(), refused.name()), (ErrorKind::Config, Some("mail")));
             assert_eq!(mutex.lock().await.expect_err("as well").kind(), ErrorKind::Config);
         }
+        let refused = mail(&scene.client_with_delay(ms(7_001)).await).lock().await;
+        let refused = refused.expect_err("the store would keep it for longer");
+        assert_eq!((refused.kind(), refused.name()), (ErrorKind::Config, Some("mail")));
         assert_eq!(scene.faults.count(Request::Acquire), 0);
     });
     play_on(stores::strict, 0, async |scene| {

@@ -74,6 +74,13 @@ impl Scene {
         Self::connect(Client::with_store(store), self.host.clone(), ttl).await
     }
 
+    /// A client whose requests meet the faults. The store keeps its leases this much longer.
+    pub(crate) async fn client_with_delay(&self, lock_delay: Duration) -> Client {
+        let builder = Client::with_store(self.faults.decorate(self.store().await));
+        let builder = builder.lock_delay(lock_delay);
+        Self::connect(builder, self.host.clone(), Duration::from_secs(3)).await
+    }
+
     /// A client on this very handle, whose requests meet the faults.
     pub(crate) async fn client_on(&self, store: AnyStore) -> Client {
         let store = self.faults.decorate(store);

@@ -228,8 +228,8 @@ fn a_period_out_of_bounds_is_refused_before_anything_is_asked() {
     play(0..1, async |scene| {
         let ours = scene.client().await;
         for (period, text) in [
-            (ms(0), "a shorter ttl than 3s"),
-            (ms(2_999), "a shorter ttl than 3s"),
+            (ms(0), "of less than 3s together"),
+            (ms(2_999), "of less than 3s together"),
             (ms(24 * 3_600_000 + 1), "at most 24 h"),
         ] {
             let refused = ours.once("report", period).start().await.expect_err(text);
@@ -255,5 +255,26 @@ fn a_strict_store_refuses_work_that_is_done_once() {
         let refused = report(&client).start().await.expect_err("it is strict");
         assert_eq!(refused.kind(), ErrorKind::Unsupported);
         assert_eq!(scene.faults.count(Request::Acquire), 0);
+    });
+}
+
+/// The store keeps a lease for its lock delay too, and no renewal shortens it.
+#[test]
+fn done_work_starts_again_when_its_period_is_over_though_leases_have_a_lock_delay() {
+    play(0..3, async |scene| {
+        let ours = scene.client_with_delay(ms(17_000)).await;
+        for period in [ms(3_000), ms(19_999)] {
+            let refused = ours.once("report", period).start().await.expect_err("too short");
+            assert_eq!((refused.kind(), refused.name()), (ErrorKind::Config, Some("report")));
+        }
+        assert_eq!(scene.faults.count(Request::Acquire), 0);
+        let once = ours.once("report", ms(20_000));
+        let run = once.start().await.expect("asked").expect("nobody did it");
+        let began = scene.host.now();
+        run.done().await.expect("confirmed");
+        scene.pass((began + ms(19_980)).since(scene.host.now())).await;
+        assert!(once.start().await.expect("asked").is_none(), "too early");
+        scene.pass(ms(80)).await;
+        assert!(once.start().await.expect("asked").is_some(), "the period is over");
     });
 }

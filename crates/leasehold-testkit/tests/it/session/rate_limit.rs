@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use futures_util::FutureExt;
 use leasehold::core::Moment;
 use leasehold::host::Host;
+use leasehold::store::Evicted;
 use leasehold::{Client, ErrorKind, RateLimit};
 use leasehold_testkit::cut_after;
 use leasehold_testkit::faults::{Fault, Request};
@@ -83,13 +85,18 @@ fn a_start_counts_for_its_period_after_its_process_has_ended_and_no_longer() {
 #[test]
 fn a_start_counts_for_its_period_if_leases_are_longer_than_that() {
     play(0..3, async |scene| {
-        let limit = scene.client().await.rate_limit("calls", 2, ms(1_000));
-        for round in 0..3 {
-            for _ in 0..2 {
-                assert!(limit.try_start().await.expect("the store answers"), "round {round}");
+        for (name, client) in [
+            ("calls", scene.client().await),
+            ("of a client with a lock delay", scene.client_with_delay(ms(5_000)).await),
+        ] {
+            let limit = client.rate_limit(name, 2, ms(1_000));
+            for round in 0..3 {
+                for _ in 0..2 {
+                    assert!(limit.try_start().await.expect("it answers"), "{name}, round {round}");
+                }
+                assert!(!limit.try_start().await.expect("it answers"), "{name}, round {round}");
+                scene.pass(ms(1_060)).await;
             }
-            assert!(!limit.try_start().await.expect("the store answers"), "round {round}");
-            scene.pass(ms(1_060)).await;
         }
     });
 }
@@ -143,31 +150,79 @@ fn a_start_that_the_store_does_not_confirm_must_not_happen() {
     });
 }
 
+/// A start so late might be followed by the next one at once.
 #[test]
-fn a_start_that_is_confirmed_late_must_not_happen_since_the_next_one_may_follow_at_once() {
-    // Not before the command limit, and within it.
-    let table = [
-        (Fault::LoseReply, ms(8_500), "did not confirm the start"),
-        (Fault::Late(ms(2_600)), ms(2_500), "confirmed the start too late"),
-    ];
-    for (fault, lasts, why) in table {
+fn a_start_that_is_not_confirmed_in_time_ends_then_and_must_not_happen() {
+    for fault in [Fault::LoseReply, Fault::Late(ms(2_600))] {
         play(0..3, async |scene| {
             let (ours, other) = (scene.client().await, scene.calm_client().await);
-            let per = ms(10_000);
-            let (limit, next) =
-                (ours.rate_limit("calls", 1, per), other.rate_limit("calls", 1, per));
+            let (limit, next) = (calls(&ours, 1), calls(&other, 1));
             let began = scene.host.now();
             scene.faults.from_now_on(Request::Renew, fault);
             let late = scene.host.task(async move { limit.start().await });
-            scene.pass(lasts).await;
+            // A quarter of the period.
+            let failed = scene.host.within(ms(2_550), late).await.expect("it ends");
+            let failed = failed.expect_err("too late");
+            assert_eq!((failed.kind(), failed.name()), (ErrorKind::Unknown, Some("calls")));
+            let failed = failed.to_string();
+            assert!(failed.contains("in time") && failed.contains("do not start"), "{failed}");
             scene.faults.heal();
-            let failed = scene.host.within(ms(2_000), late).await.expect("it ends");
-            let failed = failed.expect_err("too late").to_string();
-            assert!(failed.contains(why) && failed.contains("do not start"), "{failed}");
             scene.pass((began + ms(10_500)).since(scene.host.now())).await;
             assert!(next.try_start().await.expect("an answer"), "the period of the grant is over");
         });
     }
+}
+
+#[test]
+fn a_start_that_does_not_wait_ends_in_time_though_the_lease_is_long() {
+    play(0..3, async |scene| {
+        let client = scene.client_of(ms(10_000)).await;
+        scene.faults.from_now_on(Request::Renew, Fault::LoseRequest);
+        let began = scene.host.now();
+        let limit = client.rate_limit("calls", 1, ms(60_000));
+        let failed = limit.try_start().await.expect_err("not confirmed");
+        assert_eq!(failed.kind(), ErrorKind::Unknown, "{failed}");
+        assert!(scene.host.now().since(began) <= ms(3_050), "{failed}");
+        scene.faults.heal();
+    });
+}
+
+/// The answer was in time, but the caller learns of it too late.
+#[test]
+fn a_start_of_a_task_that_did_not_run_for_long_must_not_happen() {
+    play(0..3, async |scene| {
+        let limit = calls(&scene.client().await, 1);
+        scene.faults.next(Request::Renew, Fault::Late(ms(100)));
+        let mut late = Box::pin(limit.start());
+        while scene.faults.count(Request::Renew) == 0 {
+            assert!(late.as_mut().now_or_never().is_none(), "it is not confirmed yet");
+            scene.host.settle().await;
+        }
+        scene.pass(ms(2_600)).await;
+        let failed = late.await.expect_err("too late");
+        assert_eq!(failed.kind(), ErrorKind::Unknown);
+        assert!(failed.to_string().contains("do not start"), "{failed}");
+    });
+}
+
+/// `Lost` would say that a retry is in vain, and that work must stop.
+#[test]
+fn a_start_whose_permit_was_taken_away_may_be_tried_again() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let limit = ours.rate_limit("calls", 1, ms(60_000));
+        scene.faults.next(Request::Renew, Fault::LoseRequest);
+        let again = limit.clone();
+        let starting = scene.host.task(async move { limit.start().await });
+        scene.pass(ms(100)).await;
+        let seen = other.inspect("calls").await.expect("asked").holders[0].token.clone();
+        let ended = other.evict("calls", &seen, "a test").await.expect("asked");
+        assert_eq!(ended, Evicted::Evicted);
+        let failed = scene.host.within(ms(2_000), starting).await.expect("the store answers");
+        let failed = failed.expect_err("it was taken away");
+        assert_eq!((failed.kind(), failed.is_retryable()), (ErrorKind::Unknown, true), "{failed}");
+        assert!(again.try_start().await.expect("the store answers"), "and that helps");
+    });
 }
 
 /// The same client may start at once, or one start counts. Nothing lasts longer than the period.

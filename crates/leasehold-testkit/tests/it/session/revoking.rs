@@ -195,8 +195,12 @@ fn a_request_without_a_reason_is_refused_before_the_store_is_asked() {
         let guard = client.mutex("a").lock().await.expect("free");
         let token = guard.token().as_str().as_bytes();
         for (name, reason) in [("a", ""), ("a", " \n"), ("", "noon")] {
-            let error = client.revoke(name, token, reason).await.expect_err("bad");
-            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            for error in [
+                client.revoke(name, token, reason).await.map(drop).expect_err("bad"),
+                client.evict(name, token, reason).await.map(drop).expect_err("bad"),
+            ] {
+                assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            }
         }
         guard.renew().await.expect("held");
         assert!(guard.revoked().now_or_never().is_none());

@@ -148,6 +148,21 @@ fn a_downgrade_whose_answer_is_lost_frees_the_lock() {
     });
 }
 
+#[test]
+fn a_downgrade_whose_answer_comes_too_late_is_lost_by_time_and_not_by_the_store() {
+    play(0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let lock = client.rwlock("a");
+        let writer = lock.write().await.expect("free");
+        scene.faults.next(Request::Release, Fault::Late(ms(2_500)));
+        let error = lock.downgrade(writer).await.expect_err("too late to use");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Lost, Some("a")));
+        assert!(error.to_string().contains("its validity ended"), "{error}");
+        scene.pass(ms(100)).await;
+        assert!(other.rwlock("a").try_write().await.expect("asked").is_some(), "released");
+    });
+}
+
 /// The lock is released, whatever came of the request.
 #[test]
 fn a_downgrade_that_is_dropped_frees_the_lock() {

@@ -130,7 +130,9 @@ fn a_waiter_asks_at_its_refresh_or_when_the_lease_ends() {
         (10_000, Some(0), NextAsk::Now),
         (10_000, None, NextAsk::At(at(1_000))),
         (1_500, None, NextAsk::At(at(500))),
-        (60, None, NextAsk::At(at(50))),
+        (120, None, NextAsk::At(at(50))),
+        (60, None, NextAsk::At(at(30))),
+        (10, None, NextAsk::At(at(5))),
     ];
     for (ttl_ms, left, expected) in table {
         let left = left.map(Duration::from_millis);
@@ -142,6 +144,17 @@ fn a_waiter_asks_at_its_refresh_or_when_the_lease_ends() {
     }
     let mut tries = Acquisition::new(ttl(10_000), false);
     assert_eq!(tries.on_taken(at(0), None, 0, || 0), NextAsk::GiveUp);
+}
+
+#[test]
+fn a_waiter_refreshes_its_place_in_half_of_its_life_at_the_latest() {
+    for ttl_ms in (10..500).chain([1_000, 3_000, 10_000, 86_400_000]) {
+        let mut acquisition = Acquisition::new(ttl(ttl_ms), true);
+        let next = acquisition.on_taken(at(0), Some(Duration::from_secs(5)), 0, || 0);
+        let NextAsk::At(due) = next else { panic!("{ttl_ms}: {next:?}") };
+        let place = ttl(ttl_ms).waiter_ttl().get();
+        assert!(due.since(at(0)) <= place / 2, "{ttl_ms}: {due:?}");
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub(super) fn release(facts: &Facts) -> Check {
     }
 }
 
-/// Which commands are missing, if that could be tried.
+/// Says which commands the user may not run, if that could be tried.
 pub(super) fn rights(facts: &Facts) -> Option<Check> {
     let user = facts.user();
     if facts.missing.is_empty() {

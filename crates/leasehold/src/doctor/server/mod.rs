@@ -12,7 +12,7 @@ mod replicas;
 pub(super) mod rule;
 mod strict;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use super::check::{Check, Verdict};
 use super::survival::Deployment;

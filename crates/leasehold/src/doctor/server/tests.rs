@@ -51,7 +51,7 @@ fn reading(ms: u64, said_ms: u64) -> Reading {
     Reading { sent: at(ms), heard: at(ms + 1), wall: wall(ms), said: wall(said_ms) }
 }
 
-fn healthy() -> Facts {
+pub(in crate::doctor) fn healthy() -> Facts {
     let place = Place {
         label: "redis://h:6379/0".to_owned(),
         hosts: vec!["h".to_owned()],

@@ -221,7 +221,7 @@ fn request(frame: &Frame) -> io::Result<Request> {
 /// Writes a value as the server would, in RESP2.
 fn write(value: &Value, out: &mut Vec<u8>) {
     let line = |out: &mut Vec<u8>, kind: char, text: &str| {
-        // A line break would end the line.
+        // A line break in the text would end it early.
         let text = text.replace(['\r', '\n'], " ");
         out.extend_from_slice(format!("{kind}{text}\r\n").as_bytes());
     };

@@ -32,7 +32,7 @@ const SCAN_STEPS_MAX: u64 = 50_000;
 /// How long a listing may take.
 const SCAN_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// About how many names are looked at side by side: as many as one step of a scan finds.
+/// About how many names a listing looks at side by side: as many as one step of a scan finds.
 const LOOKED_AT_ONCE: usize = 1_000;
 
 impl Browse for RedisStore {

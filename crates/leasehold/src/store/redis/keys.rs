@@ -189,7 +189,7 @@ mod tests {
         all(name).iter().map(|kept| slot(kept)).collect()
     }
 
-    /// Names of characters that matter, and any others.
+    /// Mostly names made of parts that have a meaning in keys, and some arbitrary ones.
     fn name() -> impl Strategy<Value = String> {
         let parts = ["{", "}", "a", "b", ":", "lh", ":lh:", "t:", "ü", " ", "fence"];
         let odd = vec(select(parts.to_vec()), 1..10).prop_map(|parts| parts.concat());

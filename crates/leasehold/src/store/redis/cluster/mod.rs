@@ -57,7 +57,7 @@ pub(super) struct Cluster {
     host: Arc<dyn Host>,
     connector: Arc<dyn Connector>,
     sinks: Arc<Sinks>,
-    /// Locked before a wire.
+    /// To be locked before a wire, never after one.
     state: Mutex<State>,
     /// The last lock, under which nothing else is locked and nothing is dropped.
     under_way: Mutex<HashMap<Lane, UnderWay>>,

@@ -57,9 +57,9 @@ struct Paused {
 /// How many requests of a lane are under way.
 #[derive(Default)]
 pub(super) struct UnderWay {
-    /// At which nodes.
+    /// How many are under way at each node.
     at: Vec<(Weak<Node>, usize)>,
-    /// How many of them while all others of the lane wait.
+    /// How many of them are alone: all others of the lane wait meanwhile.
     alone: usize,
 }
 

@@ -75,12 +75,12 @@ impl Command {
         self.arg(Digits::of(number).as_str())
     }
 
-    /// Says what of it can be done together with other commands.
+    /// Sets the step of this command that can be done together with other commands.
     pub(in crate::store::redis) fn with_part(self, part: Part) -> Self {
         Self { part, ..self }
     }
 
-    /// What of it can be done together with other commands.
+    /// The step of this command that can be done together with other commands.
     pub(in crate::store::redis) const fn part(&self) -> Part {
         self.part
     }

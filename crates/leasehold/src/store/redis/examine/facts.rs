@@ -84,7 +84,8 @@ pub(crate) struct Facts {
     /// How long the quarantine of a strict server will last, if there is one.
     pub(crate) quarantine: Answer<Option<Duration>>,
     pub(crate) leftovers: Answer<Leftovers>,
-    /// Which commands this user may run that no lock needs, and that can end all locks.
+    /// The dangerous commands that this user may run: they can end all locks, and no lock needs
+    /// them.
     pub(crate) powers: Answer<Vec<&'static str>>,
     /// The setting `client-output-buffer-limit`.
     pub(crate) buffers: Answer<String>,

@@ -98,7 +98,7 @@ const CALL: &str = "redis.call('SET', KEYS[1], 'text', 'PX', 5000) \
                     redis.pcall('DEL', KEYS[1]) \
                     return said";
 
-/// Whether clients use this right in scripts alone, apart from tools.
+/// Whether clients that take locks use this right only inside scripts.
 fn is_for_scripts(right: &str) -> bool {
     LOCK.split(' ').any(|it| it.strip_prefix('+') == Some(right)) && !right.starts_with("eval")
 }

@@ -122,7 +122,8 @@ pub(in crate::store::redis) fn renew(key: &Key, owner: &OwnerToken, ms: u64) -> 
         .number(ms)
 }
 
-/// Reads the answer to [`renew`]: whether the owner has the lock. `None` is the answer of a script.
+/// Reads the answer to [`renew`]: whether the owner has the lock. `None` if a script gave the
+/// answer.
 pub(in crate::store::redis) fn renewed(answer: &Value) -> Option<bool> {
     match answer {
         Value::Bytes(ok) if ok == b"OK" => Some(true),

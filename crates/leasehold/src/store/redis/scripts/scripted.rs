@@ -75,7 +75,7 @@ impl Scripted {
         self.step.call(self.cold, strictly, wakes, self.tag)
     }
 
-    /// What of the call can be done together with others.
+    /// The step of this call that can be done together with others.
     fn part(&self) -> Part {
         if self.strictly.is_some() || self.copies.is_any() {
             return Part::Nothing;

@@ -19,7 +19,7 @@ const OPEN: usize = 10;
 const OWNER: usize = 11;
 const TTL: usize = 12;
 
-/// What the answer says of a step.
+/// What the answer to a call says about one of its steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::store::redis) enum Done {
     /// It was done, and has this answer.
@@ -50,7 +50,7 @@ pub(in crate::store::redis) fn together<'a>(
     command
 }
 
-/// What the answer says of each of so many steps.
+/// What the answer says about each step, for a call of `steps` steps.
 pub(in crate::store::redis) fn done(answer: &Result<Value, NoAnswer>, steps: usize) -> Vec<Done> {
     let answers = match answer {
         Ok(Value::Array(answers)) if answers.len() == steps => answers.as_slice(),

@@ -33,8 +33,9 @@ impl Answer {
     }
 }
 
-/// What counts among the answers: the highest epoch. `last` is what counted before. If the highest
-/// epoch has several servers, `last` stays, or else the one that most sentinels name counts.
+/// Chooses the answer that counts: the one with the highest epoch. `last` is the choice before. If
+/// the answers of the highest epoch name several servers, `last` stays if it is one of them.
+/// Otherwise the server that most sentinels name counts.
 ///
 /// An older epoch than that of `last` counts only if a majority of the sentinels name a server:
 /// they may have been set up anew.

@@ -71,7 +71,8 @@ impl Confirmation {
         self.within
     }
 
-    /// The command, on a server that has waited for copies of the same writes for that long.
+    /// The command that waits for copies. `waited` is how long the server already waited for copies
+    /// of the same writes.
     pub(in crate::store::redis) fn command(self, waited: Duration) -> Command {
         let left = self.within.saturating_sub(waited);
         // Zero would mean no limit.
@@ -135,7 +136,7 @@ fn strange() -> Shortfall {
 /// Whether there are enough copies.
 pub(in crate::store::redis) type Confirmed = Result<(), Shortfall>;
 
-/// The error that a write has too few copies, as far as the server knows.
+/// The error of a write that has too few copies, or for which the server did not say how many.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Shortfall {
     kind: ErrorKind,
@@ -247,7 +248,7 @@ pub(in crate::store::redis) struct Spent {
     tokens: Mutex<Tokens>,
 }
 
-/// The fingerprints of tokens and their keys.
+/// The fingerprints of pairs of a key and a token, oldest first in `order`.
 #[derive(Default)]
 struct Tokens {
     known: HashSet<u64>,

@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// A cluster's refusals have the same kind.
+    /// The refusals of a cluster have the same kind of error as a wrong type.
     #[test]
     fn only_the_wrong_type_is_taken_for_a_broken_epoch() {
         for (code, no_hash) in

@@ -50,7 +50,7 @@ impl Settled {
         self.record == Record::Asked
     }
 
-    /// What a client with this expectation is, as far as is known.
+    /// Whether a client with this expectation is strict, as far as is known.
     pub(in crate::store::redis) fn resolve(&self, expected: Strictness) -> Strictness {
         match (expected, self.is_on.get()) {
             _ if !self.asks() => Strictness::No,
@@ -89,7 +89,7 @@ impl Settled {
 }
 
 impl PartialEq for Settled {
-    /// What was learned is no part of what the URL says.
+    /// Compares what the URL says, and ignores what was learned since.
     fn eq(&self, other: &Self) -> bool {
         self.record == other.record
     }

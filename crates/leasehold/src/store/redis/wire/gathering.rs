@@ -39,7 +39,7 @@ pub(super) struct Gathering {
     is_refused: bool,
 }
 
-/// What is written.
+/// What the connection writes next.
 pub(super) enum Gathered {
     One(Step),
     Several(Command, Several),
@@ -48,13 +48,13 @@ pub(super) enum Gathered {
 /// Steps that were sent in one call.
 pub(super) struct Several(Vec<Step>);
 
-/// What follows from an answer.
+/// What to do after an answer.
 #[derive(Default)]
 pub(super) struct Answered {
     pub(super) done: Vec<(Waiting, Value)>,
-    /// What is asked for alone.
+    /// The steps to send again, each alone.
     pub(super) alone: Vec<Step>,
-    /// What was held back, and is not any more.
+    /// The steps that were held back and may be sent now.
     pub(super) held: Vec<Step>,
 }
 
@@ -149,7 +149,7 @@ fn is_passing(code: &str) -> bool {
 }
 
 impl Several {
-    /// Who waits for the answers.
+    /// Those that wait for the answers, one for each step.
     pub(super) fn waiting(self) -> impl Iterator<Item = Waiting> {
         self.0.into_iter().map(|(_, waiting)| waiting)
     }

@@ -139,7 +139,7 @@ pub(super) struct Subject {
 /// Whether a refused request is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// Not again.
+    /// It is not sent again.
     No,
     /// On the same connection, in another way.
     Here,
@@ -199,8 +199,9 @@ impl Wire {
         }
     }
 
-    /// Like [`submit_to_confirm`](Self::submit_to_confirm), but sends nothing: who has the sender
-    /// of the answer [passes](Self::pass) the request on. `None` if too many requests wait.
+    /// Like [`submit_to_confirm`](Self::submit_to_confirm), but sends nothing: the caller
+    /// [passes](Self::pass) the request on, with the sender of the answer. `None` if too many
+    /// requests wait.
     pub(super) fn submit_later(
         &self,
         limit: Duration,

@@ -459,7 +459,8 @@ async fn who_cannot_look_whether_others_are_strict_is_let_in() {
     }
 }
 
-/// An answer that may be another one later does not make a client one that is not strict.
+/// The server may answer differently later, so such an answer does not prove that a client is not
+/// strict.
 #[tokio::test]
 async fn a_server_that_does_not_say_whether_it_is_strict_is_asked_again() {
     for answer in ["-ERR no", "-STRANGE"] {
