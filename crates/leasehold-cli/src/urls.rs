@@ -229,16 +229,14 @@ mod tests {
 
     #[test]
     fn one_password_among_several_urls_is_worth_a_warning() {
-        use std::os::unix::fs::PermissionsExt as _;
-
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("urls");
         for (text, warns) in
             [("redis://a\nredis://:secret@b\nredis://c\n", true), ("redis://a\nredis://b\n", false)]
         {
-            std::fs::write(&path, text).expect("written");
-            let mode = std::fs::Permissions::from_mode(0o644);
-            std::fs::set_permissions(&path, mode).expect("its mode is set");
+            fs::write(&path, text).expect("written");
+            let mode = fs::Permissions::from_mode(0o644);
+            fs::set_permissions(&path, mode).expect("its mode is set");
             let file = in_file(&path, "--url-file").expect("it is read");
             let says = file.careless.unwrap_or_default();
             assert_eq!(says.contains("read the password"), warns, "{text:?}: {says}");

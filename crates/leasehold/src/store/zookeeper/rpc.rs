@@ -97,7 +97,7 @@ pub(super) fn delete(path: &str) -> Request {
     Request::changes(kind::DELETE, Message::default().text(path).int(ANY))
 }
 
-/// A change that fails: it deletes a node below this one that nobody makes, and of a version that no
+/// A change that fails: it deletes a node below this one that nobody makes, of a version that no
 /// node has.
 pub(super) fn fail_below(path: &str) -> Request {
     let path = format!("{path}/nobody");

@@ -23,13 +23,17 @@ step: BEGIN
     ROLLBACK;
     START TRANSACTION;
     IF NOT waits THEN
-        -- MariaDB knows no NOWAIT in a procedure. A row that is skipped and is there, is kept.
+        -- MariaDB knows no NOWAIT in a procedure. A row that is skipped and is there, is kept. The
+        -- look is a statement of its own: as a part of an IF, it would wait for the row.
         SELECT counter INTO l_counter FROM leasehold_locks
         WHERE name = the_key FOR UPDATE SKIP LOCKED;
-        IF NOT is_known AND EXISTS (SELECT 1 FROM leasehold_locks WHERE name = the_key) THEN
-            SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'the row is locked';
+        IF NOT is_known THEN
+            SELECT EXISTS (SELECT 1 FROM leasehold_locks WHERE name = the_key) INTO is_known;
+            IF is_known THEN
+                SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'the row is kept';
+            END IF;
+            SET is_known = TRUE;
         END IF;
-        SET is_known = TRUE;
     END IF;
     SELECT counter, expires, first_seq, last_seq, owner, revoked_owner, revoked, fence_first,
         fence_count

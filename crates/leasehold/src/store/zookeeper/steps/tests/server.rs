@@ -10,14 +10,14 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::store::zookeeper::jute::{Message, Reader};
 
 pub(super) mod kind {
-    pub(in super::super) const CREATE: i32 = 1;
-    pub(in super::super) const DELETE: i32 = 2;
-    pub(in super::super) const EXISTS: i32 = 3;
-    pub(in super::super) const GET_DATA: i32 = 4;
-    pub(in super::super) const SET_DATA: i32 = 5;
-    pub(in super::super) const SYNC: i32 = 9;
+    pub(in crate::store::zookeeper::steps) const CREATE: i32 = 1;
+    pub(in crate::store::zookeeper::steps) const DELETE: i32 = 2;
+    pub(in crate::store::zookeeper::steps) const EXISTS: i32 = 3;
+    pub(in crate::store::zookeeper::steps) const GET_DATA: i32 = 4;
+    pub(in crate::store::zookeeper::steps) const SET_DATA: i32 = 5;
+    pub(in crate::store::zookeeper::steps) const SYNC: i32 = 9;
     pub(super) const PING: i32 = 11;
-    pub(in super::super) const CHILDREN: i32 = 12;
+    pub(in crate::store::zookeeper::steps) const CHILDREN: i32 = 12;
     pub(super) const CREATE_CONTAINER: i32 = 19;
     pub(super) const CLOSE: i32 = -11;
 }
