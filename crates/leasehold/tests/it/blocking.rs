@@ -83,9 +83,11 @@ async fn a_thread_that_runs_async_code_is_refused_and_told_what_to_do() -> Resul
     Ok(())
 }
 
+type Tell = mpsc::Sender<Result<Release, Error>>;
+
 /// Releases a guard when its thread ends, and tells the outcome.
 #[derive(Default)]
-struct Last(RefCell<Option<(Guard, mpsc::Sender<Result<Release, Error>>)>>);
+struct Last(RefCell<Option<(Guard, Tell)>>);
 
 impl Drop for Last {
     fn drop(&mut self) {

@@ -29,7 +29,7 @@ async fn a_connection_is_encrypted_and_checked_as_the_url_says() {
         let before = encrypted(&server);
         let client = Client::connect(&format!("{url}{options}")).await.expect(options);
         // Each client takes another lock: that of the one before may still be on its way back.
-        assert!(client.mutex(&format!("a{options}")).try_lock().await.expect("asked").is_some());
+        assert!(client.mutex(format!("a{options}")).try_lock().await.expect("asked").is_some());
         assert_eq!(encrypted(&server) > before, encrypts, "{options}");
     }
     let other = Authority::new();

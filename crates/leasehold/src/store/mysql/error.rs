@@ -150,8 +150,7 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
         ),
         1213 | 1020 => (
             ErrorKind::Unavailable,
-            "the server gave up the request for another transaction; nothing was changed; try \
-             again",
+            "another transaction was preferred to the request; nothing was changed; try again",
         ),
         1040 | 1203 | 1226 => (
             ErrorKind::Unavailable,

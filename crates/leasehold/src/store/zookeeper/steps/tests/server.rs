@@ -41,10 +41,13 @@ pub(super) enum Rule {
     AnswersWithTheNext,
 }
 
+/// The change that made a node, its version, and its data.
+type Node = (i64, i32, Vec<u8>);
+
 #[derive(Debug, Default)]
 pub(super) struct Server {
-    /// The nodes by their paths: the change that made each of them, its version, and its data.
-    pub(super) nodes: Mutex<BTreeMap<String, (i64, i32, Vec<u8>)>>,
+    /// The nodes by their paths.
+    pub(super) nodes: Mutex<BTreeMap<String, Node>>,
     changes: AtomicI64,
     /// The kinds of the requests that came, without pings.
     asked: Mutex<Vec<i32>>,
