@@ -5,7 +5,7 @@ use leasehold::store::postgres::migrate;
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::servers::{PostgresServer, Schema};
 
-use super::{client, session, until};
+use super::{client, session_at, until};
 
 #[tokio::test]
 async fn a_migration_may_be_repeated_and_runs_beside_others() {
@@ -25,14 +25,18 @@ async fn a_migration_may_be_repeated_and_runs_beside_others() {
 /// `CREATE INDEX IF NOT EXISTS` would wait for that transaction, and each reader for the migration.
 #[tokio::test]
 async fn a_migration_that_changes_nothing_waits_for_no_transaction() {
-    let schema = Schema::lend();
-    let other = session(&schema).await;
+    // A schema that is lent has a clock of its own, which a migration would replace.
+    let server = PostgresServer::shared();
+    server.sql("CREATE DATABASE migrating_busy");
+    server.migrate("migrating_busy");
+    let url = server.database_url("migrating_busy");
+    let other = session_at(server.port(), "migrating_busy").await;
     let busy = "BEGIN; INSERT INTO leasehold.shares (key, owner, claim, expires, ttl, since)
         VALUES ('other', 'nobody', -1, 0, 0, 0)";
     other.batch_execute(busy).await.expect("it runs");
-    let done = migrate(&schema.url(), SystemHost::shared()).await.expect("migrated");
+    let done = migrate(&url, SystemHost::shared()).await.expect("migrated");
     assert_eq!(done.before, Some(done.version));
-    let client = client(&schema.url()).await;
+    let client = client(&url).await;
     let guard = client.rwlock("a").read().await.expect("free");
     assert!(guard.is_held());
     other.batch_execute("ROLLBACK").await.expect("it runs");

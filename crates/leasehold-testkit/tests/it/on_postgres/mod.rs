@@ -21,15 +21,15 @@ use crate::real_time::{client, until};
 
 /// A session of our own, beside those of the store. It ends when it is dropped.
 async fn session(schema: &Schema) -> Session {
-    session_at(schema.server().port(), schema).await
+    session_at(schema.server().port(), schema.database()).await
 }
 
 /// As [`session`], by what listens at a port in front of the server.
-async fn session_at(port: u16, schema: &Schema) -> Session {
+async fn session_at(port: u16, database: &str) -> Session {
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
     let connecting = Config::new()
         .user("postgres")
-        .dbname(schema.database())
+        .dbname(database)
         .connect_raw(stream.expect("it listens"), NoTls)
         .await;
     let (session, connection) = connecting.expect("it answers");

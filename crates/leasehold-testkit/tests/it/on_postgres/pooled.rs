@@ -66,7 +66,7 @@ async fn in_transaction_mode_a_client_does_not_listen_after_its_trial() {
     assert!(pooler.strays() <= 2, "{} messages for nobody", pooler.strays());
     // This is how they are counted.
     let before = pooler.strays();
-    let session = session_at(pooler.port(), &schema).await;
+    let session = session_at(pooler.port(), schema.database()).await;
     session.batch_execute("LISTEN nobody").await.expect("it obeys");
     schema.sql("NOTIFY nobody");
     until("a message for nobody is counted", async || pooler.strays() > before).await;
