@@ -294,7 +294,7 @@ impl fmt::Debug for Seen {
         f.write_str(match self {
             Self::Nothing => "Nothing",
             Self::Nobody => "Nobody",
-            // Whoever reads the token can end the lease.
+            // With the token, anybody could end the lease.
             Self::Owner(_) => "Owner(…)",
         })
     }

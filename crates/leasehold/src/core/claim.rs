@@ -110,7 +110,7 @@ impl Taken {
         }
     }
 
-    /// What is taken once this claim, which was admitted, is granted.
+    /// The state of the key after the grant of this claim, which was admitted.
     #[must_use]
     pub const fn with(self, claim: Claim) -> Self {
         match (self, claim) {
@@ -123,7 +123,7 @@ impl Taken {
         }
     }
 
-    /// What living holders with these claims have of the key.
+    /// The state of a key whose living holders have these claims.
     pub fn by(claims: impl IntoIterator<Item = Claim>) -> Self {
         claims.into_iter().fold(Self::Nothing, Self::with)
     }

@@ -88,7 +88,7 @@ pub(super) enum Kind {
     Memory,
 }
 
-/// What a lock survives, what it does not, and whether two holders may act after that.
+/// The events that a lock survives, those that it does not, and whether two holders may act then.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Survival {
     pub(super) yes: Vec<&'static str>,

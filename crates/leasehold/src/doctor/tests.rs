@@ -1,4 +1,4 @@
-//! What several stores together survive.
+//! Tests of the events that several stores together survive.
 
 use super::database::tests::healthy as database;
 use super::server::tests::healthy as server;

@@ -53,7 +53,7 @@ struct Right {
     who_asks: WhoAsks,
 }
 
-/// Who has the right to ask the store.
+/// The one that may ask the store.
 #[derive(PartialEq, Eq)]
 enum WhoAsks {
     Us,

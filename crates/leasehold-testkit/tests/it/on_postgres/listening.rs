@@ -14,7 +14,7 @@ use leasehold_testkit::servers::Schema;
 
 use super::{client, until};
 
-/// What comes from the server on a connection for hints waits at this gate while it is closed.
+/// While this gate is closed, bytes of the server for hints wait at it.
 #[derive(Default)]
 struct Gate {
     is_closed: AtomicBool,
@@ -28,7 +28,7 @@ struct Gated {
     gate: Arc<Gate>,
     /// Whether this is the connection for hints.
     listens: bool,
-    /// What has come to the closed gate.
+    /// The bytes that came to the closed gate.
     kept: Vec<u8>,
 }
 

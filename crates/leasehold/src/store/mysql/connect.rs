@@ -75,10 +75,10 @@ impl MysqlConnector {
 
     /// Connects and logs in, within the limit of the URL.
     pub(super) async fn log_in(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
-        connected(host, self.address.connect_limit, self.log_in_at_leisure()).await
+        connected(host, self.address.connect_limit, self.log_in_without_limit()).await
     }
 
-    async fn log_in_at_leisure(&self) -> Result<Link, Error> {
+    async fn log_in_without_limit(&self) -> Result<Link, Error> {
         let mut conn = match &self.address.place {
             Place::Tcp(host, port) => self.log_in_over_tcp(host, *port).await?,
             Place::Unix(path, _) => {
@@ -162,7 +162,7 @@ impl Engine for MysqlConnector {
 
     async fn connect(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
         let connecting = async {
-            let link = self.log_in_at_leisure().await?;
+            let link = self.log_in_without_limit().await?;
             Facts::read(&link).await?.check()?;
             check_version(self.version(&link).await?, VERSION)?;
             Ok(link)

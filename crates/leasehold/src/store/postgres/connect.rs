@@ -79,10 +79,10 @@ impl PostgresConnector {
 
     /// Connects and logs in, within the limit of the URL.
     pub(super) async fn log_in(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
-        connected(host, self.address.connect_limit, self.log_in_at_leisure()).await
+        connected(host, self.address.connect_limit, self.log_in_without_limit()).await
     }
 
-    async fn log_in_at_leisure(&self) -> Result<Link, Error> {
+    async fn log_in_without_limit(&self) -> Result<Link, Error> {
         let stream = self.open().await?;
         Link::log_in(stream, &self.address).await
     }
@@ -125,7 +125,7 @@ impl Engine for PostgresConnector {
 
     async fn connect(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
         let connecting = async {
-            let mut link = self.log_in_at_leisure().await?;
+            let mut link = self.log_in_without_limit().await?;
             Facts::read(&mut link).await?.check()?;
             check_version(self.version(&mut link).await?, VERSION)?;
             Ok(link)

@@ -180,7 +180,7 @@ pub(super) fn end(ended: Result<(), Refused>, label: &str, batch: Batch) -> Over
 }
 
 /// Tells the callers of all these requests the same error.
-pub(super) fn tell(requests: Vec<Request>, error: &Error) {
+fn tell(requests: Vec<Request>, error: &Error) {
     for request in requests {
         drop(request.reply.send(Err(error.clone())));
     }

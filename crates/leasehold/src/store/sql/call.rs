@@ -144,6 +144,7 @@ pub(super) fn renew(dialect: &Dialect, renewal: &Renewal, limit: Duration, waits
         .number(*reserve)
         .truth(*idle);
     if dialect.has_patience {
+        // A step takes milliseconds: this waits for up to 50 ms.
         call.patience(if waits { limit } else { limit / 15 }).end()
     } else {
         call.truth(waits).end()

@@ -4,7 +4,7 @@ use std::future::{Future, ready};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::engine::{Dialect, Engine, Row};
+use super::engine::{Answer, Dialect, Engine, Row};
 use super::errors::is_row_kept;
 use super::hints::Hints;
 use super::records::Records;
@@ -43,7 +43,7 @@ struct Shared<E: Engine> {
     asks: Arc<Wire<E>>,
     renewals: Wire<E>,
     /// For renewals whose row somebody else keeps. They wait here, and no other renewal with them.
-    late_renewals: Arc<Wire<E>>,
+    late_renewals: Wire<E>,
     records: Records,
     hints: Arc<Hints<E>>,
     sinks: Arc<Sinks>,
@@ -67,7 +67,7 @@ impl<E: Engine> SqlStore<E> {
             asks,
             // Renewals are few, and leases end while they wait.
             renewals: wire(Home::Host, SILENT_AFTER),
-            late_renewals: Arc::new(wire(Home::Host, SILENT_AFTER)),
+            late_renewals: wire(Home::Host, SILENT_AFTER),
             records: Records::new(Arc::clone(&host)),
             hints,
             sinks,
@@ -85,7 +85,8 @@ impl<E: Engine> SqlStore<E> {
 }
 
 impl<E: Engine> Shared<E> {
-    /// Submits a call now, and returns a future of its answer.
+    /// Submits a call now, and returns a future of its answer. The call may share a message with
+    /// calls at other keys.
     fn submit<T: Send + 'static>(
         &self,
         (wire, limit): (&Wire<E>, Duration),
@@ -94,6 +95,16 @@ impl<E: Engine> Shared<E> {
         read: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
     ) -> BoxAnswer<T> {
         let answer = self.process.check().map(|()| wire.submit(limit, Some(key), sql));
+        self.answered(answer, key, read)
+    }
+
+    /// Reads an answer about a key once it is there.
+    fn answered<T: Send + 'static>(
+        &self,
+        answer: Result<impl Future<Output = Answer> + Send + 'static, Error>,
+        key: &Key,
+        read: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
+    ) -> BoxAnswer<T> {
         let (key, engine) = (key.clone(), self.engine.clone());
         Box::pin(async move {
             let rows = match answer {
@@ -164,17 +175,15 @@ impl<E: Engine> Store for SqlStore<E> {
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
         let (shared, limit) = (&self.shared, command_limit(renewal.ttl));
-        let sql = call::renew(&shared.dialect, &renewal, limit, false);
-        let key = renewal.lease.key.clone();
+        let (sql, key) =
+            (call::renew(&shared.dialect, &renewal, limit, false), renewal.lease.key.clone());
         let asked = shared.submit((&shared.renewals, limit), &key, sql, answer::renewed);
-        let (late, label) = (Arc::clone(&shared.late_renewals), shared.engine.label());
-        let sql = call::renew(&shared.dialect, &renewal, limit, true);
+        let shared = Arc::clone(shared);
         async move {
             match asked.await {
                 Err(error) if is_row_kept(&error) => {
-                    let rows = late.submit(limit, Some(&key), sql).await;
-                    let renewed = rows.and_then(|rows| answer::renewed(&rows));
-                    renewed.map_err(|error| error.at(&label).with_name(key.as_str()))
+                    let sql = call::renew(&shared.dialect, &renewal, limit, true);
+                    shared.submit((&shared.late_renewals, limit), &key, sql, answer::renewed).await
                 }
                 renewed => renewed,
             }
@@ -194,20 +203,10 @@ impl<E: Engine> Store for SqlStore<E> {
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
         let sql = call::inspect(&shared.dialect, &key);
-        let answer = match shared.process.check() {
-            // It goes alone: its answer may be long, and a client that does not read it would keep
-            // the rows of all steps in its transaction.
-            Ok(()) => Ok(shared.asks.submit(limit, None, sql)),
-            Err(refused) => Err(refused),
-        };
-        async move {
-            let rows = match answer {
-                Ok(answer) => answer.await,
-                Err(refused) => Err(refused),
-            };
-            let seen = rows.map(|rows| answer::snapshot(&rows));
-            seen.map_err(|error| error.with_name(key.as_str()))
-        }
+        // It goes alone: its answer may be long, and a client that does not read it would keep the
+        // rows of all steps in its transaction.
+        let answer = shared.process.check().map(|()| shared.asks.submit(limit, None, sql));
+        shared.answered(answer, &key, |rows| Ok(answer::snapshot(rows)))
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
