@@ -269,6 +269,21 @@ pub struct FencingBlock {
 }
 
 impl FencingBlock {
+    /// The last token. A block of none, which no store may answer, counts as a block of one.
+    #[must_use]
+    pub(crate) fn last(self) -> u64 {
+        self.first.get() + u64::from(self.count.max(1)) - 1
+    }
+
+    /// The block from the higher first to the higher last token.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "for a quorum"))]
+    pub(crate) fn join(self, other: Self) -> Self {
+        let first = self.first.max(other.first);
+        // At most as long as the longer block.
+        let length = self.last().max(other.last()) - first.get() + 1;
+        Self { first, count: u32::try_from(length).unwrap_or(u32::MAX) }
+    }
+
     /// The token at index `before` of the block. `None` past its end.
     pub(crate) fn nth(self, before: u32) -> Option<FencingToken> {
         let is_there = before < self.count;

@@ -39,6 +39,12 @@ impl Ask {
     pub const fn new(key: Key, owner: OwnerToken, claim: Claim, ttl: Ttl) -> Self {
         Self { key, owner, claim, ttl, line: Line::None, note: None, reserve: 0 }
     }
+
+    /// The lease that it asks for.
+    #[must_use]
+    pub fn lease(&self) -> LeaseId {
+        LeaseId { key: self.key.clone(), owner: self.owner.clone(), claim: self.claim }
+    }
 }
 
 /// The action of the store if the key is taken.

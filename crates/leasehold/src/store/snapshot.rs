@@ -172,7 +172,7 @@ impl Holder {
 
     /// The last of its fencing tokens.
     pub(crate) fn fencing_last(&self) -> Option<u64> {
-        self.fencing.map(|block| block.first.get() + u64::from(block.count) - 1)
+        self.fencing.map(FencingBlock::last)
     }
 
     /// The beginning of the owner token: of one of ours as

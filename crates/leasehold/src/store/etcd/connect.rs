@@ -1,24 +1,17 @@
 //! Connects to a member of a cluster that can answer.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
-use std::time::Duration;
-
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 
 use super::channel::{Channel, Failure};
 use super::error::{Effect, explain};
 use super::keys::Keys;
 use super::rpc::{Range, Reading, authenticate, range, read_token};
 use super::url::Address;
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::host::Host;
-use crate::store::net::{Stream, Tls, host_and_port_text, tcp_stream};
-use crate::store::within;
-
-/// How much later each further member is tried, so that a member that is out of reach costs little.
-const STAGGER: Duration = Duration::from_millis(150);
+use crate::store::net::Members;
 
 /// Opens connections to the members of an etcd cluster, version 3.4 or newer.
 ///
@@ -39,9 +32,8 @@ const STAGGER: Duration = Duration::from_millis(150);
 /// TLS needs the feature `tls`.
 #[derive(Clone)]
 pub struct EtcdConnector {
-    pub(super) address: Arc<Address>,
-    /// `None` if connections are not encrypted.
-    tls: Option<Tls>,
+    address: Arc<Address>,
+    pub(super) members: Arc<Members>,
 }
 
 impl EtcdConnector {
@@ -53,8 +45,9 @@ impl EtcdConnector {
     /// password.
     pub fn new(url: &str) -> Result<Self, Error> {
         let address = Address::parse(url)?;
-        let tls = address.tls.as_ref().map(Tls::new).transpose()?;
-        Ok(Self { address: Arc::new(address), tls })
+        let (servers, limit) = (address.members.clone(), address.connect_limit);
+        let members = Members::new(servers, address.tls.as_ref(), limit)?;
+        Ok(Self { address: Arc::new(address), members: Arc::new(members) })
     }
 
     pub(super) fn label(&self) -> String {
@@ -76,30 +69,10 @@ impl EtcdConnector {
         host: &Arc<dyn Host>,
         first: usize,
     ) -> Result<(Channel, usize), Error> {
-        let members = self.address.members.len();
-        let mut tries: FuturesUnordered<_> = (0..members)
-            .map(|turn| {
-                let number = (first + turn) % members;
-                async move {
-                    let wait = STAGGER.saturating_mul(u32::try_from(turn).unwrap_or(u32::MAX));
-                    if turn > 0 {
-                        host.sleep_until(host.now() + wait).await;
-                    }
-                    (number, self.connect_to(host, number).await)
-                }
-            })
-            .collect();
-        let mut failed: Option<Error> = None;
-        while let Some((number, tried)) = tries.next().await {
-            match tried {
-                Ok(channel) => return Ok((channel, number)),
-                Err(error) => {
-                    let is_better = failed.as_ref().is_none_or(|it| it.is_retryable());
-                    failed = if is_better { Some(error) } else { failed };
-                }
-            }
-        }
-        Err(failed.expect("a URL names at least one member").at(&self.label()))
+        let reach = |number| async move { Ok((self.connect_to(host, number).await?, number)) };
+        let begin = |_, connected| ready(Ok(connected));
+        let connected = self.members.first(host, first, reach, begin).await;
+        connected.map_err(|error| error.at(&self.label()))
     }
 
     /// Connects to one member, within the limit of the URL.
@@ -108,31 +81,11 @@ impl EtcdConnector {
         host: &Arc<dyn Host>,
         number: usize,
     ) -> Result<Channel, Error> {
-        let limit = self.address.connect_limit;
-        let member = &self.address.members[number];
-        let connecting = self.log_in(host, member);
-        within(Arc::clone(host), limit, connecting).await.map_err(|error| {
-            let error = match error.kind() {
-                // Nothing of the user was sent.
-                ErrorKind::Unknown => {
-                    let error = explain(&Failure::Silent(limit), Effect::Connects);
-                    Error::new(ErrorKind::Unavailable, error.message())
-                }
-                _ => error,
-            };
-            let (name, port) = member;
-            let is_one_of_many = self.address.members.len() > 1;
-            if is_one_of_many { error.at(&host_and_port_text(name, *port)) } else { error }
-        })
+        self.members.within_limit(host, number, self.log_in(host, number)).await
     }
 
-    async fn log_in(&self, host: &Arc<dyn Host>, member: &(String, u16)) -> Result<Channel, Error> {
-        let (name, port) = member;
-        let stream = tcp_stream(name, *port).await?;
-        let stream: Box<dyn Stream> = match &self.tls {
-            Some(tls) => tls.secure(stream, name).await?,
-            None => Box::new(stream),
-        };
+    async fn log_in(&self, host: &Arc<dyn Host>, number: usize) -> Result<Channel, Error> {
+        let stream = self.members.stream(number).await?;
         let failed = |failure: Failure| explain(&failure, Effect::Connects);
         let mut channel = Channel::open(stream, host).await.map_err(failed)?;
         let limit = self.address.connect_limit;

@@ -10,7 +10,6 @@ use super::{EtcdConnector, EtcdStore};
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::host::Host;
-use crate::store::net::host_and_port_text;
 use crate::store::{Store as _, try_lease, within};
 
 /// How many inspections are measured.
@@ -49,9 +48,9 @@ pub(crate) async fn examine(
     canary: &str,
 ) -> EtcdFacts {
     let mut members = Vec::new();
-    for (number, (name, port)) in connector.address.members.iter().enumerate() {
+    for (number, name) in connector.members.names().enumerate() {
         let said = ask(&connector, host, number).await;
-        members.push(MemberFacts { name: host_and_port_text(name, *port), said });
+        members.push(MemberFacts { name, said });
     }
     let store = EtcdStore::open(connector, Arc::clone(host));
     let mut facts = EtcdFacts {

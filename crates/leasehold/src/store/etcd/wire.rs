@@ -12,11 +12,9 @@ use super::connect::EtcdConnector;
 use super::error::{Effect, Fault, explain};
 use super::message::{Malformed, Message};
 use super::rpc::{LeaseAnswer, Ranged, Txn, TxnDone, lease, lease_grant};
-use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
-use crate::core::moment::Moment;
-use crate::host::{Host, random_u32};
-use crate::store::net::Home;
+use crate::host::Host;
+use crate::store::net::{ConnectPause, Home};
 
 /// How long a call may take before its member counts as cut off. Longer than the limit of any
 /// request.
@@ -38,14 +36,12 @@ struct Slot {
 struct Making {
     /// The number of the member to try first.
     first: usize,
-    /// Until when nothing is tried, and why.
-    paused: Option<(Moment, Error)>,
-    delays: Delays,
+    pause: ConnectPause,
 }
 
 impl Wire {
     pub(super) fn new(connector: EtcdConnector, host: Arc<dyn Host>) -> Self {
-        let making = Making { first: 0, paused: None, delays: Backoff::DEFAULT.delays() };
+        let making = Making { first: 0, pause: ConnectPause::default() };
         let slot = Slot { channel: Cell::default(), making: Mutex::new(making) };
         Self { host, connector, slot: Arc::new(slot) }
     }
@@ -196,11 +192,7 @@ impl Slot {
         if let Some(channel) = self.open() {
             return Ok(channel);
         }
-        if let Some((until, why)) = &making.paused
-            && host.now() < *until
-        {
-            return Err(why.clone());
-        }
+        making.pause.check(host.now())?;
         if self.channel().take().is_some() {
             // The member is tried last now: it may be cut off, and still accept connections.
             making.first += 1;
@@ -208,14 +200,12 @@ impl Slot {
         match connector.connect(host, making.first).await {
             Ok((channel, number)) => {
                 making.first = number;
-                making.paused = None;
-                making.delays.reset();
+                making.pause = ConnectPause::default();
                 *self.channel() = Some(channel.clone());
                 Ok(channel)
             }
             Err(error) => {
-                let pause = making.delays.next(random_u32(&**host));
-                making.paused = Some((host.now() + pause, error.clone()));
+                making.pause.failed(&**host, &error);
                 Err(error)
             }
         }

@@ -2,9 +2,13 @@
 
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod cluster_url;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+mod connect_pause;
 mod home;
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 mod io;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod members;
 mod percent;
 mod sockets;
 mod stream;
@@ -16,9 +20,13 @@ mod url_options;
 
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) use self::cluster_url::{ClusterUrl, ClusterWords};
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+pub(crate) use self::connect_pause::ConnectPause;
 pub(crate) use self::home::Home;
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 pub(crate) use self::io::Io;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) use self::members::Members;
 pub(crate) use self::percent::decode;
 pub(crate) use self::sockets::host_and_port_text;
 #[cfg(feature = "redis")]

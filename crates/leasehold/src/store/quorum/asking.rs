@@ -11,9 +11,7 @@ use super::{Shared, error};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::core::token::FencingBlock;
-use crate::store::{
-    Acquired, Afterwards, Ask, LeaseId, Line, Refusal, Renewal, Renewed, Store, Why,
-};
+use crate::store::{Acquired, Afterwards, Ask, Line, Refusal, Renewal, Renewed, Store, Why};
 
 /// The answer of a node.
 enum Answer {
@@ -87,7 +85,7 @@ impl<S: Store> Asking<S> {
                 Verdict::Quarantined(_) | Verdict::Failed if self.ballot.is_waited_for() => {}
                 Verdict::Quarantined(quarantine) => {
                     if self.ballot.may_be_known() {
-                        self.shared.leave(lease_of(&self.ask));
+                        self.shared.leave(self.ask.lease());
                     }
                     return Ok(Refusal::quarantined(quarantine).into());
                 }
@@ -111,7 +109,7 @@ impl<S: Store> Asking<S> {
     /// Releases what the nodes granted, or may still grant. The token is spent then.
     fn given_up(self, refusal: Refusal) -> Acquired {
         // Sent after the request, so it reaches every node that may have granted the key.
-        self.shared.leave(lease_of(&self.ask));
+        self.shared.leave(self.ask.lease());
         refusal.with_token(Afterwards::Spent).into()
     }
 
@@ -131,7 +129,7 @@ impl<S: Store> Asking<S> {
                 self.hear(node, heard);
             }
             if self.ballot.may_be_granted() {
-                self.shared.leave(lease_of(&self.ask));
+                self.shared.leave(self.ask.lease());
             }
         }));
     }
@@ -161,7 +159,7 @@ impl<S: Store> Asking<S> {
             }
             Heard::Answer(Err(error)) => self.ballot.failed(node, error),
         }
-        let renewal = || Renewal::new(lease_of(&self.ask), self.ask.ttl);
+        let renewal = || Renewal::new(self.ask.lease(), self.ask.ttl);
         self.answers.raise(&mut self.ballot, renewal, Answer::Raised);
     }
 
@@ -201,7 +199,7 @@ impl<S: Store> Asking<S> {
     /// Asks a node again if it voted for another client.
     fn fill(&self, node: usize) {
         if let Some(free_in) = self.ballot.free_in(node) {
-            self.shared.fill(&lease_of(&self.ask), node, Some(free_in));
+            self.shared.fill(&self.ask.lease(), node, Some(free_in));
         }
     }
 
@@ -209,7 +207,7 @@ impl<S: Store> Asking<S> {
     fn fill_after_trials(&self) {
         for node in 0..self.shared.nodes.len() {
             let Some(trial) = self.shared.nodes[node].first_trial() else { continue };
-            let (shared, lease) = (Arc::downgrade(&self.shared), lease_of(&self.ask));
+            let (shared, lease) = (Arc::downgrade(&self.shared), self.ask.lease());
             self.shared.host.spawn_io(Box::pin(async move {
                 trial.await;
                 if let Some(shared) = shared.upgrade().filter(|it| it.nodes[node].is_admitted()) {
@@ -229,10 +227,6 @@ impl<S: Store> Asking<S> {
             }
         }
     }
-}
-
-fn lease_of(Ask { key, owner, claim, .. }: &Ask) -> LeaseId {
-    LeaseId { key: key.clone(), owner: owner.clone(), claim: *claim }
 }
 
 fn no_fencing_tokens() -> Error {

@@ -76,20 +76,6 @@ pub(super) struct Ballot {
     pairs: Vec<(usize, usize)>,
 }
 
-/// The last token of a block. An empty block counts as a block of one; stores must not answer it.
-pub(super) fn last_of(block: FencingBlock) -> u64 {
-    block.first.get() + u64::from(block.count.max(1)) - 1
-}
-
-/// The block from the higher first to the higher last token.
-pub(super) fn join(one: FencingBlock, other: FencingBlock) -> FencingBlock {
-    let first = one.first.max(other.first);
-    let last = last_of(one).max(last_of(other));
-    // At most as long as the longer block.
-    let count = u32::try_from(last - first.get() + 1).unwrap_or(u32::MAX);
-    FencingBlock { first, count }
-}
-
 /// When enough nodes for a majority can grant again. `nodes`: the quarantine of each node that
 /// answers, if it has one.
 pub(super) fn merge_quarantines(
@@ -122,7 +108,7 @@ impl Ballot {
     }
 
     pub(super) fn granted(&mut self, node: usize, block: Option<FencingBlock>) {
-        let counter = block.map_or(0, last_of);
+        let counter = block.map_or(0, FencingBlock::last);
         self.votes[node] = NodeAnswer::Granted(Granted { block, counter, raising: 0 });
     }
 
@@ -160,7 +146,7 @@ impl Ballot {
         if before.is_some_and(|before| before.first.get() > granted.counter) {
             granted.block = before;
         }
-        granted.counter = granted.counter.max(block.map_or(0, last_of));
+        granted.counter = granted.counter.max(block.map_or(0, FencingBlock::last));
     }
 
     /// Whether a node has not answered yet and is not late.
@@ -220,14 +206,14 @@ impl Ballot {
 
     /// The fencing tokens of all grants so far, merged.
     fn block(&self) -> Option<FencingBlock> {
-        (0..self.votes.len()).filter_map(|node| self.grant(node)?.block).reduce(join)
+        (0..self.votes.len()).filter_map(|node| self.grant(node)?.block).reduce(FencingBlock::join)
     }
 
     /// The nodes whose counters must be raised before the grant counts, and the value to raise them
     /// to. No nodes without a majority of grants.
     pub(super) fn behind(&mut self) -> (Vec<usize>, u64) {
         let block = self.block().filter(|_| self.fenced && self.counted() >= self.majority());
-        let Some(last) = block.map(last_of) else { return (Vec::new(), 0) };
+        let Some(last) = block.map(FencingBlock::last) else { return (Vec::new(), 0) };
         let mut behind = Vec::new();
         for (node, vote) in self.votes.iter_mut().enumerate() {
             if let NodeAnswer::Granted(granted) = vote
@@ -290,7 +276,7 @@ impl Ballot {
             return Verdict::Granted(None);
         }
         let Some(block) = self.block() else { return Verdict::Open };
-        let counted = self.counted_if(|granted| granted.counter >= last_of(block));
+        let counted = self.counted_if(|granted| granted.counter >= block.last());
         if counted >= self.majority() { Verdict::Granted(Some(block)) } else { Verdict::Open }
     }
 

@@ -15,7 +15,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::Shared;
-use super::ballot::last_of;
 use super::leases::Known;
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::Error;
@@ -101,7 +100,7 @@ impl<S: Store> Filling<S> {
     /// anyway, because a majority counts up to that token.
     async fn raise(&self, shared: &Shared<S>) {
         let Some((Known { fencing: Some(block), .. }, ttl)) = self.valid(shared) else { return };
-        let at_least = FencingToken::new(last_of(block));
+        let at_least = FencingToken::new(block.last());
         let renewal = Renewal { at_least, ..Renewal::new(self.lease.clone(), ttl) };
         let answer = shared.nodes[self.node].store.renew(renewal);
         let _best_effort = self.answered(shared, answer).await;

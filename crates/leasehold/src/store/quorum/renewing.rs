@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ballot::{Ballot, Verdict, join, last_of};
+use super::ballot::{Ballot, Verdict};
 use super::side_by_side::{Heard, SideBySide};
 use super::{Shared, error};
 use crate::core::error::Error;
@@ -89,7 +89,7 @@ impl<S: Store> Renewing<S> {
                 self.wanted |= wanted;
                 self.revoked = self.revoked.take().or(revoked);
                 self.ballot.granted(node, fencing);
-                self.seen = self.seen.into_iter().chain(fencing).reduce(join);
+                self.seen = self.seen.into_iter().chain(fencing).reduce(FencingBlock::join);
             }
             Ok(Answer::Renewed(Renewed::Lost)) => {
                 self.ballot.taken(node, None, 0);
@@ -112,7 +112,7 @@ impl<S: Store> Renewing<S> {
         self.shared.leases.extend(owner, self.sent, self.renewal.ttl);
         let before = self.shared.leases.known(owner).and_then(|known| known.fencing);
         let is_raised = |last| self.renewal.at_least.is_some_and(|at_least| at_least.get() > last);
-        let raised_from = before.filter(|before| is_raised(last_of(*before)));
+        let raised_from = before.filter(|before| is_raised(before.last()));
         if self.renewal.reserve > 0 || self.renewal.at_least.is_some() {
             self.shared.leases.count(owner, reserved.or(self.seen));
         }

@@ -188,7 +188,7 @@ impl RedisStore {
             let key = ask.key.clone();
             let named = |error: Error| error.with_name(key.as_str());
             let mut reply = reply.await.map_err(named)?;
-            let lease = LeaseId { key: key.clone(), owner: ask.owner.clone(), claim: Claim::Plain };
+            let lease = ask.lease();
             match reply::set(&ask.owner, &reply.value) {
                 Set::Done => {
                     let granted = Acquired::Granted { fencing: None };
@@ -259,7 +259,7 @@ impl Store for RedisStore {
         let key = ask.key.clone();
         let inbox = ask.line.place().map(|place| place.inbox.clone());
         let limit = command_limit(ask.ttl);
-        let lease = LeaseId { key: key.clone(), owner: ask.owner.clone(), claim: ask.claim };
+        let lease = ask.lease();
         let tag = inbox.as_ref().and_then(|inbox| shared.servers.tag(&key, inbox));
         let request = Scripted::new(Step::Acquire(ask)).on(&terms).heard_at(tag);
         let reply = shared.servers.asks().submit_to_confirm(limit, request);

@@ -22,12 +22,11 @@ use tokio::sync::{Notify, oneshot};
 
 use super::batch::{self, Over, Request, Sending, Whereabouts};
 use super::engine::{Answer, Engine, Link as _};
-use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::Moment;
-use crate::host::{Host, Sleep, random_u32};
-use crate::store::net::Home;
+use crate::host::{Host, Sleep};
+use crate::store::net::{ConnectPause, Home};
 use crate::store::within;
 
 /// The most requests that wait for a connection. A further one is `Unavailable`.
@@ -65,9 +64,7 @@ struct State {
     is_running: bool,
     home: Home,
     is_closed: bool,
-    /// Until when nothing is tried, and why.
-    paused: Option<(Moment, Error)>,
-    delays: Delays,
+    pause: ConnectPause,
     /// How long the connection may be silent.
     silent_after: Duration,
     /// How many requests the next message may have.
@@ -88,8 +85,7 @@ impl<E: Engine> Wire<E> {
             is_running: false,
             home,
             is_closed: false,
-            paused: None,
-            delays: Backoff::DEFAULT.delays(),
+            pause: ConnectPause::default(),
             silent_after: SILENT_AFTER,
             size: E::Link::BATCH_MAX,
         };
@@ -174,11 +170,7 @@ impl<E: Engine> Shared<E> {
 
     fn enqueue(self: &Arc<Self>, request: Request) -> Result<(), Error> {
         let mut state = self.state();
-        if let Some((until, why)) = &state.paused
-            && self.host.now() < *until
-        {
-            return Err(why.clone());
-        }
+        state.pause.check(self.host.now())?;
         if state.queue.len() >= QUEUE_MAX {
             let message = format!(
                 "{QUEUE_MAX} requests already wait for the server, which is the limit; no request \
@@ -206,8 +198,7 @@ impl<E: Engine> Shared<E> {
     /// Refuses all waiting requests, and further ones for a while.
     fn failed(&self, error: &Error) {
         let mut state = self.state();
-        let pause = state.delays.next(random_u32(&*self.host));
-        state.paused = Some((self.host.now() + pause, error.clone()));
+        state.pause.failed(&*self.host, error);
         let refused = std::mem::take(&mut state.queue);
         drop(state);
         for request in refused {
@@ -240,7 +231,7 @@ impl<E: Engine> Shared<E> {
     }
 
     fn connected(&self) {
-        self.state().paused = None;
+        self.state().pause.connected();
     }
 
     /// A connection has ended. Returns the pause before the next one, if this one was soon over and
@@ -249,11 +240,11 @@ impl<E: Engine> Shared<E> {
         let now = self.host.now();
         let mut state = self.state();
         if was_useful || now.since(since) >= STABLE_AFTER {
-            state.delays.reset();
+            state.pause.reset();
             return None;
         }
-        let pause = state.delays.next(random_u32(&*self.host));
-        Some(self.host.sleep_until(now + pause))
+        let next = state.pause.next(&*self.host);
+        Some(self.host.sleep_until(next))
     }
 }
 

@@ -4,9 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
-
 use super::error::{Effect, Failure, explain};
 use super::frames::Frames;
 use super::names::Names;
@@ -16,11 +13,7 @@ use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
-use crate::store::net::{Stream, Tls, host_and_port_text, tcp_stream};
-use crate::store::within;
-
-/// How much later each further server is tried, so that one that is out of reach costs little.
-const STAGGER: Duration = Duration::from_millis(150);
+use crate::store::net::{Members, Stream};
 
 /// Opens sessions at a ZooKeeper ensemble, version 3.5 or newer.
 ///
@@ -43,8 +36,7 @@ const STAGGER: Duration = Duration::from_millis(150);
 #[derive(Clone)]
 pub struct ZookeeperConnector {
     pub(super) address: Arc<Address>,
-    /// `None` if connections are not encrypted.
-    tls: Option<Tls>,
+    pub(super) members: Arc<Members>,
 }
 
 /// A connection with a session.
@@ -68,8 +60,9 @@ impl ZookeeperConnector {
     /// password.
     pub fn new(url: &str) -> Result<Self, Error> {
         let address = Address::parse(url)?;
-        let tls = address.tls.as_ref().map(Tls::new).transpose()?;
-        Ok(Self { address: Arc::new(address), tls })
+        let (servers, limit) = (address.servers.clone(), address.connect_limit);
+        let members = Members::new(servers, address.tls.as_ref(), limit)?;
+        Ok(Self { address: Arc::new(address), members: Arc::new(members) })
     }
 
     pub(super) fn label(&self) -> String {
@@ -97,35 +90,11 @@ impl ZookeeperConnector {
         first: usize,
         (ticket, seen): (Option<Ticket>, i64),
     ) -> Result<Option<Opened>, Error> {
-        let servers = self.address.servers.len();
-        let mut tries: FuturesUnordered<_> = (0..servers)
-            .map(|turn| {
-                let number = (first + turn) % servers;
-                async move {
-                    let wait = STAGGER.saturating_mul(u32::try_from(turn).unwrap_or(u32::MAX));
-                    if turn > 0 {
-                        host.sleep_until(host.now() + wait).await;
-                    }
-                    (number, self.reach(host, number).await)
-                }
-            })
-            .collect();
-        let mut failed: Option<Error> = None;
-        while let Some((number, tried)) = tries.next().await {
-            let opened = match tried {
-                // One after the other: a session is at one server at a time.
-                Ok(stream) => self.begin(host, (stream, number), (ticket, seen)).await,
-                Err(error) => Err(error),
-            };
-            match opened {
-                Ok(opened) => return Ok(opened),
-                Err(error) => {
-                    let is_better = failed.as_ref().is_none_or(|it| it.is_retryable());
-                    failed = if is_better { Some(error) } else { failed };
-                }
-            }
-        }
-        Err(failed.expect("a URL names at least one server").at(&self.label()))
+        let reach = |number| self.reach(host, number);
+        // One after the other: a session is at one server at a time.
+        let begin = |number, stream| self.begin(host, (stream, number), (ticket, seen));
+        let opened = self.members.first(host, first, reach, begin).await;
+        opened.map_err(|error| error.at(&self.label()))
     }
 
     /// Opens a stream to one server, within the limit of the URL.
@@ -134,15 +103,7 @@ impl ZookeeperConnector {
         host: &Arc<dyn Host>,
         number: usize,
     ) -> Result<Box<dyn Stream>, Error> {
-        let (name, port) = &self.address.servers[number];
-        let opening = async {
-            let stream = tcp_stream(name, *port).await?;
-            match &self.tls {
-                Some(tls) => tls.secure(stream, name).await,
-                None => Ok(Box::new(stream) as Box<dyn Stream>),
-            }
-        };
-        self.limited(host, number, opening).await
+        self.members.within_limit(host, number, self.members.stream(number)).await
     }
 
     async fn begin(
@@ -169,7 +130,7 @@ impl ZookeeperConnector {
         };
         let failed = |failure| explain(failure, Effect::Connects);
         let beginning = async { beginning.await.map_err(failed) };
-        let begun = self.limited(host, number, beginning).await?;
+        let begun = self.members.within_limit(host, number, beginning).await?;
         let Some((ticket, timeout)) = begun else { return Ok(None) };
         let took = host.now().since(sent);
         if took > gap_max(timeout) {
@@ -177,28 +138,6 @@ impl ZookeeperConnector {
             return Err(too_slow(took, timeout));
         }
         Ok(Some(Opened { frames, ticket, timeout, number, sent }))
-    }
-
-    async fn limited<T>(
-        &self,
-        host: &Arc<dyn Host>,
-        number: usize,
-        connecting: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let limit = self.address.connect_limit;
-        within(Arc::clone(host), limit, connecting).await.map_err(|error| {
-            let error = match error.kind() {
-                // Nothing of the user was sent.
-                ErrorKind::Unknown => {
-                    let error = explain(Failure::Silent(limit), Effect::Connects);
-                    Error::new(ErrorKind::Unavailable, error.message())
-                }
-                _ => error,
-            };
-            let (name, port) = &self.address.servers[number];
-            let is_one_of_many = self.address.servers.len() > 1;
-            if is_one_of_many { error.at(&host_and_port_text(name, *port)) } else { error }
-        })
     }
 }
 

@@ -10,7 +10,7 @@ use super::{ZookeeperConnector, ZookeeperStore};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::host::Host;
-use crate::store::net::{Io, host_and_port_text};
+use crate::store::net::Io;
 use crate::store::{Store as _, try_lease, within};
 
 /// How many inspections are measured.
@@ -54,9 +54,9 @@ pub(crate) async fn examine(
     canary: &str,
 ) -> ZookeeperFacts {
     let mut servers = Vec::new();
-    for (number, (name, port)) in connector.address.servers.iter().enumerate() {
+    for (number, name) in connector.members.names().enumerate() {
         let said = ask(&connector, host, number).await;
-        servers.push(ServerFacts { name: host_and_port_text(name, *port), said });
+        servers.push(ServerFacts { name, said });
     }
     let wanted = connector.address.session;
     let store = ZookeeperStore::open(connector, Arc::clone(host));

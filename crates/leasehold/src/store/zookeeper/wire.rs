@@ -7,11 +7,9 @@ use tokio::sync::{Mutex, oneshot};
 
 use super::connect::ZookeeperConnector;
 use super::session::{Board, Session};
-use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
-use crate::core::moment::Moment;
 use crate::host::{Host, random_u32};
-use crate::store::net::Home;
+use crate::store::net::{ConnectPause, Home};
 
 /// How many earlier sessions are remembered. No server keeps more of them: each lasts for a while.
 const EARLIER_MAX: usize = 64;
@@ -24,10 +22,12 @@ pub(super) struct Wire {
     slot: Arc<Slot>,
 }
 
-/// The session, and what is needed to make the next one.
+/// The session, and the pause before the next one.
+#[derive(Default)]
 struct Slot {
     session: Cell<Current>,
-    making: Mutex<Making>,
+    /// Locked while a session is begun.
+    pause: Mutex<ConnectPause>,
 }
 
 #[derive(Default)]
@@ -40,17 +40,9 @@ struct Current {
     is_closed: bool,
 }
 
-struct Making {
-    /// Until when nothing is tried, and why.
-    paused: Option<(Moment, Error)>,
-    delays: Delays,
-}
-
 impl Wire {
     pub(super) fn new(connector: ZookeeperConnector, host: Arc<dyn Host>) -> Self {
-        let making = Making { paused: None, delays: Backoff::DEFAULT.delays() };
-        let slot = Arc::new(Slot { session: Cell::default(), making: Mutex::new(making) });
-        Self { host, connector, board: Arc::default(), slot }
+        Self { host, connector, board: Arc::default(), slot: Arc::default() }
     }
 
     /// Whether a session was of this store, and is used no more.
@@ -106,22 +98,17 @@ impl Slot {
         connector: ZookeeperConnector,
         board: Arc<Board>,
     ) -> Result<Arc<Session>, Error> {
-        let mut making = self.making.lock().await;
+        let mut pause = self.pause.lock().await;
         if let Some(session) = self.living() {
             return Ok(session);
         }
-        if let Some((until, why)) = &making.paused
-            && host.now() < *until
-        {
-            return Err(why.clone());
-        }
+        pause.check(host.now())?;
         // So that clients spread over the servers.
         let first = random_u32(&**host) as usize;
         let opened = connector.connect(host, first, (None, 0)).await;
         match opened.and_then(|opened| opened.ok_or_else(no_session)) {
             Ok(opened) => {
-                making.paused = None;
-                making.delays.reset();
+                *pause = ConnectPause::default();
                 let session = Session::begin(host, connector, opened, board);
                 let mut current = self.current();
                 if current.is_closed {
@@ -138,8 +125,7 @@ impl Slot {
                 Ok(session)
             }
             Err(error) => {
-                let pause = making.delays.next(random_u32(&**host));
-                making.paused = Some((host.now() + pause, error.clone()));
+                pause.failed(&**host, &error);
                 Err(error)
             }
         }

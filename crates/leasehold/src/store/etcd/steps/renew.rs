@@ -3,6 +3,7 @@
 use super::{Core, ROUNDS_MAX};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
+use crate::core::token::FencingBlock;
 use crate::store::errors::after_a_change;
 use crate::store::etcd::entry::{Entry, Seen, tokens};
 use crate::store::etcd::error::Fault;
@@ -111,7 +112,7 @@ impl Taken {
 fn changed(entry: &Entry, held: &Seen, renewal: &Renewal) -> Result<Option<Entry>, Error> {
     let modified = held.kv.modified;
     if let Some(at_least) = renewal.at_least {
-        let last = entry.block(tokens(modified)).map(|it| it.first.get() + u64::from(it.count) - 1);
+        let last = entry.block(tokens(modified)).map(FencingBlock::last);
         if last.is_none_or(|last| last < at_least.get()) {
             let message = "the cluster counts fencing tokens by itself, so nobody can raise them; \
                            the lease was renewed; an etcd cluster is no node of a quorum";

@@ -217,7 +217,7 @@ fn inbox() -> ClientId {
 /// Plays with a store that has a lock, at a member with these terms.
 async fn beside(terms: (i64, i64), play: impl AsyncFnOnce(&Core, LeaseId)) {
     let playing = async |core: &Arc<Core>, _: &Member, ask: Ask| {
-        let lease = LeaseId { key: ask.key.clone(), owner: ask.owner.clone(), claim: ask.claim };
+        let lease = ask.lease();
         let granted = core.acquire(ask).await.expect("answered");
         assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
         play(core, lease).await;
@@ -334,7 +334,7 @@ async fn who_leaves_a_long_line_has_no_place_any_more() {
 #[tokio::test]
 async fn a_release_ends_the_lease_of_a_request_in_doubt() {
     beside_member(Member::new(), async |core, member, ask| {
-        let lease = LeaseId { key: ask.key.clone(), owner: ask.owner.clone(), claim: ask.claim };
+        let lease = ask.lease();
         let granted = core.acquire(ask).await.expect("answered");
         assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
         core.mine.doubt(core.wire.host.now(), (&lease.key, &lease.owner), 77);
@@ -363,8 +363,7 @@ async fn the_lease_of_a_kept_lock_that_somebody_else_ended_is_not_used_again() {
 async fn a_long_lease_is_revoked_before_its_release_is_answered() {
     for (grants, revokes) in [(LASTS, false), (LASTS + 1, true)] {
         beside_member(Member { grants, ..Member::new() }, async |core, member, ask| {
-            let lease =
-                LeaseId { key: ask.key.clone(), owner: ask.owner.clone(), claim: ask.claim };
+            let lease = ask.lease();
             core.acquire(ask).await.expect("answered");
             let released = core.release(lease, OnRelease::Free).await.expect("answered");
             assert_eq!(released, Released::Freed);

@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 
-use super::{Ballot, Granted, NodeAnswer, Verdict, last_of};
+use super::{Ballot, Granted, NodeAnswer, Verdict};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::token::{FencingBlock, FencingToken};
 
@@ -80,7 +80,7 @@ impl Try {
             self.raises[node] = Some(last);
         }
         if let Verdict::Granted(Some(block)) = self.ballot.verdict() {
-            self.done = Some((block.first.get(), last_of(block)));
+            self.done = Some((block.first.get(), block.last()));
         }
     }
 
@@ -90,7 +90,7 @@ impl Try {
             _ if self.done.is_some() => [0; 4],
             NodeAnswer::Granted(Granted { block, counter, raising }) => {
                 let block = block.expect("it is fenced");
-                [block.first.get(), last_of(block), *counter, *raising]
+                [block.first.get(), block.last(), *counter, *raising]
             }
             vote => [0, 0, 0, u64::from(matches!(vote, NodeAnswer::Open { .. }))],
         };

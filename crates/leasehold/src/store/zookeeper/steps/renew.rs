@@ -63,7 +63,7 @@ impl Core {
             let reserved = self.reserve(node, renewal.reserve).await;
             fencing = reserved.map_err(Fault::after_a_change)?;
         }
-        let last = fencing.map(|block| block.first.get() + u64::from(block.count) - 1);
+        let last = fencing.map(FencingBlock::last);
         if let Some(at_least) = renewal.at_least
             && last.is_none_or(|last| last < at_least.get())
         {

@@ -113,7 +113,7 @@ fn inbox() -> ClientId {
 }
 
 fn lease(ask: &Ask) -> LeaseId {
-    LeaseId { key: ask.key.clone(), owner: ask.owner.clone(), claim: ask.claim }
+    ask.lease()
 }
 
 async fn lock(core: &Core, name: &str) -> LeaseId {

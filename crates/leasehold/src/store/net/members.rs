@@ -1,0 +1,130 @@
+//! The members of a cluster, and how one of them is chosen.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+
+use super::{Stream, Tls, TlsOptions, host_and_port_text, tcp_stream};
+use crate::core::error::{Error, ErrorKind};
+use crate::host::Host;
+use crate::store::within;
+
+/// How much later each further member is tried, so that one that is out of reach costs little.
+const STAGGER: Duration = Duration::from_millis(150);
+
+/// The members that a URL names. Their number is their index there.
+pub(crate) struct Members {
+    /// Name or address, without brackets, and port; at least one.
+    addresses: Vec<(String, u16)>,
+    /// `None` if connections are not encrypted.
+    tls: Option<Tls>,
+    /// How long each part of connecting may take.
+    limit: Duration,
+}
+
+impl Members {
+    /// # Errors
+    ///
+    /// `Config` if the options of TLS cannot be used.
+    pub(crate) fn new(
+        addresses: Vec<(String, u16)>,
+        tls: Option<&TlsOptions>,
+        limit: Duration,
+    ) -> Result<Self, Error> {
+        Ok(Self { addresses, tls: tls.map(Tls::new).transpose()?, limit })
+    }
+
+    /// The host and the port of each member.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.addresses.iter().map(|(host, port)| host_and_port_text(host, *port))
+    }
+
+    /// Opens a stream to a member. It is encrypted if the URL wants that.
+    pub(crate) async fn stream(&self, number: usize) -> Result<Box<dyn Stream>, Error> {
+        let (name, port) = &self.addresses[number];
+        let stream = tcp_stream(name, *port).await?;
+        match &self.tls {
+            Some(tls) => tls.secure(stream, name).await,
+            None => Ok(Box::new(stream)),
+        }
+    }
+
+    /// Waits for a part of connecting to a member, for at most the limit of the URL. An error names
+    /// the member if there are others.
+    pub(crate) async fn within_limit<T>(
+        &self,
+        host: &Arc<dyn Host>,
+        number: usize,
+        connecting: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        within(Arc::clone(host), self.limit, connecting).await.map_err(|error| {
+            let error = match error.kind() {
+                // Nothing of the user was sent.
+                ErrorKind::Unknown => self.silent(),
+                _ => error,
+            };
+            match &self.addresses[..] {
+                [_only] => error,
+                all => error.at(&host_and_port_text(&all[number].0, all[number].1)),
+            }
+        })
+    }
+
+    fn silent(&self) -> Error {
+        let message = format!(
+            "the server did not answer within {:?}; no request was sent; check whether it is \
+             stopped, overloaded, or cut off from the others of its cluster",
+            self.limit
+        );
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    /// Reaches for all members, the one with number `first` at once and the others a little later.
+    /// Begins with each that is reached, one after the other, until one of them has begun.
+    ///
+    /// # Errors
+    ///
+    /// The error of one member. One that a retry cannot help is preferred.
+    pub(crate) async fn first<R, T, Reach, Begin>(
+        &self,
+        host: &Arc<dyn Host>,
+        first: usize,
+        reach: impl Fn(usize) -> Reach,
+        begin: impl Fn(usize, R) -> Begin,
+    ) -> Result<T, Error>
+    where
+        Reach: Future<Output = Result<R, Error>>,
+        Begin: Future<Output = Result<T, Error>>,
+    {
+        let reach = &reach;
+        let tries = (0..self.addresses.len()).map(|turn| {
+            let number = first.wrapping_add(turn) % self.addresses.len();
+            async move {
+                if turn > 0 {
+                    let wait = STAGGER.saturating_mul(u32::try_from(turn).unwrap_or(u32::MAX));
+                    host.sleep_until(host.now() + wait).await;
+                }
+                (number, reach(number).await)
+            }
+        });
+        let mut tries: FuturesUnordered<_> = tries.collect();
+        let mut failed: Option<Error> = None;
+        while let Some((number, reached)) = tries.next().await {
+            let begun = match reached {
+                Ok(reached) => begin(number, reached).await,
+                Err(error) => Err(error),
+            };
+            match begun {
+                Ok(begun) => return Ok(begun),
+                Err(error) if failed.as_ref().is_none_or(Error::is_retryable) => {
+                    failed = Some(error);
+                }
+                Err(_) => {}
+            }
+        }
+        Err(failed.expect("a URL names at least one member"))
+    }
+}
