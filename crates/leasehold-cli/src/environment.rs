@@ -69,11 +69,24 @@ pub(crate) fn unknown(names: impl IntoIterator<Item = OsString>) -> Vec<Unknown>
         if !name.starts_with(PREFIX) {
             return misspelt_prefix(&name).map(|meant| Unknown { name, meant: Some(meant) });
         }
-        let is_known =
-            KNOWN.contains(&&*name) || OF_TESTS.iter().any(|ours| name.starts_with(ours));
+        let is_known = KNOWN.contains(&&*name)
+            || OF_TESTS.iter().any(|ours| name.starts_with(ours))
+            || is_of_a_service(&name);
         (!is_known).then(|| Unknown { meant: nearest(&name), name })
     };
     names.filter_map(strange).take(SHOWN_MAX).collect()
+}
+
+/// Whether Kubernetes sets such a variable for a service, which may be called `leasehold`: as in
+/// `LEASEHOLD_SERVICE_HOST` and `LEASEHOLD_PORT_80_TCP_ADDR`.
+fn is_of_a_service(name: &str) -> bool {
+    let (_, port) = name.split_once("_PORT").unwrap_or((name, "none"));
+    let begins_with_number =
+        port.strip_prefix('_').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || port.is_empty()
+        || begins_with_number
 }
 
 /// The known name that differs only by a mistake in the prefix, as in `LEASHOLD_URL`.
@@ -158,6 +171,8 @@ mod tests {
             ("LEASEHOLD_PASSWORD", None),
             ("LEASEHOLD_", None),
             ("LEASEHOLD_X", None),
+            ("LEASEHOLD_PORTS", None),
+            ("LEASEHOLD_PORT_URL", Some(URL)),
         ] {
             let found = unknown([OsString::from(name)]);
             assert_eq!(found, [Unknown { name: name.to_owned(), meant }], "{name}");
@@ -168,7 +183,16 @@ mod tests {
     fn what_is_read_and_what_is_not_ours_is_no_mistake() {
         let others =
             ["LEASEHOLD_TEST_SERVER", "PATH", "MY_LEASEHOLD_URI", "HOUSEHOLD_URL", "URL", "_URL"];
-        let ours = KNOWN.into_iter().chain(others);
+        let of_kubernetes = [
+            "LEASEHOLD_SERVICE_HOST",
+            "LEASEHOLD_SERVICE_PORT",
+            "LEASEHOLD_SERVICE_PORT_HTTP",
+            "LEASEHOLD_PORT",
+            "LEASEHOLD_PORT_80_TCP",
+            "LEASEHOLD_PORT_80_TCP_ADDR",
+            "LEASEHOLD_WEB_SERVICE_HOST",
+        ];
+        let ours = KNOWN.into_iter().chain(others).chain(of_kubernetes);
         assert_eq!(unknown(ours.map(OsString::from)), []);
         let many = (0..1_000).map(|number| OsString::from(format!("LEASEHOLD_N{number}")));
         assert_eq!(unknown(many).len(), SHOWN_MAX);

@@ -54,7 +54,12 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Result<Request, Refusal>> {
 /// The request of a whole head. Its header lines do not matter to us.
 fn request(head: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
     let (method, target) = (head.method.unwrap_or_default(), head.path.unwrap_or_default());
-    if !target.starts_with('/') || !target.is_ascii() {
+    // The absolute form names the server, too.
+    let path = match target.strip_prefix("http://") {
+        Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => target,
+    };
+    if !path.starts_with('/') || !target.is_ascii() {
         return Err(Refusal::Malformed);
     }
     let head_only = match method {
@@ -62,7 +67,7 @@ fn request(head: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
         "HEAD" => true,
         _ => return Err(Refusal::NoSuchMethod),
     };
-    let page = match target.split('?').next() {
+    let page = match path.split('?').next() {
         Some("/leader") => Page::Leader,
         Some("/readyz") => Page::Ready,
         _ => return Err(Refusal::NoSuchPage),
@@ -127,6 +132,8 @@ mod tests {
             ("GET /leader HTTP/1.0\r\n\r\n", Page::Leader, false),
             ("GET /leader?probe=1 HTTP/1.1\r\n\r\n", Page::Leader, false),
             ("GET /leader HTTP/1.1\n\n", Page::Leader, false),
+            ("GET http://a:80/leader HTTP/1.1\r\nHost: a\r\n\r\n", Page::Leader, false),
+            ("HEAD http://a/readyz?b HTTP/1.1\r\nHost: a\r\n\r\n", Page::Ready, true),
             ("GET /leader HTTP/1.1\r\n\r\nwhat follows is not read", Page::Leader, false),
         ] {
             let expected = Ok(Request { page, head_only });
@@ -148,7 +155,9 @@ mod tests {
             ("GET /leader HTTP/2.0", Refusal::Malformed),
             ("GET /leader http/1.1", Refusal::Malformed),
             ("GET leader HTTP/1.1", Refusal::Malformed),
-            ("GET http://a/leader HTTP/1.1", Refusal::Malformed),
+            ("GET https://a/leader HTTP/1.1", Refusal::Malformed),
+            ("GET http://a HTTP/1.1", Refusal::NoSuchPage),
+            ("GET http://a/b/leader HTTP/1.1", Refusal::NoSuchPage),
             ("GET /l\u{e9}ader HTTP/1.1", Refusal::Malformed),
             ("\u{16}\u{3}\u{1}", Refusal::Malformed),
             ("POST /leader HTTP/1.1", Refusal::NoSuchMethod),

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
     if args.get(1).is_some_and(|arg| arg == supervise::keeper::KEEPER) {
         return supervise::keeper::keep();
     }
+    signals::survive_full_files();
     let (talk, ended) = match args::parse(args.iter().cloned()) {
         Ok(Parsed::Invocation(invocation)) => {
             let talk = talk(&invocation.globals);

@@ -1,5 +1,6 @@
 //! Data on stdout, as text or JSON, and shared helpers for colours and times.
 
+use std::io::IsTerminal;
 use std::os::fd::BorrowedFd;
 use std::thread::Builder;
 
@@ -59,6 +60,14 @@ pub(crate) fn shell_word(text: &str) -> String {
     }
 }
 
+/// The line with which a shell sets a variable for its commands, or takes it away.
+pub(crate) fn export(name: &str, value: Option<&str>) -> String {
+    match value {
+        Some(value) => format!("export {name}={}\n", shell_word(value)),
+        None => format!("unset {name}\n"),
+    }
+}
+
 /// The name of a lock as a shell has to pass it to `leasehold`: a name that begins with a hyphen
 /// would be a flag.
 pub(crate) fn name_word(name: &str) -> String {
@@ -68,7 +77,7 @@ pub(crate) fn name_word(name: &str) -> String {
 
 /// Writes text to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    write_out(text).map_err(|error| match error {
+    write_all(rustix::stdio::stdout(), text).map_err(|error| match error {
         Errno::PIPE => without_reader(),
         error => Failure::internal(format!("cannot write to stdout: {error}")),
     })
@@ -90,27 +99,28 @@ fn without_reader() -> Failure {
     Failure::new(Exit::Signal(SIGPIPE), QUIET, String::new())
 }
 
-/// Writes a whole text to stdout, without the standard library: its writes succeed even if stdout
-/// is not open for writing.
-pub(crate) fn write_out(text: &str) -> Result<(), Errno> {
-    let out = rustix::stdio::stdout();
+/// Writes a whole text to a stream, without the standard library: its writes to stdout succeed even
+/// if that is not open for writing.
+pub(crate) fn write_all(to: BorrowedFd<'_>, text: &str) -> Result<(), Errno> {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
-        match rustix::io::write(out, rest) {
+        match rustix::io::write(to, rest) {
             Ok(written) => rest = &rest[written..],
             Err(Errno::INTR) => {}
             // Another process made it non-blocking.
-            Err(Errno::AGAIN) => {
-                poll(&mut [PollFd::new(&out, PollFlags::OUT)], None).map(drop).or_else(
-                    |error| {
-                        if error == Errno::INTR { Ok(()) } else { Err(error) }
-                    },
-                )?;
-            }
+            Err(Errno::AGAIN) => match poll(&mut [PollFd::new(&to, PollFlags::OUT)], None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            },
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+/// Whether the terminal that a stream may lead to can overwrite what it shows.
+pub(crate) fn can_overwrite(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb")
 }
 
 /// Writes a whole text to stdout on a thread of its own, so that its caller can stop waiting for a
@@ -123,7 +133,7 @@ pub(crate) async fn write_out_aside(text: String) -> Result<(), Errno> {
     let (done, written) = oneshot::channel();
     // The caller may have stopped waiting.
     let writing = Builder::new().spawn(move || {
-        let _written = done.send(write_out(&text));
+        let _written = done.send(write_all(rustix::stdio::stdout(), &text));
     });
     writing.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
     written.await.unwrap_or(Err(Errno::IO))

@@ -1,7 +1,11 @@
 //! Single processes, as /proc shows them.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
+use rustix::fs::{Access, access};
 use rustix::process::{Signal, getpid};
 
 /// The name of a [keeper](crate::supervise::keeper) that ps(1) shows. It differs from ours, so that
@@ -26,6 +30,16 @@ pub(crate) struct Process {
     pub(crate) is_keeper: bool,
     /// When it was forked, in ticks of the kernel.
     pub(crate) started: u64,
+}
+
+/// The file that execvp(3) runs for this word: the first one in PATH, unless the word is a path.
+pub(crate) fn program_file(word: &OsStr) -> Option<PathBuf> {
+    let can_run = |file: &PathBuf| access(file, Access::EXEC_OK).is_ok();
+    if word.as_bytes().contains(&b'/') {
+        return Some(word.into()).filter(can_run);
+    }
+    let places = std::env::var_os("PATH")?;
+    std::env::split_paths(&places).map(|place| place.join(word)).find(can_run)
 }
 
 /// Whether a process bears the name of a keeper.

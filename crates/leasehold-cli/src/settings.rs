@@ -11,6 +11,7 @@ use leasehold::{Client, Error, ErrorKind, Identity};
 
 use crate::environment::{NAMESPACE, URL, URL_FILE, Unknown, unknown};
 use crate::exit::{Exit, Failure};
+use crate::output::{export, name_word, shell_word};
 use crate::patience::Patience;
 use crate::take::DRAIN;
 use crate::talk::{Level, Talk};
@@ -27,6 +28,27 @@ pub(crate) struct StoreFlags {
     pub(crate) local: bool,
     /// `--namespace`.
     pub(crate) namespace: Option<String>,
+}
+
+impl StoreFlags {
+    /// The flags as words of a shell, each with a blank behind it. A password is left out.
+    fn words(&self) -> String {
+        let of_url = |url: &String| {
+            let is_secret = split(url).iter().any(|url| has_password(url));
+            format!("--url {} ", if is_secret { "URL".to_owned() } else { shell_word(url) })
+        };
+        let mut words: String = self.urls.iter().map(of_url).collect();
+        if let Some(file) = &self.url_file {
+            words.push_str(&format!("--url-file {} ", shell_word(&file.to_string_lossy())));
+        }
+        if self.local {
+            words.push_str("--local ");
+        }
+        if let Some(namespace) = &self.namespace {
+            words.push_str(&format!("--namespace {} ", shell_word(namespace)));
+        }
+        words
+    }
 }
 
 /// The origin of the URLs.
@@ -53,6 +75,8 @@ enum ForChild {
 /// The store that was chosen.
 #[derive(Clone)]
 pub(crate) struct Settings {
+    /// The flags that chose it.
+    flags: StoreFlags,
     /// One URL, or those of a quorum.
     urls: Vec<String>,
     /// The file that contained them, if one did.
@@ -124,13 +148,13 @@ impl Settings {
         // An empty flag removes an inherited namespace.
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
         let here = here.map(Path::to_owned);
-        Ok(Self { urls, file, here, source, namespace, careless, unknown })
+        let flags = flags.clone();
+        Ok(Self { flags, urls, file, here, source, namespace, careless, unknown })
     }
 
     /// Connects, after the messages about the choice.
     pub(crate) async fn connect(&self, who: Identity, talk: &Talk) -> Result<Client, Failure> {
-        self.announce(talk)?;
-        Ok(self.open(who).await?)
+        self.connect_patiently(&who, None, &mut Patience::new(None), talk).await
     }
 
     /// As [`connect`](Self::connect), with retries for a while. `name` is the lock if there is one.
@@ -197,7 +221,7 @@ impl Settings {
             let text = format!("{}; it is ignored", unknown.complaint());
             talk.notice(Level::Warning, "unknown-variable", None, &text);
         }
-        if self.source == Source::Flag && self.urls.iter().any(|url| has_password(url)) {
+        if self.shows_password() {
             talk.notice(
                 Level::Warning,
                 "password-in-arguments",
@@ -220,6 +244,31 @@ impl Settings {
             );
         }
         self.make_default_directory()
+    }
+
+    /// Whether a password is among the arguments.
+    fn shows_password(&self) -> bool {
+        self.source == Source::Flag && self.urls.iter().any(|url| has_password(url))
+    }
+
+    /// A lock as words of a command line: its name, behind the flags that chose the store.
+    pub(crate) fn words(&self, name: &str) -> String {
+        self.flags.words() + &name_word(name)
+    }
+
+    /// Lines for a shell, so that its next commands find the store and the namespace that flags
+    /// chose for this one.
+    pub(crate) fn exports(&self) -> String {
+        let StoreFlags { urls, url_file, local, namespace } = &self.flags;
+        let namespace = namespace.as_ref().map(|_| export(NAMESPACE, self.namespace.as_deref()));
+        let store = match self.store_for_child() {
+            _ if urls.is_empty() && url_file.is_none() && !local => String::new(),
+            Ok(store) if !self.shows_password() => {
+                store.iter().map(|(name, value)| export(name, value.as_deref())).collect()
+            }
+            _ => "# `renew` and `release` need the same --url or --url-file\n".to_owned(),
+        };
+        namespace.unwrap_or_default() + &store
     }
 
     /// Creates the default directory. The library refuses a file in a missing directory, which may
@@ -263,11 +312,6 @@ impl Settings {
     pub(crate) fn refuse_out_of_reach(&self, name: Option<&str>) -> Result<(), Failure> {
         self.refuse_private(name)?;
         self.store_for_child().map(drop).map_err(|failure| failure.about_any(name))
-    }
-
-    /// The namespace for the environment of a command, so that it reaches the same locks.
-    pub(crate) fn namespace_for_child(&self) -> Option<String> {
-        self.namespace.clone()
     }
 
     /// The store for the environment of a command, so that it reaches the same store. Fails for a

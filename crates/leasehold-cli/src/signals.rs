@@ -5,9 +5,10 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustix::process::{Resource, Rlimit, Signal, WaitOptions, wait};
+use rustix::process::{DumpableBehavior, Signal, WaitOptions, set_dumpable_behavior, wait};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
@@ -175,6 +176,14 @@ fn received(origin: &Origin) -> Option<Received> {
     Some(Received { signal, sender })
 }
 
+/// Makes a write beyond `ulimit -f` an error that we can report, instead of our end. If the signal
+/// was ignored, it is so already, and stays ignored by the command too.
+pub(crate) fn survive_full_files() {
+    if !Ignored::at_start().has(Signal::XFSZ) {
+        let _came = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
+    }
+}
+
 /// Reaps the children that have ended, such as the keeper of an earlier command.
 fn reap() {
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
@@ -211,8 +220,9 @@ pub(crate) fn end(exit: Exit) -> ExitCode {
 ///
 /// Returns only as process 1 of a container, which default actions do not end.
 fn die_of(signal: i32) {
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
-    let _ = rustix::process::setrlimit(Resource::Core, none);
+    // A limit of zero would not do: a handler such as systemd-coredump gets a core all the same,
+    // and our memory has the token and passwords.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let pid = rustix::process::getpid();
     if is_first() {
         return;

@@ -8,7 +8,6 @@
 //! until our end, when nothing depends on us any more.
 
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, tcgetattr, tcgetpgrp};
 use serde_json::json;
 
-use crate::output::object;
+use crate::output::{object, write_all};
 
 /// How many bytes may wait to be written.
 const ROOM: usize = 256 * 1024;
@@ -201,9 +200,13 @@ fn is_blocked() -> bool {
 
 /// Whether the terminal would stop us for writing: we are in the background, and it has `tostop`.
 fn would_stop_us() -> bool {
-    let stderr = rustix::stdio::stderr();
-    tcgetattr(stderr).is_ok_and(|modes| modes.local_modes.contains(LocalModes::TOSTOP))
-        && tcgetpgrp(stderr).is_ok_and(|foreground| foreground != getpgrp())
+    let modes = tcgetattr(rustix::stdio::stderr());
+    modes.is_ok_and(|modes| modes.local_modes.contains(LocalModes::TOSTOP)) && is_in_background()
+}
+
+/// Whether stderr is our terminal, and another process group is in its foreground.
+pub(crate) fn is_in_background() -> bool {
+    tcgetpgrp(rustix::stdio::stderr()).is_ok_and(|foreground| foreground != getpgrp())
 }
 
 /// The thread that writes.
@@ -238,7 +241,7 @@ fn write_alone(text: &str, stage: Stage) {
 fn put(text: &str) {
     // One write, so that lines of several processes do not mix. A failure is ignored: nobody could
     // read about it, and the lock must not depend on it.
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = write_all(rustix::stdio::stderr(), text);
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use rustix::process::Signal;
 
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
-use crate::output::{escape, name_word};
+use crate::output::escape;
 use crate::patience::Patience;
+use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::stderr;
 use crate::talk::{Level, Talk};
@@ -76,8 +77,9 @@ impl Wanted {
 }
 
 /// A request for one lock, or for several together.
-#[derive(Debug)]
 pub(crate) struct Asked<'a> {
+    /// The store, for messages that name a command line.
+    pub(crate) settings: &'a Settings,
     /// The names of the locks.
     pub(crate) names: &'a [String],
     /// How long to wait for the lock.
@@ -116,7 +118,8 @@ pub(crate) async fn take(
     signals: &mut Signals,
     talk: &Talk,
 ) -> Result<Taken, Failure> {
-    let Asked { names, wait, mut patience } = asked;
+    let Asked { settings, names, wait, mut patience } = asked;
+    let busy = async |said: Option<&str>| busy(client, settings, (names, wait), said).await;
     let began = SystemHost.now();
     loop {
         let answer = match ask(client, (names, wait), wanted, signals, talk).await {
@@ -134,11 +137,11 @@ pub(crate) async fn take(
                 return Ok(Taken::Granted(guard));
             }
             Ok(None) if matches!(wanted, Wanted::Once(_)) => {
-                return Ok(Taken::Busy(skipped(client, &names[0]).await));
+                return Ok(Taken::Busy(skipped(client, settings, &names[0]).await));
             }
-            Ok(None) => return Ok(Taken::Busy(busy(client, names, wait, None).await)),
+            Ok(None) => return Ok(Taken::Busy(busy(None).await)),
             Err(error) if error.kind() == ErrorKind::WaitElapsed => {
-                return Ok(Taken::Busy(busy(client, names, wait, error.name()).await));
+                return Ok(Taken::Busy(busy(error.name()).await));
             }
             Err(error) => error,
         };
@@ -235,7 +238,12 @@ async fn in_the_way<'a>(
 }
 
 /// The failure that names the holder, with advice.
-async fn busy(client: &Client, names: &[String], wait: Wait, said: Option<&str>) -> Failure {
+async fn busy(
+    client: &Client,
+    settings: &Settings,
+    (names, wait): (&[String], Wait),
+    said: Option<&str>,
+) -> Failure {
     let (name, seen) = in_the_way(client, names, said).await;
     let holder = seen.as_ref().and_then(view::first_holder);
     let is_endless = seen.as_ref().is_some_and(view::is_endless);
@@ -247,7 +255,7 @@ async fn busy(client: &Client, names: &[String], wait: Wait, said: Option<&str>)
         Some(name) => format!("`{}` was taken", escape(name)),
         None => "one of the locks was taken".to_owned(),
     });
-    let word = name.map_or_else(|| "NAME".to_owned(), name_word);
+    let word = settings.words(name.unwrap_or("NAME"));
     let message = match wait {
         Wait::AtMost(limit) => {
             let advice = match quarantine {
@@ -287,9 +295,10 @@ async fn busy(client: &Client, names: &[String], wait: Wait, said: Option<&str>)
 
 /// The failure for work that is done once per period, and that another process does or has done. It
 /// says until when.
-async fn skipped(client: &Client, name: &str) -> Failure {
+async fn skipped(client: &Client, settings: &Settings, name: &str) -> Failure {
     let seen = look(client, name).await;
-    let message = seen.as_ref().and_then(|seen| view::done(name, seen, SystemHost.wall()));
+    let done = |seen| view::done(name, &settings.words(name), seen, SystemHost.wall());
+    let message = seen.as_ref().and_then(done);
     let message = message.unwrap_or_else(|| {
         let card = seen.as_ref().and_then(|seen| view::card(name, seen, SystemHost.wall(), None));
         let card = card.unwrap_or_else(|| format!("`{}` was taken", escape(name)));

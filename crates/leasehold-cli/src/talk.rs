@@ -15,6 +15,7 @@ pub(crate) struct Talk {
     json: bool,
     quiet: bool,
     terminal: bool,
+    overwrites: bool,
     color: bool,
 }
 
@@ -22,13 +23,15 @@ impl Talk {
     /// Follows the user's wishes and the abilities of stderr.
     pub(crate) fn new(json: bool, quiet: bool, color: Color) -> Self {
         let terminal = std::io::stderr().is_terminal();
+        let overwrites = !json && !quiet && output::can_overwrite(&std::io::stderr());
         stderr::set_json(json);
-        Self { json, quiet, terminal, color: !json && color.on(terminal) }
+        Self { json, quiet, terminal, overwrites, color: !json && color.on(terminal) }
     }
 
-    /// Whether stderr is a terminal that a person watches, so that a line can be overwritten.
-    pub(crate) const fn on_terminal(&self) -> bool {
-        self.terminal && !self.json && !self.quiet
+    /// Whether stderr is a terminal that a person watches, so that a line can be overwritten. The
+    /// line of a background job belongs to the shell, with its prompt.
+    pub(crate) fn on_terminal(&self) -> bool {
+        self.overwrites && !stderr::is_in_background()
     }
 
     /// Whether messages are JSON lines.

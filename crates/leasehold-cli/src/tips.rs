@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command, Error};
+use clap::{Command, Error};
 
 use crate::duration;
 use crate::environment::distance;
@@ -14,8 +14,8 @@ use crate::output::shell_word;
 const COMMANDS: [(&[&str], &str); 8] = [
     (
         &["lock", "exec", "with", "with-lock", "hold", "do", "flock"],
-        "`leasehold run NAME -- CMD` holds a lock while CMD runs, `leasehold acquire NAME` takes \
-         one for a script",
+        "`leasehold run NAME -- CMD` holds a lock while CMD runs, `leasehold acquire NAME \
+         --ttl DUR` takes one for a script",
     ),
     (&["list", "status", "locks", "ps", "top"], "`leasehold ls` lists the locks"),
     (
@@ -24,7 +24,7 @@ const COMMANDS: [(&[&str], &str); 8] = [
     ),
     (
         &["try", "trylock", "try-lock", "take", "get-lock"],
-        "`leasehold run -n NAME -- CMD` and `leasehold acquire -n NAME` do not wait",
+        "`leasehold run -n NAME -- CMD` and `leasehold acquire -n NAME --ttl DUR` do not wait",
     ),
     (
         &["election", "campaign", "lead", "leader", "observe"],
@@ -34,7 +34,7 @@ const COMMANDS: [(&[&str], &str); 8] = [
     (&["free", "drop"], "`leasehold release NAME` releases a lock that `acquire` took"),
     (
         &["break", "break-lock", "force-unlock", "steal", "kill", "delete", "del", "rm"],
-        "`leasehold unlock NAME` ends the lease of a holder that is dead",
+        "`leasehold unlock NAME --force --why TEXT` ends the lease of a holder that is dead",
     ),
 ];
 
@@ -87,10 +87,6 @@ const FLAGS: [Equivalent; 6] = [
         id: "command",
     },
 ];
-
-/// The commands that take a name.
-const NAMED: [&str; 8] =
-    ["run", "elect", "acquire", "renew", "release", "resize", "inspect", "unlock"];
 
 /// The longest word to compare with our commands.
 const COMMAND_MAX: usize = 16;
@@ -160,10 +156,10 @@ fn one_mistake_away(given: &str, ours: &Command) -> Option<String> {
 
 fn for_argument(given: &str, args: &[OsString], ours: &Command) -> Option<String> {
     let is = |arg: &OsString, word: &str| arg == OsStr::new(word);
-    let command = args.iter().find_map(|arg| {
-        let known = NAMED.iter().chain(&["ls"]);
-        known.copied().find(|known| is(arg, known))
-    });
+    let has = |command: &Command, id: &str| command.get_arguments().any(|arg| arg.get_id() == id);
+    // The command of a lock, or of a pattern.
+    let is_of_locks = |it: &&Command| has(it, "flagged") || has(it, "pattern");
+    let command = args.iter().find_map(|arg| ours.find_subcommand(arg).filter(is_of_locks));
     let has_end_of_flags = args.iter().any(|arg| is(arg, "--"));
     if let Some(time) = time_after_n(args)
         && time.starts_with(given.trim_start_matches('-'))
@@ -171,15 +167,18 @@ fn for_argument(given: &str, args: &[OsString], ours: &Command) -> Option<String
         return Some(format!("-n takes no time; to wait, write -w {time} instead"));
     }
     if !given.starts_with('-') {
-        return for_one_word_more(given, command?, has_end_of_flags);
+        return for_one_word_more(given, command?.get_name(), has_end_of_flags);
     }
     if let Some(equivalent) = equivalent(given) {
-        let has = |arg: &Arg| arg.get_id().as_str() == equivalent.id;
-        let command = ours.find_subcommand(command?)?;
-        return command.get_arguments().any(has).then(|| format!("use {}", equivalent.ours));
+        return has(command?, equivalent.id).then(|| format!("use {}", equivalent.ours));
     }
-    let name = shell_word(whole_word(given, args));
-    match command? {
+    let word = whole_word(given, args);
+    if word.contains('=') {
+        // It is a flag, and its value may be secret.
+        return None;
+    }
+    let name = shell_word(word);
+    match command?.get_name() {
         "ls" => Some(format!("if `{name}` is the pattern, write: leasehold ls -- {name}")),
         "run" if has_end_of_flags => Some(format!(
             "if `{name}` is the name of a lock, write --name={name}, and all other names so too"
@@ -221,7 +220,7 @@ pub(crate) fn time_after_n(args: &[OsString]) -> Option<&str> {
 }
 
 /// The whole word in which clap found an unknown flag. Of `-job` and `--a=b` it names only `-j` and
-/// `--a`, but the word may be the name of a lock.
+/// `--a`.
 fn whole_word<'a>(given: &'a str, args: &'a [OsString]) -> &'a str {
     let letters = |word: &'a str| word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
     let is_it = |word: &&'a str| match letters(given) {
@@ -263,7 +262,6 @@ mod tests {
             ("leasehold ls -x*", "leasehold ls -- '-x*'"),
             ("leasehold run -job -- true", "write --name=-job, and all other names so too"),
             ("leasehold run -job true", "write --name=-job; if it belongs"),
-            ("leasehold inspect --a=b", "write --name=--a=b"),
             ("leasehold release -a$b", "write --name='-a$b'"),
             ("leasehold resize -x --permits 3", "write --name=-x"),
             ("leasehold acquire x -n 5 --ttl 1m", "write -w 5 instead"),
@@ -309,6 +307,30 @@ mod tests {
         assert!(said("leasehold run x --permits 3 --weight y -- true").contains("such as 3"));
     }
 
+    #[test]
+    fn the_value_of_an_unknown_flag_is_not_repeated() {
+        for line in [
+            "leasehold run --ulr=redis://:hunter2@h x -- true",
+            "leasehold run x --password=hunter2 -- true",
+            "leasehold renew x --tokn=hunter2",
+            "leasehold ls -p=hunter2",
+        ] {
+            let said = said(line);
+            assert!(said.contains("unexpected argument") && !said.contains("hunter2"), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_command_of_each_tip_can_be_followed() {
+        for (theirs, tip) in COMMANDS {
+            for line in tip.split('`').skip(1).step_by(2) {
+                let line = line.replace("DUR", "1m");
+                let parsed = parse(line.split(' ').map(OsString::from));
+                assert!(parsed.is_ok() || line == "acquire", "{theirs:?}: {line}: {parsed:?}");
+            }
+        }
+    }
+
     /// The parser accepts every command line that a tip suggests.
     #[test]
     fn what_a_tip_says_is_understood() {
@@ -317,7 +339,6 @@ mod tests {
             "leasehold run --name=-x -- true",
             "leasehold inspect --name=-x",
             "leasehold run --name=-x --name=y -- true",
-            "leasehold inspect --name=--a=b",
             "leasehold ls -- -x*",
             "leasehold run x --wait 5 -- true",
         ] {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::duration::human;
-use crate::output::{clock, escape, name_word, rfc3339};
+use crate::output::{clock, escape, rfc3339};
 
 /// The JSON object of kind `lock`.
 #[derive(Debug, Serialize)]
@@ -317,16 +317,16 @@ pub(crate) fn card(
 }
 
 /// Who did work that is done once per period, and when others may do it again: a line for a person.
-/// `None` if the work was not done, as far as the store tells.
-pub(crate) fn done(name: &str, seen: &Snapshot, now: WallTime) -> Option<String> {
+/// `None` if the work was not done, as far as the store tells. `words` are the lock in a command.
+pub(crate) fn done(name: &str, words: &str, seen: &Snapshot, now: WallTime) -> Option<String> {
     let holder = seen.holders.first().filter(|holder| holder.idle)?;
-    let (name, word, who) = (escape(name), name_word(name), who(holder.client.as_ref()));
+    let (name, who) = (escape(name), who(holder.client.as_ref()));
     let began = holder.since.map(|time| format!(", who began at {}", since(time, now)));
     let again = holder.ttl_left.map(|left| format!("in {}, or ", human(left)));
     let (began, again) = (began.unwrap_or_default(), again.unwrap_or_default());
     Some(format!(
         "`{name}` was done by {who}{began}; nothing was run; it may run again {again}at once after \
-         `leasehold unlock {word} --force --why TEXT`"
+         `leasehold unlock {words} --force --why TEXT`"
     ))
 }
 

@@ -10,8 +10,9 @@ use super::Context;
 use super::join::Own;
 use crate::args::Acquire;
 use crate::duration::human;
+use crate::environment::{EXPIRES_AT_MS, FENCE, NAME, TOKEN, TTL_MS};
 use crate::exit::{Exit, Failure};
-use crate::output::{name_word, object, rfc3339, shell_word, why_unread, write_out_aside};
+use crate::output::{export, object, rfc3339, why_unread, write_out_aside};
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::take::{Asked, DRAIN, Taken, Wait, take};
@@ -36,7 +37,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     refuse_bound(&client, &args.name)?;
     context.settings.reach_all(&client, &args.name).await?;
     let wait = args.take.wait();
-    let word = name_word(&args.name);
+    let word = context.settings.words(&args.name);
     let advice = format!(
         "below `leasehold run`, use its lock or another name; in a shell with a lease of its own, \
          extend it by `leasehold renew {word}`, or release it first"
@@ -52,7 +53,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     }
     let wanted = args.take.of(&client, &args.name, ttl);
     let names = [String::from(&args.name)];
-    let asked = Asked { names: &names, wait, patience };
+    let asked = Asked { settings: &context.settings, names: &names, wait, patience };
     let taken = take(&client, asked, &wanted, &mut signals, talk).await;
     let ended = match taken {
         Ok(Taken::Granted(guard)) => {
@@ -140,12 +141,14 @@ fn grant(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> String 
         return object("grant", fields);
     }
     // Exported, so that after `eval "$(leasehold acquire …)"`, `leasehold renew` needs nothing
-    // else.
-    let mut text = format!("export LEASEHOLD_NAME={}\n", shell_word(name));
-    text.push_str(&format!("export LEASEHOLD_TOKEN={}\n", shell_word(guard.token().as_str())));
-    if let Some(fence) = fence {
-        text.push_str(&format!("export LEASEHOLD_FENCE={fence}\n"));
-    }
-    text.push_str(&format!("export LEASEHOLD_TTL_MS={}\n", millis(ttl)));
-    text
+    // else. What another lock has left in the variables is not true of this one.
+    let lines = [
+        export(NAME, Some(name)),
+        export(TOKEN, Some(guard.token().as_str())),
+        export(FENCE, fence.as_deref()),
+        export(TTL_MS, Some(&millis(ttl).to_string())),
+        export(EXPIRES_AT_MS, None),
+        context.settings.exports(),
+    ];
+    lines.concat()
 }

@@ -14,12 +14,7 @@ const ANY_SERVER: &str = "redis://localhost";
 
 /// Examines the store and prints each check, or prints a rule for a user of it.
 pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Failure> {
-    if args.ttl.span < leasehold::Ttl::MIN.get() || args.ttl.span > leasehold::Ttl::MAX.get() {
-        return Err(args.ttl.ttl(Some("doctor")).err().map_or_else(
-            || Failure::config("this ttl cannot be used; the store was not contacted"),
-            |failure| Failure { name: None, ..failure },
-        ));
-    }
+    let ttl = args.ttl.ttl(None)?;
     if let Some(prefix) = &args.print_acl {
         let (urls, namespace) = context.settings.named();
         let prefix = namespace.map_or_else(|| prefix.clone(), |it| format!("{it}:{prefix}"));
@@ -35,7 +30,7 @@ pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Fai
         return print_rules(context, &rules);
     }
     let (urls, namespace) = context.settings.chosen(&context.talk)?;
-    let found = diagnose(urls, namespace, args.ttl.span, SystemHost::shared()).await?;
+    let found = diagnose(urls, namespace, ttl, SystemHost::shared()).await?;
     if context.json {
         print_object("doctor", object(&found))?;
     } else {

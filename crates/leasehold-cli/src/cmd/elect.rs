@@ -96,7 +96,8 @@ impl Candidate<'_> {
         let (mut patience, mut pauses) = (first, Pauses::default());
         loop {
             self.board.campaigns();
-            let asked = Asked { names: &names, wait: Wait::ForEver, patience };
+            let settings = &self.context.settings;
+            let asked = Asked { settings, names: &names, wait: Wait::ForEver, patience };
             let guard = match take(self.client, asked, &wanted, signals, talk).await? {
                 Taken::Granted(guard) => guard,
                 Taken::Busy(failure) => return Err(failure),

@@ -16,6 +16,7 @@ use crate::environment::{CHAIN, EXPIRES_AT_MS, FENCE, NAME, NAMESPACE, STORE, TO
 use crate::exit::{Exit, Failure, unnamed};
 use crate::log;
 use crate::output::{escape, shell_word};
+use crate::process::program_file;
 use crate::signals::Signals;
 use crate::supervise::verdict::{Lease, Verdict};
 use crate::supervise::{Child, Policy, child, supervise};
@@ -76,8 +77,8 @@ impl Holding<'_> {
         let own = guard.guards().iter().map(Joined::from);
         let mut locks: Vec<_> = joined.iter().cloned().chain(own).collect();
         locks.sort_by_key(|lock| names.iter().position(|name| *name == lock.name));
-        let (store, namespace) = (client.store_label(), context.settings.namespace_for_child());
-        let id = |guard: &Guard| LockId::new(&store, namespace.as_deref(), guard.name());
+        let (store, (_, namespace)) = (client.store_label(), context.settings.named());
+        let id = |guard: &Guard| LockId::new(&store, namespace, guard.name());
         let chain = Chain::inherited().with(guard.guards().iter().map(|it| (it, id(it))));
         let mut all = environment(context, client, &locks)?;
         all.extend([
@@ -265,7 +266,7 @@ pub(super) fn environment(
         (TOKEN, Some(lines(locks.iter().map(|lock| &*lock.token).collect()))),
         (FENCE, fences.collect::<Option<_>>().map(lines)),
         (STORE, Some(client.store_label())),
-        (NAMESPACE, context.settings.namespace_for_child()),
+        (NAMESPACE, context.settings.named().1.map(str::to_owned)),
     ];
     all.extend(context.settings.store_for_child()?);
     Ok(all)
@@ -295,8 +296,10 @@ pub(super) fn not_begun(command: &[OsString], error: &std::io::Error, state: &st
         format!("cannot start a process: {error}; {state}, nothing was run")
     } else if exit == Exit::CANNOT_EXECUTE {
         format!("cannot execute `{shown}`: {error}; {state}")
-    } else if program.contains('/') && Path::new(&program).exists() {
+    } else if command.first().is_some_and(|word| program_file(word).is_some()) {
         format!("cannot run `{shown}`: its interpreter was not found; {state}")
+    } else if program.ends_with(&format!("={AND_MORE}")) {
+        format!("`{shown}` was not found; {state}, write -- env {shown} CMD to set a variable")
     } else if program.contains(char::is_whitespace) || SHELL_WORDS.contains(&&*program) {
         format!(
             "`{shown}` was not found: commands run without a shell; {state}, write \

@@ -131,14 +131,14 @@ pub(super) async fn join(
     if chain.is_empty() {
         return Ok(joined);
     }
-    let (store, namespace) = (client.store_label(), context.settings.namespace_for_child());
+    let (store, (_, namespace)) = (client.store_label(), context.settings.named());
     for name in args.names.iter() {
         if joined.iter().any(|lock: &Joined| lock.name == *name) {
             return Err(twice(name));
         }
         let Some(seen) = look(client, name).await? else { continue };
         let shows_all = view::shows_all(&seen);
-        let lock = LockId::new(&store, namespace.as_deref(), name);
+        let lock = LockId::new(&store, namespace, name);
         if let Some((outer, holder)) = find(chain, seen) {
             if outer.lock.is_some_and(|theirs| theirs != lock) {
                 return Err(refused(name, "held", ELSEWHERE, INNER_ADVICE));

@@ -15,7 +15,9 @@ use crate::args::Ls;
 use crate::duration::{self, human};
 use crate::escape::escape;
 use crate::exit::{Exit, Failure, unnamed};
-use crate::output::{clock, columns, json_line, object, print, refuse_without_reader, rfc3339};
+use crate::output::{
+    can_overwrite, clock, columns, json_line, object, print, refuse_without_reader, rfc3339,
+};
 use crate::talk::Level;
 use crate::view::table::{COLUMNS, Row, row, table};
 use crate::view::{self, LockObject};
@@ -63,7 +65,7 @@ pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
 
 /// Lists the locks again and again, until a failure that waiting cannot cure.
 async fn watch(context: &Context, args: &Ls, client: &Client, every: Duration) -> Failure {
-    let is_screen = std::io::stdout().is_terminal() && !context.json;
+    let is_screen = can_overwrite(&std::io::stdout()) && !context.json;
     let mut shown: Option<List> = None;
     let mut is_silent = false;
     loop {

@@ -45,7 +45,8 @@ struct Given {
 
 /// The token in the environment. Under a run with several locks, that of the lock called `name`.
 fn inherited(name: &str) -> Option<String> {
-    let tokens = std::env::var(TOKEN).ok()?;
+    // A token that is not valid UTF-8 is refused as one with a wrong character.
+    let tokens = std::env::var_os(TOKEN)?.to_string_lossy().into_owned();
     let names = std::env::var(NAME).unwrap_or_default();
     let mut locks = names.lines().zip(tokens.lines());
     match locks.find(|(of, _)| *of == name) {
@@ -67,7 +68,11 @@ impl Given {
                 .about(name)
             })?,
         };
-        Ok(Self { token: OwnerToken::new(text)?, inherited: flag.is_none() })
+        let token = OwnerToken::new(text).map_err(|error| {
+            let origin = if flag.is_some() { "--token" } else { TOKEN };
+            Failure::config(format!("{origin} is not usable: {error}")).about(name)
+        })?;
+        Ok(Self { token, inherited: flag.is_none() })
     }
 
     /// Why a lease is not ours, if the token is another lock's: that of the last `acquire`, or one

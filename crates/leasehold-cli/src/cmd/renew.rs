@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Context, Given};
 use crate::args::Renew;
-use crate::duration::typed;
+use crate::duration::{Typed, typed};
 use crate::environment::TTL_MS;
 use crate::exit::{Exit, Failure};
 use crate::output::{escape, print_object};
@@ -46,11 +46,16 @@ pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failu
     Ok(Exit::OK)
 }
 
+fn of_millis(text: &str) -> Option<Typed> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    typed(&format!("{text}ms")).ok().filter(|_| is_number)
+}
+
 /// The ttl of the flag, or else the one that `acquire` or `run` put into the environment.
 fn ttl(args: &Renew) -> Result<Duration, Failure> {
     let typed = match (&args.ttl, std::env::var(TTL_MS)) {
         (Some(typed), _) => typed.clone(),
-        (None, Ok(ms)) => typed(&format!("{ms}ms")).map_err(|_| {
+        (None, Ok(ms)) => of_millis(&ms).ok_or_else(|| {
             let shown = escape(&ms);
             let message = format!(
                 "LEASEHOLD_TTL_MS is not a number of milliseconds: `{shown}`; the store was not \

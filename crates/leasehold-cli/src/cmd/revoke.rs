@@ -6,14 +6,13 @@ use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Holder, Revoked};
 use leasehold::{Client, Snapshot};
-use serde_json::json;
 
 use super::Context;
 use super::unlock::{changed, done, say_left_out};
 use crate::args::Unlock;
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
-use crate::output::{escape, name_word};
+use crate::output::escape;
 use crate::talk::Level;
 use crate::view;
 
@@ -54,36 +53,38 @@ pub(super) async fn revoke(
         say_left_out(context, args);
     }
     if asked.is_empty() {
-        return Err(changed(args, "the holder that was seen has let go already; nobody was asked"));
+        let what = "the holder that was seen has let go already; nobody was asked";
+        return Err(changed(context, args, what));
     }
     let ended = match args.wait {
         None => 0,
         Some(wait) => {
-            all_let_go(client, args, &asked, until, wait).await?;
+            if let Some(holder) = still_left(client, &args.name, &asked, until).await? {
+                return Err(still_held(context, args, holder, wait));
+            }
             let text = "every holder that was asked has let go";
             context.talk.notice(Level::Info, "let-go", Some(&args.name), text);
             asked.len()
         }
     };
-    done(context, json!({ "name": &*args.name, "ended": ended, "asked": asked.len() }))
+    done(context, args, ended, asked.len())
 }
 
-/// Waits until no holder that was asked has the lock.
-async fn all_let_go(
+/// Waits until no holder that was asked has the lock. Returns one that still has it at the end.
+async fn still_left<'a>(
     client: &Client,
-    args: &Unlock,
-    asked: &[&Holder],
+    name: &str,
+    asked: &[&'a Holder],
     until: Moment,
-    wait: Duration,
-) -> Result<(), Failure> {
+) -> Result<Option<&'a Holder>, Failure> {
     loop {
-        let seen = client.inspect(&args.name).await;
+        let seen = client.inspect(name).await;
         let left = until.since(SystemHost.now());
         match seen {
             Ok(seen) => {
-                let Some(holder) = first_left(asked, &seen) else { return Ok(()) };
-                if left.is_zero() {
-                    return Err(still_held(args, holder, wait));
+                let holder = first_left(asked, &seen);
+                if holder.is_none() || left.is_zero() {
+                    return Ok(holder);
                 }
             }
             // The store may answer again in time.
@@ -112,8 +113,8 @@ fn may_hold(token: &[u8], seen: &Snapshot) -> bool {
         || seen.holders.iter().any(|holder| holder.token == token)
 }
 
-fn still_held(args: &Unlock, holder: &Holder, wait: Duration) -> Failure {
-    let (name, word) = (escape(&args.name), name_word(&args.name));
+fn still_held(context: &Context, args: &Unlock, holder: &Holder, wait: Duration) -> Failure {
+    let (name, word) = (escape(&args.name), context.settings.words(&args.name));
     if holder.idle {
         let message = format!(
             "`{name}` is still kept after {}, although its work has ended: perhaps no process is \

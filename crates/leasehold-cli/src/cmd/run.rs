@@ -65,7 +65,7 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
         None => Signals::install()?,
     };
     let wait = if period.is_some() { Wait::Never } else { args.take.wait() };
-    let asked = Asked { names: &names, wait, patience };
+    let asked = Asked { settings: &context.settings, names: &names, wait, patience };
     let wanted = match period {
         Some(period) => once::wanted(args, &client, period, policy.ttl),
         None => args.take.of_all(&client, &names, policy.ttl),
@@ -137,9 +137,9 @@ async fn take_and_hold(
 ) -> Result<Course, Failure> {
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     let Holding { context, client, .. } = holding;
-    let Asked { names, wait, mut patience } = asked;
+    let Asked { settings, names, wait, mut patience } = asked;
     let (guard, started, since) = loop {
-        let asked = Asked { names, wait, patience };
+        let asked = Asked { settings, names, wait, patience };
         let guard = match take(client, asked, wanted, signals, &context.talk).await? {
             Taken::Granted(guard) => guard,
             Taken::Busy(failure) => return Err(Failure { exit: args.take.taken(), ..failure }),

@@ -5,13 +5,13 @@ use std::io::{BufRead as _, IsTerminal as _};
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Evicted, Holder};
 use leasehold::{Identity, Snapshot};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Context;
 use super::revoke::revoke;
 use crate::args::Unlock;
 use crate::exit::{Exit, Failure};
-use crate::output::{escape, name_word, print_object};
+use crate::output::{escape, print_object};
 use crate::talk::Level;
 use crate::view;
 
@@ -29,7 +29,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
             Some(&args.name),
             "nobody holds it; nothing was done",
         );
-        return done(context, json!({ "name": &*args.name, "ended": 0 }));
+        return done(context, args, 0, 0);
     }
     let shows_all = view::shows_all(&seen);
     seen.holders.retain(|holder| is_meant(args, holder));
@@ -44,7 +44,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
                 view::left_out()
             )
         };
-        return Err(changed(args, &what));
+        return Err(changed(context, args, &what));
     }
     if args.ask {
         return revoke(context, args, &client, &seen.holders, shows_all).await;
@@ -77,6 +77,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
     }
     if ended == 0 {
         return Err(changed(
+            context,
             args,
             "the lease that was shown has already ended; no other lease was ended",
         ));
@@ -84,7 +85,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
     if !shows_all {
         say_left_out(context, args);
     }
-    done(context, json!({ "name": &*args.name, "ended": ended }))
+    done(context, args, ended, 0)
 }
 
 /// Warns that there may be more holders than this command has dealt with.
@@ -112,15 +113,14 @@ fn in_hexadecimal(hint: &str) -> Option<Vec<u8>> {
     bytes.collect()
 }
 
-pub(super) fn changed(args: &Unlock, what: &str) -> Failure {
-    let (name, word) = (escape(&args.name), name_word(&args.name));
+pub(super) fn changed(context: &Context, args: &Unlock, what: &str) -> Failure {
+    let (name, word) = (escape(&args.name), context.settings.words(&args.name));
     let message = format!("`{name}`: {what}, see `leasehold inspect {word}` and decide again");
     Failure::new(Exit::TAKEN, "changed", message).about(&args.name)
 }
 
 /// Asks the user to type the name: pressing `y` is a habit, not a decision.
 fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Failure> {
-    let word = name_word(&args.name);
     if !std::io::stdin().is_terminal() {
         return Err(Failure::new(
             Exit::USAGE,
@@ -156,15 +156,25 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
         Exit::USAGE,
         "usage",
         format!(
-            "not confirmed: the name was not typed; nothing was done; see `leasehold inspect \
-             {word}`"
+            "not confirmed: the name was not typed; nothing was done; see `leasehold inspect {}`",
+            context.settings.words(&args.name)
         ),
     )
     .about(&args.name))
 }
 
-pub(super) fn done(context: &Context, answer: Value) -> Result<Exit, Failure> {
+/// Prints how many leases were ended, and how many holders were asked if `--ask` was given.
+pub(super) fn done(
+    context: &Context,
+    args: &Unlock,
+    ended: usize,
+    asked: usize,
+) -> Result<Exit, Failure> {
     if context.json {
+        let mut answer = json!({ "name": &*args.name, "ended": ended });
+        if args.ask {
+            answer["asked"] = asked.into();
+        }
         print_object("unlock", answer)?;
     }
     Ok(Exit::OK)

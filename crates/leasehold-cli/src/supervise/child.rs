@@ -19,7 +19,7 @@ use rustix::termios::tcgetpgrp;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use super::keeper::KEEPER;
+use super::keeper::{KEEPER, REAPED_AT_ONCE};
 use super::link::{Link, Note, Order, Start, hand_over};
 use super::policy::TIMES_A_LOOK;
 use super::tree::{Census, Tree};
@@ -226,10 +226,10 @@ impl Child {
         changes
     }
 
-    /// Reaps every child that has ended, including orphans if we are process 1. Returns whether no
+    /// Reaps children that have ended, including orphans if we are process 1. Returns whether no
     /// child is left.
     fn reap(&mut self, changes: &mut Vec<Change>) -> bool {
-        loop {
+        for _ in 0..REAPED_AT_ONCE {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, _))) if pid == self.keeper && !self.keeper_gone => {
                     self.keeper_gone = true;
@@ -241,6 +241,7 @@ impl Child {
                 Err(_) => return true,
             }
         }
+        false
     }
 
     /// Whether the command shares our process group, at a terminal that signals both of us.

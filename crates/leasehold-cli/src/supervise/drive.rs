@@ -181,7 +181,7 @@ fn say(talk: &Talk, guard: &MultiGuard, child: &Child, policy: Policy, news: New
                  stop if no renewal succeeds within {}",
                 why_not_renewed(policy, span)
                     .unwrap_or_else(|| "the store has not answered yet".to_owned()),
-                human(span.saturating_sub(policy.grace))
+                human(span.saturating_sub(policy.notice()))
             ),
         ),
         News::Renewed => (Level::Info, "renewed", "the lease is renewed again".to_owned()),

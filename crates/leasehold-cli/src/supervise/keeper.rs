@@ -15,10 +15,10 @@ use std::convert::Infallible;
 use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,6 +26,7 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
     set_child_subreaper, wait,
@@ -37,7 +38,7 @@ use super::tree::{Census, Tree};
 use crate::chain::Chain;
 use crate::environment::CHAIN;
 use crate::exit::Exit;
-use crate::process::{Ignored, KEEPER_NAME};
+use crate::process::{Ignored, KEEPER_NAME, program_file};
 use crate::signals::{self, FATAL, to_pass_on};
 
 /// The hidden first argument of the keeper.
@@ -69,6 +70,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// below `LONGEST_COUNT_PAUSE`. One slow look must not decide for minutes.
 const COUNT_AT_MOST: u32 = 50;
 const LONGEST_COUNT_PAUSE: Duration = Duration::from_secs(10);
+
+/// The most children to reap before we look at orders and at the time.
+pub(super) const REAPED_AT_ONCE: u32 = 1_000;
 
 /// Runs a command and watches over it until no process of it is left.
 pub(crate) fn keep() -> ExitCode {
@@ -119,14 +123,7 @@ fn start() -> io::Result<Keeper> {
     let (wakes, children_ended) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(Signal::CHILD.as_raw(), wakes)?;
     children_ended.set_nonblocking(true)?;
-    let (program, args) = start.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let started = Command::new(program)
-        .args(args)
-        .stdin(Stdio::from(stdin))
-        .env(CHAIN, Chain::inherited().kept_by(KeeperId::ours()).text())
-        .process_group(start.group)
-        .spawn();
-    let command = match started {
+    let command = match spawn(&start, stdin) {
         Ok(child) => i32::try_from(child.id()).ok().and_then(Pid::from_raw),
         Err(error) => {
             link.tell(socket(), &Note::NotBegun(error.raw_os_error().unwrap_or(0)));
@@ -149,6 +146,23 @@ fn start() -> io::Result<Keeper> {
     close_streams();
     orders.into_iter().for_each(|order| keeper.obey(order));
     Ok(keeper)
+}
+
+/// Starts the command. A script without a line that names its interpreter is for sh(1), as with
+/// execvp(3) and every shell.
+fn spawn(start: &Start, stdin: OwnedFd) -> io::Result<Child> {
+    let (program, args) = start.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let spawn = |command: &mut Command, stdin| {
+        command.args(args).stdin(Stdio::from(stdin)).process_group(start.group);
+        command.env(CHAIN, Chain::inherited().kept_by(KeeperId::ours()).text()).spawn()
+    };
+    let started = spawn(&mut Command::new(program), stdin.try_clone()?);
+    let is_script = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::NOEXEC);
+    if !started.as_ref().is_err_and(is_script) {
+        return started;
+    }
+    let script = program_file(program).ok_or(io::ErrorKind::NotFound)?;
+    spawn(Command::new("/bin/sh").arg(script), stdin)
 }
 
 /// Waits for the order to start. More orders may arrive with it.
@@ -196,7 +210,7 @@ fn look(at: &mut [PollFd<'_>], limit: Option<Duration>) {
 impl Keeper {
     fn run(&mut self) -> Result<Infallible, End> {
         loop {
-            self.reap()?;
+            let mut is_behind = self.reap()?;
             for order in self.link.take(socket()) {
                 self.obey(order);
             }
@@ -213,17 +227,18 @@ impl Keeper {
             if self.killing_since.is_some() {
                 self.kill();
                 // The killed processes come back as ended children: look at once.
-                self.reap()?;
+                is_behind = self.reap()?;
             } else if now >= self.count_at {
                 self.count();
             }
-            self.rest();
+            self.rest(is_behind);
         }
     }
 
-    /// Reaps all children that have ended. Returns the end once none is left.
-    fn reap(&mut self) -> Result<(), End> {
-        loop {
+    /// Reaps children that have ended, and returns whether there may be more: a storm of them must
+    /// not delay a kill. Returns the end once none is left.
+    fn reap(&mut self) -> Result<bool, End> {
+        for _ in 0..REAPED_AT_ONCE {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if Some(pid) == self.command => {
                     self.command = None;
@@ -232,8 +247,8 @@ impl Keeper {
                     }
                     self.count_at = SystemHost.now();
                 }
-                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-                Ok(None) => return Ok(()),
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return Ok(false),
                 // Nobody is left. This is the only place that decides so.
                 Err(_) => {
                     // The signal that ended the command may have come to us, too.
@@ -245,6 +260,7 @@ impl Keeper {
                 }
             }
         }
+        Ok(true)
     }
 
     fn obey(&mut self, order: Order) {
@@ -323,9 +339,10 @@ impl Keeper {
     }
 
     /// Waits until there may be something to do.
-    fn rest(&mut self) {
+    fn rest(&mut self, is_behind: bool) {
         let now = SystemHost.now();
         let span = match self.killing_since {
+            _ if is_behind => Duration::ZERO,
             Some(_) if self.tree.is_not_seen_yet() => SHORTEST_PAUSE,
             Some(since) => (now.since(since) / 25).clamp(SHORTEST_PAUSE, LONGEST_PAUSE),
             None => {

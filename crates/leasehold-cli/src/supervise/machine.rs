@@ -13,7 +13,7 @@
 //! *stopping* began, the limit ends before the deadline. "All gone" means that the command and
 //! every process it started have ended. A lost lease is never released. If the keeper is killed,
 //! the command is killed, and a third signal kills again instead of leaving. [`Requests`] decides
-//! what counts as another request: a second HUP does not. With `--max-hold`, what is left of that
+//! what counts as another request: a HUP never does. With `--max-hold`, what is left of that
 //! time counts like the lease, if it is less, and ends with 124. No state leads back to *running*:
 //! if the store answers again, a command that was told to stop must still end.
 //!
@@ -269,7 +269,7 @@ impl Supervision {
     }
 
     fn stop_below(&self) -> Duration {
-        self.policy.grace + self.reserve
+        self.policy.notice() + self.reserve
     }
 
     fn kill_below(&self) -> Duration {
@@ -278,6 +278,8 @@ impl Supervision {
 
     fn on_signal(&mut self, now: Moment, left: Duration, came: Received) {
         let signal = came.signal;
+        // The terminal is gone. A HUP of a process may only ask a daemon to read its settings.
+        self.asked_at_terminal |= (signal, came.sender) == (Signal::HUP, Sender::Kernel);
         if FATAL.contains(&signal) && self.requests.is_echo(now, came) {
             return;
         }
@@ -304,8 +306,8 @@ impl Supervision {
 
     fn on_asked_to_stop(&mut self, now: Moment, signal: Signal) {
         match self.requests.count(now, signal) {
-            1 => self.actions.push(Action::Forward(signal)),
             _ if signal == Signal::HUP => self.actions.push(Action::Forward(signal)),
+            1 => self.actions.push(Action::Forward(signal)),
             2 => {
                 self.begin_to_kill(now, News::KillingAsAsked);
             }
@@ -374,7 +376,8 @@ impl Supervision {
     }
 
     fn cause(&self) -> Cause {
-        if self.requests.is_any() || self.asked_at_terminal {
+        let was_hung_up = self.ended.is_some_and(|(exit, at)| self.requests.ended_by_hup(exit, at));
+        if self.requests.is_any() || self.asked_at_terminal || was_hung_up {
             Cause::Request
         } else if self.stopped_for.is_some() {
             Cause::Lease

@@ -138,6 +138,13 @@ fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
         let pressed = (5, FRESH, typed(Signal::INT));
         let at_terminal = last_at_terminal(&[pressed, ended(code), gone]);
         assert_eq!(finishes(at_terminal), Cause::Request);
+        // A HUP may only have made a daemon read its settings, but not that of a closed terminal.
+        let later =
+            [(5_000, FRESH, Input::Ended(Exit::Code(code))), (5_000, FRESH, Input::AllGone)];
+        let (hup, closed) = (signal(Signal::HUP), (5, FRESH, typed(Signal::HUP)));
+        assert_eq!(cause(&[hup, ended(code), gone]), Cause::Request);
+        assert_eq!(cause(&[hup, later[0], later[1]]), Cause::Command);
+        assert_eq!(cause(&[hup, closed, later[0], later[1]]), Cause::Request);
         let both = [lost, signal(Signal::TERM), ended(code), gone];
         assert_eq!(cause(&both), Cause::Request);
     }
@@ -165,7 +172,7 @@ fn the_second_request_kills_and_the_third_leaves_without_releasing() {
     let inputs = [
         (5, FRESH, sent(Signal::TERM)),
         (6, FRESH, sent(Signal::INT)),
-        (7, FRESH, sent(Signal::TERM)),
+        (205, FRESH, sent(Signal::TERM)),
     ];
     assert_eq!(last(POLICY, &inputs[..2]), [Action::Say(News::KillingAsAsked), Action::Kill]);
     let exit = Exit::Signal(15);
@@ -178,9 +185,9 @@ fn the_second_request_kills_and_the_third_leaves_without_releasing() {
 fn a_command_killed_as_asked_ends_us_as_it_ended_and_frees_the_lock() {
     let inputs = [
         (5, FRESH, sent(Signal::TERM)),
-        (6, FRESH, sent(Signal::TERM)),
-        (7, FRESH, Input::Ended(Exit::Signal(9))),
-        (8, FRESH, Input::AllGone),
+        (205, FRESH, sent(Signal::TERM)),
+        (207, FRESH, Input::Ended(Exit::Signal(9))),
+        (208, FRESH, Input::AllGone),
     ];
     assert_eq!(
         last(POLICY, &inputs),
@@ -312,20 +319,21 @@ fn all_gone_before_the_command_was_seen_to_end_is_not_the_end() {
     assert_eq!(last(POLICY, &[(5, FRESH, Input::AllGone)]), []);
 }
 
-/// Runs through a whole outage for every ttl: the kill comes before the deadline, and the stop
-/// signal not after the kill.
+/// Runs through a whole outage for every ttl, and through a whole `--max-hold`.
 #[test]
-fn the_kill_comes_before_the_deadline_for_every_ttl() {
-    for ttl in [10_u64, 20, 50, 100, 300, 1_000, 3_000, 10_000, 60_000, 86_400_000] {
-        for grace_of in [3, 4, 10, 1_000] {
-            let grace = ms(ttl / grace_of).min(Duration::from_secs(5));
-            let policy = Policy { ttl: ms(ttl), grace, ..POLICY };
+fn the_command_is_told_to_stop_and_then_killed_before_the_deadline_for_every_ttl() {
+    let graces = [3, 4, 10, 1_000, 1_000_000];
+    for ttl in [10_u64, 20, 50, 100, 300, 1_000, 3_000, 10_000, 60_000, 251_000, 86_400_000] {
+        for (grace_of, is_held) in graces.into_iter().flat_map(|of| [(of, false), (of, true)]) {
+            let grace = (ms(ttl) / grace_of).min(Duration::from_secs(5));
             let deadline = ttl - ttl / 100 - 2;
+            let limit = is_held.then_some(at(deadline));
+            let policy = Policy { ttl: ms(ttl), grace, limit, ..POLICY };
             let mut supervision = away_from_a_terminal(policy);
             let mut now = Duration::from_nanos(0);
             let mut stopped = None;
             let killed = loop {
-                let left = ms(deadline).saturating_sub(now);
+                let left = if is_held { ms(ttl) } else { ms(deadline).saturating_sub(now) };
                 let moment = Moment::default() + now;
                 let actions = supervision.on(moment, left, Input::Timer);
                 if actions.iter().any(|action| matches!(action, Action::SignalAll(_))) {
@@ -337,7 +345,9 @@ fn the_kill_comes_before_the_deadline_for_every_ttl() {
                 now += supervision.next_look(moment, left);
             };
             assert!(killed < ms(deadline), "ttl {ttl} ms, grace {grace:?}: killed at {killed:?}");
-            assert!(stopped.is_none_or(|stopped| stopped <= killed));
+            let told = killed - stopped.unwrap_or(killed);
+            let least = grace.saturating_sub(policy.margin()).max(policy.margin());
+            assert!(told >= least, "ttl {ttl} ms, grace {grace:?}: told for {told:?}");
         }
     }
 }
@@ -417,7 +427,7 @@ fn a_command_of_many_processes_is_told_and_killed_that_much_earlier() {
 #[test]
 fn without_a_keeper_no_request_lets_us_leave() {
     let ask = |now| (now, FRESH, sent(Signal::TERM));
-    let inputs = [ask(1), (2, FRESH, Input::KeeperGone), ask(3), ask(4), ask(5)];
+    let inputs = [ask(1), (2, FRESH, Input::KeeperGone), ask(300), ask(600), ask(900)];
     assert_eq!(last(POLICY, &inputs), [Action::Kill]);
 }
 

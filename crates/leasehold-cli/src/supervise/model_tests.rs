@@ -175,8 +175,8 @@ impl World {
                 6 | 7 => Event::KeeperDies,
                 8 => {
                     // A user who does not want to wait.
-                    self.after(at + 1, Event::ToUs(sent(Signal::TERM)));
-                    self.after(at + 2, Event::ToUs(sent(Signal::INT)));
+                    self.after(at + 1, Event::ToUs(sent(Signal::INT)));
+                    self.after(at + 2, Event::ToUs(sent(Signal::QUIT)));
                     Event::ToUs(sent(Signal::TERM))
                 }
                 _ => {

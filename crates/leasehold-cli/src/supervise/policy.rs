@@ -5,6 +5,10 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use rustix::process::Signal;
 
+/// The bounds of the time to kill everything in. A longer ttl makes killing no slower.
+const MARGIN_MIN: Duration = Duration::from_millis(20);
+const MARGIN_MAX: Duration = Duration::from_secs(1);
+
 /// Killing a process takes at most this many times as long as looking at it.
 pub(super) const TIMES_A_LOOK: u32 = 4;
 
@@ -24,14 +28,21 @@ pub(crate) struct Policy {
 impl Policy {
     /// How long before the deadline the command is killed: time enough to see it dead.
     pub(super) fn margin(&self) -> Duration {
-        (self.ttl / 50).max(Duration::from_millis(20)).min(self.ttl / 8)
+        (self.ttl / 50).clamp(MARGIN_MIN, MARGIN_MAX).min(self.ttl / 8)
+    }
+
+    /// How long before the deadline the command is told to stop. A grace that is shorter than the
+    /// time for killing would leave the command no time at all. Only a grace of zero asks for that.
+    pub(super) fn notice(&self) -> Duration {
+        let least = if self.grace.is_zero() { Duration::ZERO } else { self.margin() * 2 };
+        self.grace.max(least)
     }
 
     /// How much earlier to begin when looking at all processes takes `took`. Signalling each
     /// process and seeing it end takes a few times as long. The limit keeps a lease that is renewed
     /// in time from looking endangered.
     pub(super) fn reserve(&self, took: Duration) -> Duration {
-        let most = (self.ttl * 55 / 100).saturating_sub(self.grace);
+        let most = (self.ttl * 55 / 100).saturating_sub(self.notice());
         (took * TIMES_A_LOOK).min(most)
     }
 

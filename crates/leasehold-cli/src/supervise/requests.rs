@@ -4,18 +4,25 @@
 //!
 //! - A supervisor such as systemd signals every process of a group. A wrapper around us passes its
 //!   copy on to us, and so do our keeper and that of a `leasehold run` around us.
+//! - timeout(1) signals its command, and at once its whole group.
 //! - A shell that closes signals its jobs with HUP, and then the terminal does so too.
 //! - A session that ends gets TERM and HUP.
+//!
+//! A HUP never counts: at one, many daemons only read their settings again.
 
 use std::time::Duration;
 
 use leasehold::core::Moment;
 use rustix::process::Signal;
 
+use crate::exit::Exit;
 use crate::signals::{Received, Sender};
 
 /// Signals that belong to one request arrive within this time.
 const TOGETHER: Duration = Duration::from_secs(1);
+
+/// A process that sends one signal twice within this time means one request. A person is slower.
+const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// The requests to stop so far.
 #[derive(Debug, Default)]
@@ -23,7 +30,7 @@ pub(super) struct Requests {
     count: u32,
     /// The last arrivals, one entry for each signal.
     arrivals: Vec<Arrival>,
-    /// When the first request came, if it was a HUP and nothing else has come since.
+    /// When the last HUP came.
     hung_up: Option<Moment>,
 }
 
@@ -44,25 +51,31 @@ impl Arrival {
     /// Whether a signal belongs to this arrival. All processes outside of our pid namespace have
     /// the pid 0 here, so that may be several.
     fn has(&mut self, now: Moment, sender: Sender) -> bool {
-        if now.since(self.since) >= TOGETHER {
+        let age = now.since(self.since);
+        if age >= TOGETHER {
             return false;
         }
         let is_known = self.from.contains(&sender);
         if !is_known {
             self.from.push(sender);
         }
-        !is_known || sender == Sender::Process(0)
+        match sender {
+            Sender::Process(0) => true,
+            // A second HUP may be about settings that have changed since the first.
+            Sender::Process(_) => !is_known || (age < AT_ONCE && self.signal != Signal::HUP),
+            Sender::Kernel | Sender::OurKeeper => !is_known,
+        }
     }
 }
 
 impl Requests {
-    /// Whether somebody has asked us to stop.
+    /// Whether somebody has asked us to stop, by another signal than HUP.
     pub(super) const fn is_any(&self) -> bool {
         self.count > 0
     }
 
     /// Whether a signal has just come from another sender, so that it says nothing new. If it comes
-    /// again from the same one, it was sent again.
+    /// again from the same one a little later, it was sent again.
     pub(super) fn is_echo(&mut self, now: Moment, came: Received) -> bool {
         let known = self.arrivals.iter_mut().find(|arrival| arrival.signal == came.signal);
         let Some(arrival) = known else {
@@ -76,18 +89,20 @@ impl Requests {
         is_echo
     }
 
-    /// Counts a request, and returns how many there are now. A HUP counts only as the first one: a
-    /// terminal that closes may send several, and means no more by the second.
+    /// Counts a request, unless it is a HUP, and returns how many there are now.
     pub(super) fn count(&mut self, now: Moment, signal: Signal) -> u32 {
-        let belongs_to_hup = self.hung_up.take().is_some_and(|at| now.since(at) < TOGETHER);
-        let is_hup = signal == Signal::HUP;
-        if self.count == 0 {
-            self.hung_up = is_hup.then_some(now);
-            self.count = 1;
-        } else if !is_hup && !belongs_to_hup {
+        if signal == Signal::HUP {
+            self.hung_up = Some(now);
+        } else {
             self.count += 1;
         }
         self.count
+    }
+
+    /// Whether a command that ended so at `at` took a HUP as a request to stop.
+    pub(super) fn ended_by_hup(&self, exit: Exit, at: Moment) -> bool {
+        let is_of_hup = exit == Exit::Signal(Signal::HUP.as_raw());
+        self.hung_up.is_some_and(|since| is_of_hup || at.since(since) < TOGETHER)
     }
 }
 
@@ -119,14 +134,15 @@ mod tests {
     fn a_signal_that_comes_from_several_senders_counts_once() {
         let senders = [process(7), process(8), OUTSIDE, OUR_KEEPER, KEY];
         for signal in crate::signals::FATAL {
+            let once = u32::from(signal != Signal::HUP);
             for first in senders {
                 for second in senders.into_iter().filter(|second| *second != first) {
                     let near = [(5, signal, first), (1_004, signal, second)];
-                    assert_eq!(counts(&near), [1, 0], "{near:?}");
+                    assert_eq!(counts(&near), [once, 0], "{near:?}");
                 }
             }
             let all = senders.map(|sender| (5, signal, sender));
-            assert_eq!(counts(&all), [1, 0, 0, 0, 0], "{signal:?}");
+            assert_eq!(counts(&all), [once, 0, 0, 0, 0], "{signal:?}");
         }
     }
 
@@ -134,7 +150,7 @@ mod tests {
     fn a_signal_that_is_sent_again_counts_again() {
         let (one, other) = (process(7), process(8));
         let term = |ms, sender| (ms, Signal::TERM, sender);
-        assert_eq!(counts(&[term(5, one), term(6, one), term(7, one)]), [1, 2, 3]);
+        assert_eq!(counts(&[term(5, one), term(105, one), term(205, one)]), [1, 2, 3]);
         assert_eq!(counts(&[term(5, OUR_KEEPER), term(6, OUR_KEEPER)]), [1, 2]);
         assert_eq!(counts(&[term(5, one), term(1_005, OUR_KEEPER)]), [1, 2], "a second later");
         assert_eq!(counts(&[term(5, one), (6, Signal::INT, other)]), [1, 2], "another signal");
@@ -145,6 +161,13 @@ mod tests {
         assert_eq!(counts(&twice), [1, 0, 2, 0]);
     }
 
+    /// timeout(1) does so.
+    #[test]
+    fn a_signal_that_a_process_sends_twice_at_once_counts_once() {
+        let all = [5, 6, 104, 105].map(|ms| (ms, Signal::TERM, process(7)));
+        assert_eq!(counts(&all), [1, 0, 0, 2]);
+    }
+
     #[test]
     fn what_comes_from_outside_of_the_pid_namespace_may_come_from_several_processes() {
         let term = |ms, sender| (ms, Signal::TERM, sender);
@@ -153,13 +176,30 @@ mod tests {
     }
 
     #[test]
-    fn a_hangup_counts_only_as_the_first_request() {
+    fn a_hangup_brings_no_later_signal_closer_to_a_kill() {
         let sent = |ms, signal| (ms, signal, process(7));
-        let hup = |ms| sent(ms, Signal::HUP);
-        assert_eq!(counts(&[hup(5), hup(6), hup(90_000)]), [1, 1, 1]);
-        assert_eq!(counts(&[sent(5, Signal::TERM), hup(6), hup(7)]), [1, 1, 1]);
-        assert_eq!(counts(&[hup(5), sent(6, Signal::TERM)]), [1, 1], "the end of a session");
-        assert_eq!(counts(&[hup(5), sent(6, Signal::TERM), sent(7, Signal::TERM)]), [1, 1, 2]);
-        assert_eq!(counts(&[hup(5), sent(1_005, Signal::TERM)]), [1, 2]);
+        let (hup, term) = (|ms| sent(ms, Signal::HUP), |ms| sent(ms, Signal::TERM));
+        assert_eq!(counts(&[hup(5), hup(205), hup(90_000)]), [0, 0, 0]);
+        assert_eq!(counts(&[term(5), hup(6), hup(206)]), [1, 1, 1]);
+        assert_eq!(counts(&[hup(5), term(6)]), [0, 1], "the end of a session");
+        assert_eq!(counts(&[hup(5), term(90_000), term(91_000)]), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_command_that_ends_at_a_hangup_took_it_as_a_request() {
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        let mut requests = Requests::default();
+        assert!(!requests.ended_by_hup(Exit::Signal(1), at(5)), "there was none");
+        requests.count(at(10_000), Signal::HUP);
+        for (exit, ms, expected) in [
+            (Exit::OK, 10_000, true),
+            (Exit::Code(3), 10_999, true),
+            (Exit::Code(3), 11_000, false),
+            (Exit::Signal(1), 90_000, true),
+            (Exit::Signal(15), 90_000, false),
+        ] {
+            assert_eq!(requests.ended_by_hup(exit, at(ms)), expected, "{exit:?} at {ms} ms");
+        }
+        assert!(!requests.is_any(), "a daemon may only have read its settings again");
     }
 }

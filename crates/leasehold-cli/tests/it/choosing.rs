@@ -65,6 +65,34 @@ fn a_misspelt_variable_is_named_and_takes_no_lock_that_nobody_else_sees() {
     done.code(0).says("LEASEHOLD_COLOUR; it is ignored");
 }
 
+/// Otherwise they would look into another store, where nobody holds the lock.
+#[test]
+fn the_command_lines_of_our_messages_find_the_lock_by_the_same_flags() {
+    let world = World::sqlite();
+    fs::write(world.path("the url"), world.url()).expect("a file");
+    let (url, exe) = (world.url(), env!("CARGO_BIN_EXE_leasehold"));
+    for flags in [
+        &["--url", &*url][..],
+        &["--url-file", "the url"],
+        &["--local"],
+        &["--local", "--namespace", "it's"],
+    ] {
+        let once = || {
+            let mut command = world.bare();
+            command.args(flags).args(["run", "x", "--once-per", "1h", "--", "true"]);
+            finish(command)
+        };
+        once().code(0);
+        let said = once().code(75).stderr.clone();
+        let line = said.split('`').find(|part| part.starts_with("leasehold unlock "));
+        let line = line.unwrap_or_else(|| panic!("no command line in {said}"));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("leasehold() {{ \"$0\" \"$@\"; }}; {line} --yes"), exe]);
+        shell.env("HOME", world.path("")).current_dir(world.path(""));
+        finish(shell).code(0).says("was ended (why: TEXT)");
+    }
+}
+
 #[test]
 fn two_variables_that_name_a_store_are_refused() {
     let world = World::sqlite();

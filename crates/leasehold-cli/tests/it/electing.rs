@@ -15,6 +15,7 @@ on_every_store! {
     an_instance_that_is_told_to_stop_while_it_waits_leaves_the_line,
     a_lost_term_is_followed_by_a_campaign_for_a_higher_one,
     a_second_signal_kills_the_command_and_no_campaign_follows,
+    a_daemon_that_reads_its_settings_again_is_still_stopped_cleanly_and_led_again,
     a_command_that_cannot_start_ends_its_instance,
     of_two_instances_never_more_than_one_says_that_it_leads,
     whoever_asks_learns_the_term_and_no_secret,
@@ -141,8 +142,30 @@ fn a_second_signal_kills_the_command_and_no_campaign_follows(world: &World) {
     let (mut first, _) = leader(world, &LONG, script);
     first.kill(Signal::TERM);
     first.expect("got");
-    first.kill(Signal::TERM);
+    first.kill(Signal::INT);
     first.end().signal(Signal::KILL);
+    world.assert_nothing_left();
+}
+
+/// A HUP long ago does not count as the first request, and ends no instance.
+fn a_daemon_that_reads_its_settings_again_is_still_stopped_cleanly_and_led_again(world: &World) {
+    let script = "trap 'echo reloaded' HUP; trap 'sleep 0.2; echo clean; exit 0' TERM; echo up; \
+                  while :; do sleep 0.02; if [ -e $1/fail ]; then rm $1/fail; exit 3; fi; done";
+    let mut first = start(world.elect("x", &LONG, script));
+    for fails in [true, false] {
+        first.expect("up");
+        first.kill(Signal::HUP);
+        first.expect("reloaded");
+        // The command must end later than it would if the HUP had asked it to.
+        std::thread::sleep(Duration::from_millis(1_100));
+        if fails {
+            std::fs::write(world.path("fail"), "").expect("a file");
+            first.expect_message("failed with exit code 3: resigned; campaigning again");
+        }
+    }
+    first.kill(Signal::TERM);
+    first.expect("clean");
+    first.end().code(0);
     world.assert_nothing_left();
 }
 

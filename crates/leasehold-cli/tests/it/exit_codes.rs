@@ -1,6 +1,7 @@
 //! The table of exit codes, end to end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use leasehold::ErrorKind;
@@ -12,6 +13,7 @@ on_every_store! {
     the_commands_own_code_is_ours_whatever_it_is,
     a_signal_that_kills_the_command_kills_us,
     a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126,
+    a_script_that_names_no_interpreter_is_run_by_sh_also_by_a_run_that_joins,
     a_taken_lock_ends_with_75_or_the_code_of_choice,
     what_waits_inside_a_run_for_its_own_lock_says_so,
 }
@@ -41,6 +43,7 @@ fn a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126(wo
         (&["cd", "/"][..], "run without a shell"),
         (&["curl -H secret"], "-- sh -c 'curl ...'"),
         (&["curl -H secret", "secret"], "-- sh -c 'curl ...'"),
+        (&["PGPASSWORD=secret", "psql"], "-- env PGPASSWORD=... CMD"),
     ] {
         let mut run = world.leasehold(["run", "x", "--"]);
         run.env("PATH", world.path("nothing")).args(command);
@@ -54,6 +57,33 @@ fn a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126(wo
     std::fs::write(world.path("plain"), "echo hello").expect("a file");
     finish(world.leasehold(["run", "x", "--", "./plain"])).code(126).says("the lock was released");
     finish(world.leasehold(["run", "x", "--", "/"])).code(126).says("cannot execute `/`");
+    program(world, "stray", "#!/no/such/shell\n");
+    for command in ["./stray", "stray"] {
+        let mut run = world.leasehold(["run", "x", "--", command]);
+        run.env("PATH", world.path(""));
+        finish(run).code(127).says("its interpreter was not found; the lock was released");
+    }
+    world.assert_nothing_left();
+}
+
+/// Makes a program of this text in the directory of the world.
+fn program(world: &World, name: &str, text: &str) {
+    std::fs::write(world.path(name), text).expect("a file");
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(world.path(name), all).expect("our file");
+}
+
+fn a_script_that_names_no_interpreter_is_run_by_sh_also_by_a_run_that_joins(world: &World) {
+    program(world, "script", "echo \"hi $1\"; exit 4\n");
+    let exe = env!("CARGO_BIN_EXE_leasehold");
+    let path = format!("{}:{}", world.path("").display(), std::env::var("PATH").expect("a PATH"));
+    for outer in [&[][..], &[exe, "run", "x", "--"]] {
+        for script in ["./script", "script"] {
+            let mut command = world.leasehold(["run", "x", "--"]);
+            command.args(outer).args([script, "there"]).env("PATH", &path);
+            assert_eq!(finish(command).code(4).stdout, "hi there\n", "{outer:?} {script}");
+        }
+    }
     world.assert_nothing_left();
 }
 
@@ -75,7 +105,7 @@ fn a_taken_lock_ends_with_75_or_the_code_of_choice(world: &World) {
         .code(9)
         .says("gave up after 2.0s")
         .says("why: release 2")
-        .says("`leasehold inspect x`");
+        .says(&format!("`leasehold inspect --url {} x`", world.url()));
     finish(world.leasehold(["acquire", "x", "--ttl", "1s", "-n"])).code(75);
     finish(world.leasehold(["acquire", "x", "--ttl", "1s", "-n", "-E", "9"])).code(9);
     assert_eq!(world.waiters("x"), 0, "who gave up left the line");

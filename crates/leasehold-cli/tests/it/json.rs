@@ -9,6 +9,7 @@ use crate::harness::{World, finish, start};
 on_every_store! {
     inspect_and_ls_print_the_lock_object,
     acquire_prints_the_grant_object,
+    unlock_says_how_many_holders_were_asked_also_if_that_is_none,
     every_object_begins_with_its_kind_and_an_error_says_who_holds_the_lock,
     with_json_every_message_is_an_object_and_stdout_is_the_commands,
 }
@@ -94,6 +95,19 @@ fn acquire_prints_the_grant_object(world: &World) {
         let ttl = if command == "renew" { Value::from(60_000) } else { Value::Null };
         assert_eq!(object["ttl_ms"], ttl);
     }
+}
+
+fn unlock_says_how_many_holders_were_asked_also_if_that_is_none(world: &World) {
+    let unlock = |how: &[&str]| {
+        let mut command = world.leasehold(["unlock", "x", "--why", "the test", "--json"]);
+        command.args(how);
+        serde_json::from_str::<Value>(&finish(command).code(0).stdout).expect("JSON")
+    };
+    let asked = unlock(&["--ask"]);
+    assert_eq!(fields(&asked), BTreeSet::from(["asked", "ended", "name", "schema"]));
+    assert_eq!((&asked["asked"], &asked["ended"]), (&0.into(), &0.into()));
+    let forced = unlock(&["--force", "--yes"]);
+    assert_eq!(fields(&forced), BTreeSet::from(["ended", "name", "schema"]));
 }
 
 fn every_object_begins_with_its_kind_and_an_error_says_who_holds_the_lock(world: &World) {

@@ -265,6 +265,21 @@ fn a_request_to_us_and_to_the_keeper_counts_once() {
     world.assert_nothing_left();
 }
 
+/// As timeout(1) does: it signals its command, and at once its whole group.
+#[test]
+fn a_request_that_one_process_sends_twice_at_once_counts_once() {
+    let world = World::sqlite();
+    for _ in 0..rounds(5) {
+        let mut run = start(world.run("x", &[], ENDS_CLEANLY));
+        run.line();
+        for _ in 0..2 {
+            signal(run.pid(), Signal::TERM);
+        }
+        assert_eq!(run.end().code(0).stdout, "clean\n", "it was killed");
+    }
+    world.assert_nothing_left();
+}
+
 #[test]
 fn a_request_to_a_run_and_to_the_run_around_it_counts_once() {
     let world = World::sqlite();

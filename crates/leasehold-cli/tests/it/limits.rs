@@ -22,6 +22,16 @@ on_every_store! {
     too_few_processes_end_in_an_error,
 }
 
+/// The kernel sends a signal then, which would end us without a word.
+#[test]
+fn a_store_that_must_not_grow_ends_in_an_error() {
+    let world = World::sqlite();
+    let limit = ["sh", "-c", "ulimit -f 0 && exec \"$0\" \"$@\""];
+    for args in commands() {
+        start(under(&limit, &world.leasehold(args))).end().code(69).says("leasehold: ");
+    }
+}
+
 fn too_few_descriptors_end_in_an_error(world: &World) {
     for args in commands() {
         let went_well = DESCRIPTORS.map(|most| {

@@ -34,14 +34,15 @@ fn a_command_that_succeeded_is_not_run_again_in_its_period(world: &World) {
 
     let skipped = finish(once(world, WORK));
     skipped.code(75).says("`report` was done by").says("nothing was run; it may run again in 59m");
-    skipped.says("or at once after `leasehold unlock report --force --why TEXT`");
+    let unlock = format!("`leasehold unlock --url {} report --force --why TEXT`", world.url());
+    skipped.says(&format!("or at once after {unlock}"));
     assert_eq!(world.state("report"), "idle");
     // As a lock, the name is kept taken, and nobody can be asked to let go.
     let lock = finish(world.run("report", &["-n"], WORK));
     lock.code(75)
         .says("`report` is kept taken by")
         .says("at the latest; no work holds it; nothing");
-    assert!(lock.stderr.contains("`leasehold unlock report --force --why TEXT` frees it now"));
+    assert!(lock.stderr.contains(&format!("{unlock} frees it now")));
     let shown = finish(world.leasehold(["inspect", "report"])).code(0).stdout.clone();
     assert!(shown.contains("free in 59m") && shown.contains("no work holds it"), "{shown}");
     let asked = finish(world.leasehold(["unlock", "report", "--ask", "--why", "a test"]));

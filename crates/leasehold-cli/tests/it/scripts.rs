@@ -1,13 +1,19 @@
 //! The commands of scripts and operators: `acquire`, `renew`, `release`, `unlock`, `ls`, `inspect`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use serde_json::Value;
 
-use crate::harness::{World, finish, start};
+use crate::harness::{Done, World, finish, start};
 
 on_every_store! {
     a_script_takes_renews_and_releases_through_its_environment,
     renew_does_not_guess_a_ttl,
     a_lease_that_is_not_ours_cannot_be_renewed_or_released,
+    a_shell_finds_the_store_and_the_namespace_that_flags_of_acquire_chose,
+    what_an_earlier_lock_left_in_the_variables_is_not_taken_for_that_of_the_next,
+    a_token_that_is_none_is_named_with_its_lock_and_its_origin,
     a_shell_that_has_a_lock_does_not_wait_for_itself,
     a_token_of_another_lock_is_named_as_such_and_changes_nothing,
     a_token_by_flag_goes_before_the_one_in_the_environment,
@@ -45,6 +51,57 @@ fn a_script_takes_renews_and_releases_through_its_environment(world: &World) {
     world.assert_nothing_left();
 }
 
+/// `sh -c SCRIPT` in this world, with `leasehold` as `$1` and the URL of the store as `$2`.
+fn shell(world: &World, script: &str) -> Done {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_leasehold"), &world.url()]);
+    command.env("HOME", world.path("")).env_remove("XDG_STATE_HOME");
+    finish(command)
+}
+
+/// Otherwise `renew` would look elsewhere, and say that the lease is lost.
+fn a_shell_finds_the_store_and_the_namespace_that_flags_of_acquire_chose(world: &World) {
+    std::fs::write(world.path("url"), world.url()).expect("a file");
+    for (before, flags) in [
+        ("export LEASEHOLD_URL=$2", "--namespace ns"),
+        (":", "--url $2"),
+        ("export LEASEHOLD_URL_FILE=$HOME/url", "--url $2 --namespace ns"),
+        ("export LEASEHOLD_URL=memory:", "--url-file $HOME/url"),
+        ("export LEASEHOLD_URL=memory:", "--local"),
+        ("export LEASEHOLD_URL=$2 LEASEHOLD_NAMESPACE=other", "--namespace="),
+    ] {
+        let script = format!(
+            "{before}; out=$($1 {flags} acquire x --ttl 1m) || exit 1; eval \"$out\"; \
+             $1 renew x && $1 release x"
+        );
+        let done = shell(world, &script);
+        assert_eq!(done.code(0).stderr, "", "{before} {flags}");
+    }
+    world.assert_nothing_left();
+}
+
+fn what_an_earlier_lock_left_in_the_variables_is_not_taken_for_that_of_the_next(world: &World) {
+    let script = "export LEASEHOLD_URL=$2 LEASEHOLD_EXPIRES_AT_MS=1; \
+                  eval \"$($1 acquire a --ttl 1m)\"; echo ${LEASEHOLD_FENCE:+fenced}; \
+                  $1 release a; eval \"$($1 acquire b --shared --ttl 1m)\"; \
+                  echo \"$LEASEHOLD_NAME<$LEASEHOLD_FENCE$LEASEHOLD_EXPIRES_AT_MS>\"; $1 release b";
+    assert_eq!(shell(world, script).code(0).stdout, "fenced\nb<>\n");
+    world.assert_nothing_left();
+}
+
+fn a_token_that_is_none_is_named_with_its_lock_and_its_origin(world: &World) {
+    for (args, variable, origin) in [
+        (&["--token", ""][..], &b"t"[..], "--token is not usable"),
+        (&[], b"", "LEASEHOLD_TOKEN is not usable"),
+        (&[], b"\xff", "LEASEHOLD_TOKEN is not usable"),
+    ] {
+        let mut command = with_ttl(world, ["release", "x", "--json"]);
+        command.args(args).env("LEASEHOLD_TOKEN", OsStr::from_bytes(variable));
+        let done = finish(command);
+        done.code(78).says(origin).says("\"name\":\"x\"");
+    }
+}
+
 fn with_ttl<const N: usize>(world: &World, args: [&str; N]) -> std::process::Command {
     let mut command = world.leasehold(args);
     command.env("LEASEHOLD_TTL_MS", "60000");
@@ -59,9 +116,11 @@ fn renew_does_not_guess_a_ttl(world: &World) {
     finish(with_ttl(world, ["renew", "x", "--token", token])).code(0);
     let left = world.inspect("x")["holders"][0]["ttl_left_ms"].as_u64().expect("a lease");
     assert!(left > 1_000, "{left}");
-    let mut wrong = world.leasehold(["renew", "x", "--token", token]);
-    wrong.env("LEASEHOLD_TTL_MS", "1m");
-    finish(wrong).code(78).says("LEASEHOLD_TTL_MS");
+    for text in ["1m", "1h1", "", "-1", "1.5"] {
+        let mut wrong = world.leasehold(["renew", "x", "--token", token]);
+        wrong.env("LEASEHOLD_TTL_MS", text);
+        finish(wrong).code(78).says("LEASEHOLD_TTL_MS is not a number of milliseconds");
+    }
 }
 
 fn a_lease_that_is_not_ours_cannot_be_renewed_or_released(world: &World) {

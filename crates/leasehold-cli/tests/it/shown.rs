@@ -1,8 +1,13 @@
 //! How names, texts and tokens from other clients are shown.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::process::Stdio;
+
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use serde_json::Value;
 
-use crate::harness::{World, finish, start};
+use crate::harness::{World, finish, start, start_with_stderr, until};
 
 on_every_store! {
     nothing_that_cannot_be_seen_reaches_a_terminal_or_a_log,
@@ -43,6 +48,32 @@ fn a_user_without_variables_is_shown_by_name(world: &World) {
     let name = finish(id).stdout;
     assert_eq!(world.inspect("x")["holders"][0]["user"], name.trim_end());
     drop(holder.end());
+}
+
+/// Node.js and ssh leave such pipes to their children.
+#[test]
+fn a_stderr_that_others_made_non_blocking_gets_whole_lines_and_loses_none() {
+    let world = World::sqlite();
+    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).expect("a pipe");
+    fcntl_setpipe_size(&writer, 4_096).expect("the smallest pipe");
+    rustix::io::write(&writer, "{}\n".repeat(1_200).as_bytes()).expect("there is room");
+    let script = "sleep 0.7; echo > $1/late; sleep 0.3";
+    let command = world.run("x", &["-vvv", "--json", "--ttl", "100ms"], script);
+    let mut run = start_with_stderr(command, Stdio::from(writer));
+    // Nobody reads until some messages have met a full pipe.
+    until("messages were written", || world.path("late").exists());
+    let mut text = String::new();
+    rustix::io::ioctl_fionbio(&reader, false).expect("our own pipe");
+    File::from(reader).read_to_string(&mut text).expect("text");
+    assert!(run.exit().success());
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
+    let renewals = lines.filter(|line| line["message"] == "renewed");
+    let renewals: Vec<_> = renewals.filter_map(|it| it["fields"]["renewals"].as_u64()).collect();
+    assert!(
+        renewals.len() >= 5 && renewals.iter().copied().eq(1..=renewals.len() as u64),
+        "{text}"
+    );
+    assert!(text.contains("\"message\":\"released\""), "the last line: {text}");
 }
 
 #[test]

@@ -221,7 +221,7 @@ fn a_command_that_waited_in_the_background_may_read_from_the_terminal_after_fg()
     outer.args(["-c", script, "bash"]).current_dir(world.path(""));
     outer.arg(inner.get_program()).args(inner.get_args());
     let mut terminal = Terminal::start(&outer);
-    terminal.expect("waiting for");
+    terminal.expect("is held by");
     terminal.type_in("go\n");
     terminal.expect("to the front");
     until("it is in the foreground", || terminal.foreground() != terminal.pid());
@@ -383,6 +383,26 @@ fn the_status_line_fits_into_a_narrow_terminal() {
     for line in written {
         let line = line.split(['\r', '\n']).next().unwrap_or_default();
         assert!(line.chars().count() < 40, "{line:?}");
+    }
+    drop(holder.end());
+}
+
+/// That line belongs to the shell: it has the prompt, and what a person types.
+#[test]
+fn a_wait_in_the_background_or_at_a_dumb_terminal_overwrites_no_line() {
+    let world = World::sqlite();
+    let mut holder = start(world.run("x", &[], "echo up; read line"));
+    holder.expect("up");
+    for script in ["set -m; \"$@\" & wait %1", "TERM=dumb \"$@\""] {
+        let inner = world.run("x", &["-w", "2500ms"], "true");
+        let mut outer = Command::new("bash");
+        outer.args(["-c", script, "bash"]).current_dir(world.path(""));
+        outer.arg(inner.get_program()).args(inner.get_args());
+        let mut terminal = Terminal::start(&outer);
+        terminal.expect("is held by");
+        terminal.closes_without("\x1b[2K");
+        terminal.ends_with(75);
+        assert!(terminal.seen.contains("gave up after 2.5s"), "{}", terminal.seen);
     }
     drop(holder.end());
 }
