@@ -33,7 +33,8 @@
 //! - A key is 1 to 512 bytes of UTF-8 without control characters and without `:lh:`. The first call
 //!   reports a bad key as [`Config`](leasehold::ErrorKind::Config).
 //! - A release also wakes the first of Leasehold's own waiters, if there are any. For this, the
-//!   user of the server needs the rights that GUARANTEES.md lists for waiting in line.
+//!   user of the server needs the rights that GUARANTEES.md lists for waiting in line. On
+//!   ZooKeeper, a release gives the key to that waiter.
 //! - Each lock, and each node of redsync, needs a single server, a file or memory as its store. A
 //!   [`Quorum`](leasehold::store::Quorum) or a store with copies (`?replicas=1`, `?fsync=yes`) may
 //!   release in the background what one value asks for twice. All of these types ask twice with one

@@ -50,10 +50,8 @@ impl<S: Store> Lock<S> {
         &self,
         owner: &OwnerToken,
     ) -> impl Future<Output = Result<bool, Error>> + Send {
-        // Other clients may want the key without queueing.
-        let answer =
-            self.lease(owner).map(|lease| self.store.release(lease, OnRelease::FreeAndWake));
-        async move { Ok(answer?.await? != Released::NotHeld) }
+        let answer = self.lease(owner).map(|lease| release(&self.store, lease));
+        async move { answer?.await }
     }
 
     /// With nothing beside the key and regardless of any line, like the originals.
@@ -95,6 +93,20 @@ impl<S: Store> Lock<S> {
             Err(_) => error,
         }
     }
+}
+
+/// Ends a lease. Returns whether it was there. The request is sent before this returns.
+pub(crate) fn release<S: Store>(
+    store: &S,
+    lease: LeaseId,
+) -> impl Future<Output = Result<bool, Error>> + Send + 'static {
+    let promised = store.capabilities();
+    // Other clients may want the key without queueing. Some stores always give it to the first
+    // client in line, and refuse anything else.
+    let on_release =
+        if promised.line && !promised.frees { OnRelease::Free } else { OnRelease::FreeAndWake };
+    let answer = store.release(lease, on_release);
+    async move { Ok(answer.await? != Released::NotHeld) }
 }
 
 /// Checks that this store accepts repeated asks with one value, as all of these locks make them.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::store::{
     Acquired, AnyStore, Ask, Claim, ClientRecord, Hint, HintSink, LeaseId, Line, Note, OnRelease,
-    Released, Renewal, Renewed, Store,
+    Reach, Released, Renewal, Renewed, Store,
 };
 use leasehold::{Error, FencingToken, Key, OwnerToken, Ttl};
 
@@ -247,6 +247,17 @@ impl Actor {
         }
     }
 
+    /// Waits for such a hint, as [`hint`](Self::hint) does, if the store promises hints at all.
+    ///
+    /// # Panics
+    ///
+    /// If no such hint comes in time.
+    pub async fn is_told(&self, wanted: impl Fn(&Hint) -> bool) {
+        if self.store.capabilities().hints != Reach::Nobody {
+            self.hint(|hint| wanted(hint).then_some(())).await;
+        }
+    }
+
     /// Sends all further hints to a new inbox instead of the old one.
     #[must_use]
     pub fn watch_anew(&self) -> Self {
@@ -313,6 +324,11 @@ impl Asking {
     /// Joins the line as ask number 1. The place and the handed lease last 3 s each.
     pub fn join(self) -> Self {
         self.join_as(1, 3_000, 3_000)
+    }
+
+    /// Joins the line as [`join`](Self::join) does, if the store promises a line.
+    pub fn join_or_try(self) -> Self {
+        if self.actor.store.capabilities().line { self.join() } else { self }
     }
 
     /// Joins the line.

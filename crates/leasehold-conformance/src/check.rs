@@ -129,6 +129,29 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Error>, kind: ErrorKind) {
     }
 }
 
+/// The text of a failure that no delay explains, so that a late run is not repeated for it.
+pub(crate) struct Final(pub(crate) String);
+
+/// Reports that two hold a key at once, or that a fencing token did not rise.
+#[track_caller]
+pub(crate) fn broken(what: String) -> ! {
+    std::panic::panic_any(Final(what))
+}
+
+/// Expects a fencing token above an earlier one.
+#[track_caller]
+pub(crate) fn above(token: u64, before: u64) {
+    if token <= before {
+        broken(format!("the fencing token {token} came after {before}"));
+    }
+}
+
+/// Expects a block of fencing tokens above all `asked` tokens of an earlier block.
+#[track_caller]
+pub(crate) fn after(block: Option<FencingBlock>, before: Option<FencingBlock>, asked: u32) {
+    above(first(block), free_after(before, asked) - 1);
+}
+
 /// Expects a span between two bounds, including both.
 #[track_caller]
 pub fn between(span: Duration, least: Duration, most: Duration) {

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use leasehold::host::Host;
-use leasehold::store::{
-    Ask, BoxAnswer, Claim, LeaseId, OnRelease, Released, Renewal, Renewed, Snapshot, Store,
-};
+use leasehold::store::{Ask, BoxAnswer, Claim, LeaseId, Renewal, Renewed, Snapshot, Store};
 use leasehold::{Error, Key, OwnerToken, Ttl};
 
-use crate::lock::{allows_reasking, is_granted};
+use crate::lock::{allows_reasking, is_granted, release};
 
 /// The answer of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +89,10 @@ impl<S: Store> Nodes<S> {
     /// Deletes the key where it is the owner's. Elsewhere checks who has it.
     pub(super) fn release(&self, key: &Key, owner: &OwnerToken) -> Vec<Asked> {
         self.ask(|pool, node| {
-            // Other clients may want the key without queueing.
-            let answer = pool.release(lease(key, owner), OnRelease::FreeAndWake);
+            let answer = release(pool, lease(key, owner));
             let (pools, key) = (Arc::clone(&self.pools), key.clone());
             Box::pin(async move {
-                if answer.await? != Released::NotHeld {
+                if answer.await? {
                     return Ok(Said::Yes);
                 }
                 Ok(not_ours(&pools[node].inspect(key).await?))
@@ -106,11 +103,8 @@ impl<S: Store> Nodes<S> {
     /// Deletes the key where it is the owner's, without further checks.
     pub(super) fn give_back(&self, key: &Key, owner: &OwnerToken) -> Vec<Asked> {
         self.ask(|pool, _| {
-            let answer = pool.release(lease(key, owner), OnRelease::FreeAndWake);
-            Box::pin(async move {
-                let is_gone = answer.await? != Released::NotHeld;
-                Ok(if is_gone { Said::Yes } else { Said::Taken })
-            })
+            let answer = release(pool, lease(key, owner));
+            Box::pin(async move { Ok(if answer.await? { Said::Yes } else { Said::Taken }) })
         })
     }
 

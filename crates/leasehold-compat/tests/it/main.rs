@@ -5,6 +5,7 @@
 //! tests leave out.
 
 mod gozero;
+mod handing;
 mod inside;
 mod jedis;
 mod race;

@@ -1,7 +1,7 @@
 //! Places that are woken and never become the owner. A quorum uses them.
 
 use leasehold::core::line::GIVES_WAY_FOR;
-use leasehold::store::{Capabilities, Evicted, Hint, Reach, Released};
+use leasehold::store::{Capabilities, Evicted, Hint, Released};
 
 use crate::check::{granted, released, renewed, taken};
 use crate::world::{World, key, ms};
@@ -23,16 +23,13 @@ pub(crate) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it
     assert!(renewed(anna.renew(&key("a"), 1_000).await).1, "a watching place waits too");
     released(anna.release(&key("a")).await, Released::Freed);
     assert!(world.inspect(&key("a")).await.holders.is_empty());
-    if world.capabilities().hints != Reach::Nobody {
-        bert.hint(|hint| (*hint == Hint::MaybeFree { key: key("a") }).then_some(())).await;
-    }
+    bert.is_told(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }
 
 /// As by a release.
 pub(crate) async fn an_eviction_wakes_who_watches(world: &World) {
-    let capabilities = world.capabilities();
-    if !capabilities.browse || capabilities.hints == Reach::Nobody {
+    if !world.capabilities().browse {
         return;
     }
     let (anna, bert) = (world.actor(), world.actor());
@@ -42,7 +39,7 @@ pub(crate) async fn an_eviction_wakes_who_watches(world: &World) {
     let seen = anna.owner().as_str().as_bytes().to_vec();
     let evicted = world.browse().evict(key("a"), seen, "a test".to_owned()).await;
     assert_eq!(evicted.expect("answered"), Evicted::Evicted);
-    bert.hint(|hint| (*hint == Hint::MaybeFree { key: key("a") }).then_some(())).await;
+    bert.is_told(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }
 

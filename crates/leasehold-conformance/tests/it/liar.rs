@@ -340,6 +340,13 @@ impl Browse for Liar {
     }
 
     fn revoke(&self, key: Key, seen: Vec<u8>, by: String, why: String) -> BoxAnswer<Revoked> {
+        if self.lie == Lie::RevokesEverybody {
+            let holders = now(self.store.inspect(key.clone())).expect("answered").holders;
+            for holder in holders {
+                let asked = self.tools().revoke(key.clone(), holder.token, by.clone(), why.clone());
+                assert_eq!(now(asked).expect("answered"), Revoked::Asked);
+            }
+        }
         self.tools().revoke(key, seen, by, why)
     }
 }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use leasehold::host::Host;
 use leasehold::store::AnyStore;
-use leasehold_conformance::{Case, Failure, Opener, Outcome, VirtualHost, cases, run};
+use leasehold_conformance::{Case, Failure, Opener, Outcome, cases, run};
 
 use crate::liar::Liar;
+use crate::modest::{Lacks, Modest};
 
 /// How a store lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,7 @@ pub(crate) enum Lie {
     ListsWhatEnded,
     EvictsAnybody,
     SwallowsRevocations,
+    RevokesEverybody,
     FoldsNames,
     SendsWhenPolled,
     HidesSharing,
@@ -57,7 +59,7 @@ pub(crate) enum Lie {
 }
 
 /// Each lie, the case that must catch it, and what the failure says that was seen.
-const TABLE: [(Lie, &str, &str); 39] = [
+const TABLE: [(Lie, &str, &str); 40] = [
     (Lie::GrantsAHeldKey, "a_key_held_by_another_is_taken", "not taken: Ok(Granted"),
     (
         Lie::ForgetsTheOwner,
@@ -72,7 +74,7 @@ const TABLE: [(Lie, &str, &str); 39] = [
     (Lie::ShortensOnRenewal, "a_renewal_never_shortens_a_lease", "not taken"),
     (Lie::BringsLeasesBack, "a_renewal_never_brings_an_ended_lease_back", "not lost"),
     (Lie::HidesWaiters, "a_renewal_tells_whether_somebody_waits", "wanted"),
-    (Lie::RepeatsTokens, "tokens_rise_from_release_to_grant", "7 after 7"),
+    (Lie::RepeatsTokens, "tokens_rise_from_release_to_grant", "7 came after 7"),
     (Lie::LowersTokens, "tokens_rise_from_release_to_grant", "after"),
     (
         Lie::OverlapsBlocks,
@@ -102,6 +104,7 @@ const TABLE: [(Lie, &str, &str); 39] = [
     (Lie::ListsWhatEnded, "only_keys_in_use_are_listed", "expired"),
     (Lie::EvictsAnybody, "an_eviction_spares_whoever_was_not_seen", "Evicted"),
     (Lie::SwallowsRevocations, "a_holder_that_is_asked_learns_it_with_each_renewal", "asked"),
+    (Lie::RevokesEverybody, "holders_that_share_a_key_are_asked_one_by_one", "Some(Revocation"),
     (Lie::FoldsNames, "no_two_names_are_one_lock", "not granted"),
     (Lie::SendsWhenPolled, "an_ask_whose_answer_was_dropped_has_taken_the_key", "not taken"),
     (Lie::HidesSharing, "a_claim_that_is_not_promised_is_refused", "not refused"),
@@ -139,6 +142,26 @@ fn every_lie_is_caught_by_the_case_about_it_and_the_truth_is_not() {
     assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
+/// Nobody else would test what such a store does promise.
+#[test]
+fn a_store_that_promises_less_is_tested_for_that_and_for_nothing_else() {
+    let mut findings = Vec::new();
+    for lacks in [Lacks::Sharing, Lacks::Permits, Lacks::TheLine, Lacks::Hints] {
+        for case in cases() {
+            if let Err(failure) = judge_modest(Lie::None, lacks, &case) {
+                findings.push(format!("{lacks:?}: {failure}"));
+            }
+        }
+    }
+    let case = case("holders_that_share_a_key_are_asked_one_by_one");
+    for lacks in [Lacks::Sharing, Lacks::Permits] {
+        if let Ok(outcome) = judge_modest(Lie::RevokesEverybody, lacks, &case) {
+            findings.push(format!("{lacks:?}: the lie was believed: {outcome:?}"));
+        }
+    }
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
 #[test]
 fn a_failure_says_what_was_demanded_what_was_seen_and_where_the_contract_says_it() {
     let failure = judge(Lie::GrantsAHeldKey, &case("a_key_held_by_another_is_taken"));
@@ -159,11 +182,20 @@ fn a_failure_says_what_was_demanded_what_was_seen_and_where_the_contract_says_it
 }
 
 fn judge(lie: Lie, case: &Case) -> Result<Outcome, Failure> {
-    run(case, 0, |host| opener(lie, host))
+    run(case, 0, |host| opener(lie, host.clone()))
 }
 
-fn opener(lie: Lie, host: &Arc<VirtualHost>) -> Opener {
-    let host: Arc<dyn Host> = host.clone();
+fn judge_modest(lie: Lie, lacks: Lacks, case: &Case) -> Result<Outcome, Failure> {
+    run(case, 0, |host| {
+        let open = opener(lie, host.clone());
+        Box::new(move || {
+            let opening = open();
+            Box::pin(async move { AnyStore::new(Modest { store: opening.await, lacks }) })
+        })
+    })
+}
+
+pub(crate) fn opener(lie: Lie, host: Arc<dyn Host>) -> Opener {
     let liar = Liar::new(lie, host);
     let opened = AtomicU32::new(0);
     Box::new(move || {
@@ -172,7 +204,7 @@ fn opener(lie: Lie, host: &Arc<VirtualHost>) -> Opener {
     })
 }
 
-fn case(name: &str) -> Case {
+pub(crate) fn case(name: &str) -> Case {
     let case = cases().into_iter().find(|case| case.name == name);
     case.unwrap_or_else(|| panic!("there is no case named {name}"))
 }

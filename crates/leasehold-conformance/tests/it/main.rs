@@ -3,4 +3,5 @@
 mod guide;
 mod liar;
 mod lies;
+mod modest;
 mod real_time;

@@ -1,11 +1,14 @@
 //! The suite on the clocks of this machine.
 
 use std::future::ready;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use leasehold::host::SystemHost;
+use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{AnyStore, MemoryStore};
-use leasehold_conformance::{Opener, Outcome, cases, run_in_real_time};
+use leasehold_conformance::{Opener, Outcome, cases, ms, run_in_real_time};
+
+use crate::lies::{Lie, case, opener};
 
 fn memory() -> Opener {
     let store = MemoryStore::new(SystemHost::shared());
@@ -46,5 +49,30 @@ fn cases_hold_on_real_time_or_say_what_only_virtual_time_can_show() {
     } else {
         let expected = [quick[2], quick[5]];
         assert!(expected.iter().all(|name| names.contains(name)) && names.len() == 2, "{names:?}");
+    }
+}
+
+/// A server takes its time, so each of its runs is late. It grants twice now and then.
+#[test]
+fn two_holders_or_a_token_that_does_not_rise_are_believed_in_a_late_run() {
+    for (lie, name) in [
+        (Lie::GrantsAHeldKey, "of_many_asks_at_once_exactly_one_is_granted"),
+        (Lie::GrantsAHeldKey, "the_key_is_never_held_twice_and_nobody_is_forgotten"),
+        (Lie::RepeatsTokens, "tokens_rise_from_release_to_grant"),
+    ] {
+        let lies = AtomicBool::new(true);
+        let ran = run_in_real_time(&case(name), || {
+            let lie = if lies.swap(false, Ordering::Relaxed) { lie } else { Lie::None };
+            let open = opener(lie, SystemHost::shared());
+            Box::new(move || {
+                let (slow, opening) = (SystemHost, open());
+                Box::pin(async move {
+                    slow.sleep_until(slow.now() + ms(30)).await;
+                    opening.await
+                })
+            })
+        });
+        let failure = ran.expect_err("one run in many is wrong").to_string();
+        assert!(failure.contains("run 1,"), "{failure}");
     }
 }

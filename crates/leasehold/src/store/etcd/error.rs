@@ -175,7 +175,10 @@ fn refused(code: u32, text: &str, unsure: ErrorKind, state: &str) -> Error {
         }
         _ => {
             let help = match code {
-                code::CANCELLED => "the URL must name the members, and no gRPC proxy",
+                code::CANCELLED => {
+                    "perhaps the member stops, so try again; if it stays so, the URL must name the \
+                     members, and no gRPC proxy"
+                }
                 _ => "try again",
             };
             let message = format!("the cluster says `{said}`; {state}; {help}");

@@ -23,7 +23,7 @@ pub(crate) struct DatabaseFacts {
     pub(crate) refused: Option<Error>,
     pub(crate) about: Option<About>,
     pub(crate) round_trips: Vec<Duration>,
-    /// Whether a probe lease worked: granted, not released by a wrong token, released by its own.
+    /// Whether a probe lease worked: granted, renewed, and released by its own token alone.
     pub(crate) lease: Option<Result<bool, Error>>,
 }
 

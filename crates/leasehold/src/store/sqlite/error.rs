@@ -49,9 +49,20 @@ impl SqlFailure {
         is_busy(&self.cause)
     }
 
-    /// Whether nothing was done, and jobs of the batch may succeed without the others.
+    /// Whether nothing was done, and jobs of the batch may succeed without the others. Not if the
+    /// file itself cannot be used: each job would fail by itself, and a broken disk takes its time
+    /// for each.
     pub(super) fn is_of_some_jobs(&self) -> bool {
-        self.stage == Stage::Before && !self.is_busy()
+        let is_of_all = matches!(
+            self.cause.sqlite_error_code(),
+            Some(
+                ErrorCode::SystemIoFailure
+                    | ErrorCode::CannotOpen
+                    | ErrorCode::ReadOnly
+                    | ErrorCode::NotADatabase
+            )
+        );
+        self.stage == Stage::Before && !self.is_busy() && !is_of_all
     }
 
     /// The error for one caller. `label` names the store.

@@ -35,7 +35,7 @@ pub(crate) struct FileFacts {
     /// Why the store cannot be opened. Not tried without a file.
     pub(crate) unopened: Option<Error>,
     pub(crate) round_trips: Vec<Duration>,
-    /// Whether a probe lease worked: granted, not released by a wrong token, released by its own.
+    /// Whether a probe lease worked: granted, renewed, and released by its own token alone.
     pub(crate) lease: Option<Result<bool, Error>>,
 }
 

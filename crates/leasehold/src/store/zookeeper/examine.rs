@@ -34,7 +34,7 @@ pub(crate) struct ZookeeperFacts {
     /// The longest lease in such a session.
     pub(crate) longest: Option<Duration>,
     pub(crate) round_trips: Vec<Duration>,
-    /// Whether a probe lease worked: granted, not released by a wrong token, released by its own.
+    /// Whether a probe lease worked: granted, renewed, and released by its own token alone.
     pub(crate) lease: Option<Result<bool, Error>>,
 }
 

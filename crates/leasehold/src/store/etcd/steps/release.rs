@@ -1,5 +1,8 @@
 //! Release: end a lease and a place, and hand the lock on.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::{Core, ROUNDS_MAX, sure};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
@@ -10,7 +13,11 @@ use crate::store::etcd::error::Fault;
 use crate::store::etcd::leases::{Lease, Taken, seconds};
 use crate::store::etcd::rpc::{Do, If, Txn};
 use crate::store::etcd::state::{State, look};
-use crate::store::{Claim, Keep, LeaseId, OnRelease, Released, unsupported_claim};
+use crate::store::{Claim, Keep, LeaseId, OnRelease, Released, unsupported_claim, within};
+
+/// How long a release that is done waits until its lease of etcd is revoked. Much shorter than the
+/// limit of its caller.
+const REVOKE_LIMIT: Duration = Duration::from_millis(200);
 
 /// What becomes of a lock that ends.
 #[derive(Clone, Copy, Debug)]
@@ -241,12 +248,12 @@ impl Core {
     }
 
     /// Keeps the lease of etcd of a lock that was released. One that is not kept is revoked at
-    /// once: the process may end after its release.
+    /// once: the process may end after its release. If the cluster is slow to do that, another task
+    /// tries again: the lock is free, and its holder must not hear that nobody knows.
     async fn give_up(&self, lease: Lease) {
-        if lease.is_kept() || self.mine.is_in_doubt(lease.id) {
+        let revoked = within(Arc::clone(&self.wire.host), REVOKE_LIMIT, self.wire.revoke(lease.id));
+        if lease.is_kept() || self.mine.is_in_doubt(lease.id) || revoked.await.is_err() {
             self.give_back(lease);
-        } else if let Err(error) = self.wire.revoke(lease.id).await {
-            tracing::debug!(%error, "a lease of etcd is left to its end");
         }
     }
 

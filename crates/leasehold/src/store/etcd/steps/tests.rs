@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::core::token::ClientId;
 use crate::core::ttl::Ttl;
+use crate::core::validity::command_limit;
 use crate::host::SystemHost;
 use crate::store::etcd::entry::{Entry, Seen};
 use crate::store::etcd::hints::Wait;
@@ -22,7 +23,7 @@ use crate::store::etcd::message::{Fields, Message};
 use crate::store::etcd::rpc::Kv;
 use crate::store::steps::Steps;
 use crate::store::{
-    Acquired, Ask, Claim, LeaseId, Line, OnRelease, Released, Renewal, Renewed, try_lease,
+    Acquired, Ask, Claim, LeaseId, Line, OnRelease, Released, Renewal, Renewed, try_lease, within,
 };
 
 /// For how long each lease of this member lasts, in seconds.
@@ -44,6 +45,8 @@ struct Member {
     agrees: bool,
     /// Whether it renews leases. A proxy does not.
     renews: bool,
+    /// Whether it answers who ends a lease, the first time.
+    revokes: bool,
     /// Who has the lock.
     holder: &'static str,
     /// The lease behind the lock.
@@ -64,6 +67,7 @@ impl Member {
             grants: LASTS,
             agrees: true,
             renews: true,
+            revokes: true,
             holder: OWNER,
             lease: AtomicI64::new(0),
             place: AtomicI64::new(0),
@@ -114,6 +118,10 @@ impl Member {
             return;
         }
         let answer = self.answer_to(&path, &asked[5..]);
+        let is_first = self.revoked.lock().expect("no panic").len() == 1;
+        if path.ends_with("LeaseRevoke") && is_first && !self.revokes {
+            std::future::pending::<()>().await;
+        }
         let length = u32::try_from(answer.as_bytes().len()).expect("short");
         let framed = [&[0], &length.to_be_bytes()[..], answer.as_bytes()].concat();
         status.insert("grpc-status", HeaderValue::from_static("0"));
@@ -372,6 +380,25 @@ async fn a_long_lease_is_revoked_before_its_release_is_answered() {
         })
         .await;
     }
+}
+
+/// The lock is free, so its holder must not hear that nobody knows.
+#[tokio::test]
+async fn a_release_is_answered_though_the_cluster_is_slow_to_revoke_its_long_lease() {
+    let member = Member { grants: LASTS + 1, revokes: false, ..Member::new() };
+    beside_member(member, async |core, member, ask| {
+        let lease = ask.lease();
+        core.acquire(ask).await.expect("answered");
+        let release = core.release(lease, OnRelease::Free);
+        let answer = within(SystemHost::shared(), command_limit(ttl()), release).await;
+        assert_eq!(answer.expect("before its caller gives up"), Released::Freed);
+        // Another task revokes the lease.
+        let id = member.lease.load(Ordering::Relaxed);
+        while *member.revoked.lock().expect("no panic") != [id, id] {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

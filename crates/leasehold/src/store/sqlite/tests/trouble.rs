@@ -1,5 +1,7 @@
 //! Trouble: a locked file, a full disk, a full queue, a batch that fails.
 
+use rusqlite::ffi;
+
 use super::*;
 use crate::store::sqlite::QUEUE_MAX;
 use crate::store::sqlite::step::Acquire;
@@ -128,6 +130,49 @@ fn a_row_that_cannot_be_read_costs_no_other_lease() {
                 refused(Err::<(), _>(error), ErrorKind::Unavailable, "nothing was changed");
             }
         }
+    }
+}
+
+/// Fails with a code of SQLite, and counts how often.
+struct Fails(i32, Arc<AtomicU64>);
+
+impl Step for Fails {
+    type Answer = ();
+
+    fn busy_limit(&self) -> Duration {
+        EVENTUALLY
+    }
+    fn quick(&self, _: &mut Turn<'_>) -> rusqlite::Result<Option<()>> {
+        Ok(None)
+    }
+    fn full(&self, _: &mut Turn<'_>) -> Result<(), Failure> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        Err(rusqlite::Error::SqliteFailure(ffi::Error::new(self.0), None).into())
+    }
+}
+
+/// A broken disk takes its time for each try, and meanwhile nobody else is served. A full one may
+/// have room for some.
+#[test]
+fn a_file_that_cannot_be_used_fails_a_whole_batch_in_one_try() {
+    let world = World::new();
+    let store = world.open();
+    for (code, tries) in [
+        (ffi::SQLITE_IOERR, 1),
+        (ffi::SQLITE_CANTOPEN, 1),
+        (ffi::SQLITE_READONLY, 1),
+        (ffi::SQLITE_NOTADB, 1),
+        (ffi::SQLITE_FULL, 31),
+    ] {
+        let tried = Arc::new(AtomicU64::new(0));
+        let held_up = hold_up(&store);
+        let batch = [(); 16].map(|()| store.submit(EVENTUALLY, Fails(code, Arc::clone(&tried))));
+        drop(held_up);
+        for answer in batch {
+            let error = run(answer).expect_err("it fails");
+            assert!(error.to_string().contains("nothing was changed"), "{error}");
+        }
+        assert_eq!(tried.load(Ordering::SeqCst), tries, "code {code}");
     }
 }
 
