@@ -88,3 +88,21 @@ async fn rows_that_others_keep_cost_no_other_lock_its_renewals() {
     assert!(others.iter().all(Guard::is_held), "each was renewed for a whole ttl");
     drop(keeper);
 }
+
+/// As an error, it would end the message, and each such row would cost the others a round trip.
+#[tokio::test]
+async fn that_a_row_is_kept_is_an_answer_to_a_renewal() {
+    let database = MysqlDatabase::lend();
+    let client = client(&database.url()).await;
+    let _token = client.mutex("a").lock().await.expect("free").detach();
+    let renew = |name: &str| {
+        let rows = database.sql(&format!(
+            "CALL leasehold_renew('{name}', 'stranger', 1000000, NULL, 0, FALSE, FALSE)"
+        ));
+        rows[0][0].clone()
+    };
+    assert_eq!((&*renew("a"), &*renew("b")), ("lost", "lost"));
+    let keeper = Keeper::of(&database, &["a"]);
+    assert_eq!((&*renew("a"), &*renew("b")), ("kept", "lost"));
+    drop(keeper);
+}

@@ -127,22 +127,44 @@ async fn clients_with_the_same_keys_in_another_order_do_not_block_each_other() {
     }
 }
 
+/// With so many, a message would never end if it waited for only 50 ms for each of them.
 #[tokio::test]
 async fn rows_that_others_keep_cost_no_other_lock_its_renewals() {
     let schema = Schema::lend();
     let client = client(&schema.url()).await;
-    let names: Vec<_> = names().into_iter().take(50).collect();
+    let names: Vec<_> = names().into_iter().take(150).collect();
     let mutex = |name: &String| client.mutex(name).ttl(Duration::from_secs(10));
     let guards = join_all(names.iter().map(async |name| mutex(name).lock().await)).await;
     let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("free")).collect();
     let keeper = session(&schema).await;
     keeper.simple_query("BEGIN").await.expect("begun");
-    let lock = "SELECT FROM leasehold.locks WHERE key < 'batch-020' FOR UPDATE";
+    let lock = "SELECT FROM leasehold.locks WHERE key < 'batch-080' FOR UPDATE";
     keeper.simple_query(lock).await.expect("locked");
-    let (kept, others) = guards.split_at(20);
+    let (kept, others) = guards.split_at(80);
     for guard in kept {
         guard.lost().await;
     }
     assert!(others.iter().all(Guard::is_held), "each was renewed for a whole ttl");
+    keeper.simple_query("ROLLBACK").await.expect("ended");
+}
+
+/// As an error, it would undo all renewals of the message.
+#[tokio::test]
+async fn that_a_row_is_kept_is_an_answer_to_a_renewal() {
+    let schema = Schema::lend();
+    let client = client(&schema.url()).await;
+    let _token = client.mutex("a").lock().await.expect("free").detach();
+    let renew = |name: &str| {
+        let rows = schema.sql(&format!(
+            "SELECT status FROM leasehold.renew('{name}', 'stranger', 1000000, NULL, 0, false, 0)"
+        ));
+        rows[0][0].clone()
+    };
+    assert_eq!((&*renew("a"), &*renew("b")), ("lost", "lost"));
+    let keeper = session(&schema).await;
+    keeper.simple_query("BEGIN").await.expect("begun");
+    let lock = "SELECT FROM leasehold.locks WHERE key = 'a' FOR UPDATE";
+    keeper.simple_query(lock).await.expect("locked");
+    assert_eq!((&*renew("a"), &*renew("b")), ("kept", "lost"));
     keeper.simple_query("ROLLBACK").await.expect("ended");
 }

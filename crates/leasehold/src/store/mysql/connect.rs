@@ -12,9 +12,7 @@ use super::packet::{Greeting, Malformed, Said, flag};
 use super::schema::VERSION;
 use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
-use crate::host::Host;
 use crate::store::net::{Io, Stream, Tls, open_unix, tcp_stream};
-use crate::store::sql::connecting::connected;
 use crate::store::sql::errors::{Stage, check_version};
 use crate::store::sql::text::encode;
 use crate::store::sql::url::{Place, TlsMode};
@@ -43,7 +41,7 @@ const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 ///
 /// | option | meaning |
 /// |---|---|
-/// | `connect_timeout=SECONDS` | how long connecting may take; default 2 |
+/// | `connect_timeout=SECONDS` | how long a login may take; default 2 |
 /// | `sslmode=disable` | do not encrypt |
 /// | `sslmode=prefer` | the default: encrypt if the server offers it, and check no certificate |
 /// | `sslmode=require` | encrypt, and check no certificate |
@@ -71,27 +69,6 @@ impl MysqlConnector {
         let address = Address::parse(url)?;
         let tls = address.tls.tls()?;
         Ok(Self { address: Arc::new(address), tls })
-    }
-
-    /// Connects and logs in, within the limit of the URL.
-    pub(super) async fn log_in(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
-        connected(host, self.address.connect_limit, self.log_in_without_limit()).await
-    }
-
-    async fn log_in_without_limit(&self) -> Result<Link, Error> {
-        let mut conn = match &self.address.place {
-            Place::Tcp(host, port) => self.log_in_over_tcp(host, *port).await?,
-            Place::Unix(path, _) => {
-                let mut stream = Io(open_unix(path).await?);
-                let (greeting, number) = greeting(&mut stream).await?;
-                self.log_in_on(stream, (&greeting, number, true)).await?
-            }
-        };
-        for settings in [SETTINGS, ISOLATION] {
-            let set = conn.ask(settings).await;
-            set.map_err(|error| failure(&error, Stage::Connecting))?;
-        }
-        Ok(Link::new(conn))
     }
 
     async fn log_in_over_tcp(&self, host: &str, port: u16) -> Result<Conn, Error> {
@@ -160,15 +137,25 @@ impl Engine for MysqlConnector {
 
     const POLLS: bool = true;
 
-    async fn connect(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
-        let connecting = async {
-            let link = self.log_in_without_limit().await?;
-            Facts::read(&link).await?.check()?;
-            check_version(self.version(&link).await?, VERSION)?;
-            Ok(link)
+    async fn log_in_without_limit(&self) -> Result<Link, Error> {
+        let mut conn = match &self.address.place {
+            Place::Tcp(host, port) => self.log_in_over_tcp(host, *port).await?,
+            Place::Unix(path, _) => {
+                let mut stream = Io(open_unix(path).await?);
+                let (greeting, number) = greeting(&mut stream).await?;
+                self.log_in_on(stream, (&greeting, number, true)).await?
+            }
         };
-        let connected = connected(host, self.connect_limit(), connecting).await;
-        connected.map_err(|error| error.at(&self.label()))
+        for settings in [SETTINGS, ISOLATION] {
+            let set = conn.ask(settings).await;
+            set.map_err(|error| failure(&error, Stage::Connecting))?;
+        }
+        Ok(Link::new(conn))
+    }
+
+    async fn check(&self, link: &mut Link) -> Result<(), Error> {
+        Facts::read(link).await?.check()?;
+        check_version(self.version(link).await?, VERSION)
     }
 
     fn label(&self) -> String {

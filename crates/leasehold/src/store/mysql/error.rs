@@ -53,6 +53,12 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
 }
 
 impl Failure {
+    /// Whether it proves that the calls behind this one in its message were not carried out. A proxy
+    /// that lost the server may have lost the answers of all of them.
+    pub(super) fn spares_others(&self) -> bool {
+        matches!(self, Self::Said(said) if !is_cut_off(said.code) && explain(said.code).is_some())
+    }
+
     /// Whether the connection is of no use any more.
     pub(super) fn ends_connection(&self) -> bool {
         let Self::Said(said) = self else { return true };
@@ -222,6 +228,26 @@ mod tests {
         }
         let broken = Failure::Broken("it ended".to_owned());
         assert_eq!(failure(&broken, Stage::Asking).kind(), ErrorKind::Unknown);
+    }
+
+    #[test]
+    fn the_calls_behind_a_refused_one_are_sent_again_only_if_none_of_them_was_carried_out() {
+        let said = |code| Failure::Said(packet::Said { code, text: "text".to_owned() });
+        for (code, spares) in [
+            (1205, true),
+            (1213, true),
+            (1305, true),
+            (1290, true),
+            (1317, false),
+            (1927, false),
+            // What ProxySQL says when it lost the server, or waited for too long.
+            (2013, false),
+            (1907, false),
+            (1180, false),
+        ] {
+            assert_eq!(said(code).spares_others(), spares, "{code}");
+        }
+        assert!(!Failure::Broken("it ended".to_owned()).spares_others());
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl sql::Link for Link {
             let ended = asked.map_err(|refused| sql::Refused {
                 at: 0,
                 error: failure(&refused, Stage::Asking),
-                spares_others: matches!(refused, Failure::Said(_)),
+                spares_others: refused.spares_others(),
                 ends_connection: refused.ends_connection(),
             });
             (batch, ended)

@@ -14,9 +14,7 @@ use super::link::Link;
 use super::schema::VERSION;
 use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
-use crate::host::Host;
 use crate::store::net::{Opening, Stream, Tls, open_unix, tcp_stream};
-use crate::store::sql::connecting::connected;
 use crate::store::sql::errors::{Stage, check_version};
 use crate::store::sql::text::encode;
 use crate::store::sql::url::{Place, TlsMode};
@@ -38,7 +36,7 @@ const OLDEST: u32 = 130_000;
 /// | option | meaning |
 /// |---|---|
 /// | `schema=NAME` | where the tables are; default `leasehold` |
-/// | `connect_timeout=SECONDS` | how long connecting may take; default 2 |
+/// | `connect_timeout=SECONDS` | how long a login may take; default 2 |
 /// | `sslmode=disable` | do not encrypt |
 /// | `sslmode=prefer` | the default: encrypt if the server offers it, and check no certificate |
 /// | `sslmode=require` | encrypt, and check no certificate |
@@ -77,16 +75,6 @@ impl PostgresConnector {
         Self { through: Some(Arc::new(wrap)), ..self }
     }
 
-    /// Connects and logs in, within the limit of the URL.
-    pub(super) async fn log_in(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
-        connected(host, self.address.connect_limit, self.log_in_without_limit()).await
-    }
-
-    async fn log_in_without_limit(&self) -> Result<Link, Error> {
-        let stream = self.open().await?;
-        Link::log_in(stream, &self.address).await
-    }
-
     /// The version of the tables.
     pub(super) async fn version(&self, link: &mut Link) -> Result<u32, Error> {
         let sql = super::schema::in_schema("SELECT version FROM leasehold.meta", &self.address);
@@ -123,15 +111,14 @@ impl Engine for PostgresConnector {
 
     const POLLS: bool = false;
 
-    async fn connect(&self, host: &Arc<dyn Host>) -> Result<Link, Error> {
-        let connecting = async {
-            let mut link = self.log_in_without_limit().await?;
-            Facts::read(&mut link).await?.check()?;
-            check_version(self.version(&mut link).await?, VERSION)?;
-            Ok(link)
-        };
-        let connected = connected(host, self.connect_limit(), connecting).await;
-        connected.map_err(|error| error.at(&self.label()))
+    async fn log_in_without_limit(&self) -> Result<Link, Error> {
+        let stream = self.open().await?;
+        Link::log_in(stream, &self.address).await
+    }
+
+    async fn check(&self, link: &mut Link) -> Result<(), Error> {
+        Facts::read(link).await?.check()?;
+        check_version(self.version(link).await?, VERSION)
     }
 
     fn label(&self) -> String {

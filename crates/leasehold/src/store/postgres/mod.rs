@@ -46,9 +46,10 @@ use crate::host::Host;
 
 /// A store in a schema of a PostgreSQL database, version 13 or newer.
 ///
-/// [`migrate`] makes its tables, once. Clones share the connections: one for requests, one for
-/// renewals, and one for hints, each opened when it is first used. The locks reach every client of
-/// the database, and outlive its restarts. The clock of the server decides when a lease ends.
+/// [`migrate`] makes its tables, once. Clones share the connections, each opened when it is first
+/// used: one for requests, one for renewals, one for hints, and one for renewals of keys whose row
+/// another transaction keeps. The locks reach every client of the database, and outlive its
+/// restarts. The clock of the server decides when a lease ends.
 #[derive(Clone)]
 pub struct PostgresStore {
     inner: SqlStore<PostgresConnector>,

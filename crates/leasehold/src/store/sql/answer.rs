@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::engine::Row;
-use super::errors::strange;
+use super::errors::{row_kept, strange};
 use super::text::decode;
 use crate::core::claim::{Claim, Usage};
 use crate::core::error::Error;
@@ -85,6 +85,7 @@ pub(super) fn renewed(rows: &[Row]) -> Result<Renewed, Error> {
             revoked: revocation(row.text(6)),
         }),
         "lost" => Ok(Renewed::Lost),
+        "kept" => Err(row_kept()),
         _ => Err(strange("a renewal")),
     }
 }
@@ -197,7 +198,45 @@ pub(super) fn page(rows: &[Row]) -> Page {
         }
         last = Some(key);
     }
+    // The procedures send one row more than a page has keys.
+    let is_cut = rows.len() > PAGE_KEYS_MAX;
     let is_end = rows.last().is_none_or(|row| Columns(row).truth(2));
-    page.next = last.filter(|_| !is_end);
+    page.next = last.filter(|_| is_cut || !is_end);
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of a listing.
+    fn listed(names: &[String], is_end: bool) -> Vec<Row> {
+        let truth = |is_true| Some(if is_true { "t" } else { "f" }.to_owned());
+        names.iter().map(|name| vec![Some(name.clone()), truth(true), truth(is_end)]).collect()
+    }
+
+    #[test]
+    fn a_listing_goes_on_behind_the_last_key_of_a_page_until_there_is_none() {
+        let names: Vec<_> = (0..=PAGE_KEYS_MAX).map(|at| format!("key-{at:04}")).collect();
+        // Another program wrote a name that no client of ours can ask for.
+        let strange: Vec<_> = [&["\n".to_owned()], &names[1..]].concat();
+        for (rows, keys, next) in [
+            (listed(&names[..3], true), 3, None),
+            (listed(&names[..3], false), 3, Some("key-0002")),
+            (listed(&names[..PAGE_KEYS_MAX], true), PAGE_KEYS_MAX, None),
+            (listed(&names, true), PAGE_KEYS_MAX, Some("key-0999")),
+            (listed(&strange, true), PAGE_KEYS_MAX, Some("key-1000")),
+        ] {
+            let page = page(&rows);
+            assert_eq!((page.keys.len(), page.next.as_ref().map(Key::as_str)), (keys, next));
+        }
+    }
+
+    #[test]
+    fn a_server_sends_no_more_of_a_listing_than_a_page_and_one_key() {
+        let limit = format!("ORDER BY k.key LIMIT {};", PAGE_KEYS_MAX + 1);
+        assert!(include_str!("../postgres/sql/browse.sql").contains(&limit));
+        let limit = limit.replace("k.key", "k.name");
+        assert!(include_str!("../mysql/sql/browse.sql").contains(&limit));
+    }
 }

@@ -28,11 +28,14 @@ pub(in crate::store) const SIZE_MAX: usize = 100;
 /// How much of SQL one message has at most, unless a single request is longer.
 const SQL_BYTES_MAX: usize = 256 * 1024;
 
+/// The most looks in one message. Each has a long answer, and a client takes 8 MiB from a server.
+const LOOKS_MAX: usize = 8;
+
 /// A message that took longer is followed by a shorter one: nobody has an answer before the end,
 /// and the rows stay locked.
 const SLOW: Duration = Duration::from_millis(200);
 
-/// A message that took less may be followed by a longer one.
+/// A message that took less is followed by one that is twice as long.
 const FAST: Duration = Duration::from_millis(50);
 
 /// The requests of one message that have no answer yet, in the order in which they are sent.
@@ -52,18 +55,35 @@ impl Batch {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
 /// A request on its way.
 pub(super) struct Request {
     pub(super) sql: String,
-    /// The key whose row it locks. A request without one goes alone.
-    pub(super) key: Option<Key>,
+    pub(super) work: Work,
     pub(super) stage: Arc<Sending>,
     pub(super) reply: oneshot::Sender<Answer>,
+}
+
+/// What a request does, and so which others may be in its message.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Work {
+    /// Locks the row of this key, and no other. Goes with other steps.
+    Step(Key),
+    /// Locks nothing. Goes with other looks only: its answer may be long, and a client that does
+    /// not read it would keep the rows of all steps of the message.
+    Look,
+    /// Anything else. Goes alone.
+    Alone,
+}
+
+impl Work {
+    const fn goes_with(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Step(_), Self::Step(_)) | (Self::Look, Self::Look))
+    }
 }
 
 /// How far a request is.
@@ -117,25 +137,25 @@ pub(super) fn take(queue: &mut VecDeque<Request>, size: usize) -> Batch {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     while let Some(next) = queue.front() {
         bytes += next.sql.len();
-        let fits = batch.len() < size && bytes <= SQL_BYTES_MAX && next.key.is_some();
-        if !batch.is_empty() && !fits {
+        let fits = batch.last().is_none_or(|last: &Request| {
+            let most = if last.work == Work::Look { size.min(LOOKS_MAX) } else { size };
+            let has_room = batch.len() < most && bytes <= SQL_BYTES_MAX;
+            has_room && next.work.goes_with(&last.work)
+        });
+        if !fits {
             break;
         }
         let Some(request) = queue.pop_front() else { break };
-        let is_alone = request.key.is_none();
         if request.stage.is_sent_now() {
             batch.push(request);
-            if is_alone {
-                break;
-            }
         }
     }
-    batch.sort_by(|one, other| one.key.cmp(&other.key));
+    batch.sort_by(|one, other| one.work.cmp(&other.work));
     Batch(batch.into())
 }
 
-/// How many requests the next message may have, after one of up to `size` that took so long.
-/// `is_done`: whether it was carried out.
+/// How many requests the next message may have, after one of up to `size` that took so long beyond
+/// a round trip. `is_done`: whether it was carried out.
 pub(super) fn next_size(size: usize, took: Duration, is_done: bool) -> usize {
     if took > SLOW && !is_done {
         // It may have waited for a row, and kept others. Those are sent again, one by one at first.
@@ -144,6 +164,8 @@ pub(super) fn next_size(size: usize, took: Duration, is_done: bool) -> usize {
         (size / 2).max(1)
     } else if took < FAST {
         (size * 2).min(SIZE_MAX)
+    } else if is_done {
+        (size + 1).min(SIZE_MAX)
     } else {
         size
     }
@@ -192,8 +214,12 @@ mod tests {
 
     fn request(sql: &str, key: Option<&str>) -> Request {
         let (reply, _nobody) = oneshot::channel();
-        let key = key.map(|name| Key::new(name).expect("a key"));
-        Request { sql: sql.to_owned(), key, stage: Arc::default(), reply }
+        let work = key.map_or(Work::Alone, |name| Work::Step(Key::new(name).expect("a key")));
+        Request { sql: sql.to_owned(), work, stage: Arc::default(), reply }
+    }
+
+    fn look() -> Request {
+        Request { work: Work::Look, ..request("look", None) }
     }
 
     fn taken(requests: Vec<Request>, size: usize) -> (Vec<String>, usize) {
@@ -213,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_ends_at_its_size_at_its_bytes_and_at_a_request_without_a_key() {
+    fn a_message_ends_at_its_size_at_its_bytes_and_at_a_request_that_does_something_else() {
         let long = "x".repeat(SQL_BYTES_MAX);
         let a = || request("1", Some("a"));
         let alone = || request("2", None);
@@ -223,6 +249,11 @@ mod tests {
             (vec![alone(), a()], 100, (1, 1)),
             (vec![a(), request(&long, Some("b"))], 100, (1, 1)),
             (vec![request(&long, Some("b")), a()], 100, (1, 1)),
+            (vec![look(), look(), a(), look()], 100, (2, 2)),
+            (vec![a(), look(), look()], 100, (1, 2)),
+            (vec![alone(), look()], 100, (1, 1)),
+            ((0..20).map(|_| look()).collect(), 100, (LOOKS_MAX, 20 - LOOKS_MAX)),
+            (vec![look(), look()], 1, (1, 1)),
             (vec![], 100, (0, 0)),
         ] {
             let (batch, rest) = taken(requests, size);
@@ -259,14 +290,15 @@ mod tests {
     }
 
     #[test]
-    fn messages_to_a_slow_server_become_shorter() {
+    fn messages_to_a_slow_server_become_shorter_and_then_longer_again() {
         let ms = Duration::from_millis;
         for (size, took, is_done, next) in [
             (100, ms(10), true, 100),
             (100, ms(100), true, 100),
             (100, ms(300), true, 50),
             (1, ms(300), true, 1),
-            (1, ms(100), true, 1),
+            (1, ms(100), true, 2),
+            (2, ms(190), true, 3),
             (1, ms(10), true, 2),
             (64, ms(10), true, 100),
             (100, ms(300), false, 1),

@@ -125,11 +125,10 @@ pub(super) fn renew(dialect: &Dialect, renewal: &Renewal, limit: Duration, waits
         .number_or_null(at_least.map(|token| token.get()))
         .number(*reserve)
         .truth(*idle);
-    if dialect.has_patience {
-        // A step takes milliseconds: this waits for up to 50 ms.
-        call.patience(if waits { limit } else { limit / 15 }).end()
-    } else {
-        call.truth(waits).end()
+    match (dialect.has_patience, waits) {
+        (false, _) => call.truth(waits).end(),
+        (true, false) => call.number(0).end(),
+        (true, true) => call.patience(limit).end(),
     }
 }
 

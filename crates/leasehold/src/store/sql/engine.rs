@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::batch::Batch;
+use super::connecting::connected;
 use super::hints::Hints;
 use crate::core::error::Error;
 use crate::host::Host;
@@ -27,16 +28,16 @@ pub(in crate::store) trait Engine:
     /// Whether hints must be asked for, and so more often while a client waits.
     const POLLS: bool;
 
-    /// Connects, and refuses a server that cannot keep locks.
-    fn connect(
-        &self,
-        host: &Arc<dyn Host>,
-    ) -> impl Future<Output = Result<Self::Link, Error>> + Send;
+    /// Opens a connection and logs in.
+    fn log_in_without_limit(&self) -> impl Future<Output = Result<Self::Link, Error>> + Send;
+
+    /// Refuses a server that cannot keep locks.
+    fn check(&self, link: &mut Self::Link) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// The URL without the password.
     fn label(&self) -> String;
 
-    /// How long connecting may take.
+    /// How long a login may take, and how long the checks after it.
     fn connect_limit(&self) -> Duration;
 
     /// How the engine writes a call.
@@ -44,6 +45,30 @@ pub(in crate::store) trait Engine:
 
     /// Receives hints until the connection ends, or nobody takes them any more.
     fn receive(hints: &Arc<Hints<Self>>, link: Self::Link) -> impl Future<Output = ()> + Send;
+
+    /// Logs in, within the limit.
+    fn log_in(
+        &self,
+        host: &Arc<dyn Host>,
+    ) -> impl Future<Output = Result<Self::Link, Error>> + Send {
+        connected(host, self.connect_limit(), self.log_in_without_limit())
+    }
+
+    /// Connects, and refuses a server that cannot keep locks. The checks have a limit of their own:
+    /// a login is the most expensive thing to ask of a slow server, so it is not thrown away.
+    fn connect(
+        &self,
+        host: &Arc<dyn Host>,
+    ) -> impl Future<Output = Result<Self::Link, Error>> + Send {
+        async move {
+            let connecting = async {
+                let mut link = self.log_in(host).await?;
+                connected(host, self.connect_limit(), self.check(&mut link)).await?;
+                Ok(link)
+            };
+            connecting.await.map_err(|error: Error| error.at(&self.label()))
+        }
+    }
 }
 
 /// A connection that is logged in.

@@ -64,6 +64,14 @@ impl fmt::Display for Said {
 
 impl std::error::Error for Said {}
 
+/// The error for a renewal that did not wait for its row.
+pub(super) fn row_kept() -> Error {
+    let message = "another transaction keeps the row of this lock; nothing was changed; look for \
+                   an open transaction";
+    let said = Said { text: "kept".to_owned(), is_row_kept: true };
+    Error::new(ErrorKind::Unavailable, message).with_source(said)
+}
+
 /// Whether a step failed because another transaction kept the row of its key.
 pub(super) fn is_row_kept(error: &Error) -> bool {
     let said = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Said>());

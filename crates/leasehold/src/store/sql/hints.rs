@@ -80,7 +80,8 @@ impl<E: Engine> Hints<E> {
     #[cfg(feature = "postgres")]
     pub(in crate::store) async fn ask_elsewhere(&self, limit: Duration, sql: String) -> Answer {
         // Only the answer is waited for: the store may end meanwhile.
-        let asked = self.asks.upgrade().map(|asks| asks.submit(limit, None, sql));
+        let asked =
+            self.asks.upgrade().map(|asks| asks.submit(limit, super::batch::Work::Alone, sql));
         match asked {
             Some(answer) => answer.await,
             None => Err(Error::new(ErrorKind::Unavailable, "the store has ended")),

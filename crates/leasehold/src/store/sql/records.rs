@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::batch::Work;
 use super::engine::{Dialect, Engine};
 use super::wire::Wire;
 use super::{answer, call};
@@ -71,7 +72,7 @@ impl Records {
         }
         state.written.insert(record.id.clone(), (record.clone(), now));
         drop(state);
-        drop(wire.submit(command_limit(Ttl::MAX), None, call::record(dialect, record)));
+        drop(wire.submit(command_limit(Ttl::MAX), Work::Alone, call::record(dialect, record)));
     }
 
     /// Lets the database forget idle keys, now and then.
@@ -83,7 +84,7 @@ impl Records {
         }
         state.purge_at = Some(now + PURGE_EVERY);
         drop(state);
-        let purging = wire.submit(command_limit(Ttl::MAX), None, call::purge(dialect));
+        let purging = wire.submit(command_limit(Ttl::MAX), Work::Alone, call::purge(dialect));
         let (state, host) = (Arc::clone(&self.state), Arc::clone(&self.host));
         self.host.spawn(Box::pin(async move {
             match purging.await {

@@ -4,6 +4,7 @@ use std::future::{Future, ready};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::batch::Work;
 use super::engine::{Answer, Dialect, Engine, Row};
 use super::errors::is_row_kept;
 use super::hints::Hints;
@@ -79,8 +80,9 @@ impl<E: Engine> SqlStore<E> {
     /// Makes sure that the server answers and has the tables.
     pub(in crate::store) async fn reach(&self) -> Result<(), Error> {
         self.shared.process.check()?;
-        let limit = self.shared.engine.connect_limit() + command_limit(Ttl::MAX);
-        self.shared.asks.submit(limit, None, "SELECT 1".to_owned()).await.map(drop)
+        // One for the login, and one for the checks.
+        let limit = 2 * self.shared.engine.connect_limit() + command_limit(Ttl::MAX);
+        self.shared.asks.submit(limit, Work::Alone, "SELECT 1".to_owned()).await.map(drop)
     }
 }
 
@@ -94,7 +96,8 @@ impl<E: Engine> Shared<E> {
         sql: String,
         read: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
     ) -> BoxAnswer<T> {
-        let answer = self.process.check().map(|()| wire.submit(limit, Some(key), sql));
+        let answer =
+            self.process.check().map(|()| wire.submit(limit, Work::Step(key.clone()), sql));
         self.answered(answer, key, read)
     }
 
@@ -203,9 +206,7 @@ impl<E: Engine> Store for SqlStore<E> {
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
         let sql = call::inspect(&shared.dialect, &key);
-        // It goes alone: its answer may be long, and a client that does not read it would keep the
-        // rows of all steps in its transaction.
-        let answer = shared.process.check().map(|()| shared.asks.submit(limit, None, sql));
+        let answer = shared.process.check().map(|()| shared.asks.submit(limit, Work::Look, sql));
         shared.answered(answer, &key, |rows| Ok(answer::snapshot(rows)))
     }
 
@@ -267,7 +268,7 @@ impl<E: Engine> Browse for SqlStore<E> {
             return Box::pin(ready(Err(refused)));
         }
         let sql = call::list(&shared.dialect, pattern, cursor.as_ref(), LISTED_MAX);
-        let answer = shared.asks.submit(command_limit(Ttl::MAX), None, sql);
+        let answer = shared.asks.submit(command_limit(Ttl::MAX), Work::Alone, sql);
         Box::pin(async move { Ok(answer::page(&answer.await?)) })
     }
 

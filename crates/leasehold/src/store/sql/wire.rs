@@ -20,10 +20,9 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::batch::{self, Over, Request, Sending, Whereabouts};
+use super::batch::{self, Over, Request, Sending, Whereabouts, Work};
 use super::engine::{Answer, Engine, Link as _};
 use crate::core::error::{Error, ErrorKind};
-use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::host::{Host, Sleep};
 use crate::store::net::{ConnectPause, Home};
@@ -40,6 +39,9 @@ pub(super) const SILENT_AFTER: Duration = Duration::from_millis(1_500);
 /// expensive thing to ask of it. So each silent connection doubles the span for the next, until an
 /// answer comes soon.
 pub(super) const SILENT_AFTER_LONGEST: Duration = Duration::from_secs(12);
+
+/// The longest round trip. An answer that takes longer says that the server is overloaded.
+const TRIP_MAX: Duration = Duration::from_millis(500);
 
 /// After a connection that lasted this long, the next one comes without a pause.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
@@ -69,6 +71,9 @@ struct State {
     silent_after: Duration,
     /// How many requests the next message may have.
     size: usize,
+    /// How long the quickest message with a single request took on this connection: about a round
+    /// trip. No message can be made shorter than that.
+    trip: Option<Duration>,
 }
 
 impl<E: Engine> Wire<E> {
@@ -88,22 +93,23 @@ impl<E: Engine> Wire<E> {
             pause: ConnectPause::default(),
             silent_after: SILENT_AFTER,
             size: E::Link::BATCH_MAX,
+            trip: None,
         };
         let (state, news) = (Mutex::new(state), Notify::new());
         Self { shared: Arc::new(Shared { host, engine, silent_after_longest, state, news }) }
     }
 
-    /// Submits a request now. If it locks no row but that of a key, it may share a transaction with
-    /// others. The future waits for its answer for at most `limit`. Dropping it takes nothing back.
+    /// Submits a request now. It may share a transaction with others. The future waits for its
+    /// answer for at most `limit`. Dropping it takes nothing back.
     pub(super) fn submit(
         &self,
         limit: Duration,
-        key: Option<&Key>,
+        work: Work,
         sql: String,
     ) -> impl Future<Output = Answer> + Send + 'static + use<E> {
         let (reply, answer) = oneshot::channel();
         let stage = Arc::<Sending>::default();
-        let request = Request { sql, key: key.cloned(), stage: Arc::clone(&stage), reply };
+        let request = Request { sql, work, stage: Arc::clone(&stage), reply };
         let queued = self.shared.enqueue(request);
         let shared = Arc::clone(&self.shared);
         async move {
@@ -215,13 +221,17 @@ impl<E: Engine> Shared<E> {
         state.size = (state.size / 2).max(1);
     }
 
-    /// A message was answered after so long.
-    fn was_answered(&self, took: Duration, over: &Over) {
+    /// A message of so many requests was answered after so long.
+    fn was_answered(&self, requests: usize, took: Duration, over: &Over) {
         let mut state = self.state();
+        if requests == 1 && over.is_done {
+            state.trip = Some(state.trip.unwrap_or(took).min(took));
+        }
         if took < SILENT_AFTER {
             state.silent_after = SILENT_AFTER;
         }
-        state.size = batch::next_size(state.size, took, over.is_done).min(E::Link::BATCH_MAX);
+        let beyond = took.saturating_sub(state.trip.unwrap_or_default().min(TRIP_MAX));
+        state.size = batch::next_size(state.size, beyond, over.is_done).min(E::Link::BATCH_MAX);
     }
 
     /// Puts requests that were not carried out before those that came later.
@@ -231,7 +241,9 @@ impl<E: Engine> Shared<E> {
     }
 
     fn connected(&self) {
-        self.state().pause.connected();
+        let mut state = self.state();
+        state.pause.connected();
+        state.trip = None;
     }
 
     /// A connection has ended. Returns the pause before the next one, if this one was soon over and
@@ -310,6 +322,8 @@ struct Serve<'a, E: Engine> {
 
 struct UnderWay {
     since: Moment,
+    /// How many requests it has.
+    requests: usize,
     answered: Pin<Box<dyn Future<Output = Over> + Send>>,
     /// When the connection counts as dead.
     silence: Sleep,
@@ -344,22 +358,22 @@ impl<'a, E: Engine> Serve<'a, E> {
         let Self { link, under_way, shared, is_useful } = self;
         let has_message = under_way.is_some();
         let message = async {
-            let Some(UnderWay { since, answered, silence }) = under_way else { pending().await };
+            let Some(it) = under_way else { pending().await };
             tokio::select! {
                 biased;
-                answer = answered => Some((*since, answer)),
-                () = silence => None,
+                over = &mut it.answered => Some((it.since, it.requests, over)),
+                () = &mut it.silence => None,
             }
         };
         tokio::select! {
             biased;
             goes_on = poll_fn(|cx| link.poll_moving(cx)) => goes_on,
             answer = message => {
-                let Some((since, over)) = answer else {
+                let Some((since, requests, over)) = answer else {
                     shared.was_silent();
                     return false;
                 };
-                shared.was_answered(shared.host.now().since(since), &over);
+                shared.was_answered(requests, shared.host.now().since(since), &over);
                 shared.send_again(over.again);
                 *is_useful |= over.is_done;
                 self.under_way = None;
@@ -376,7 +390,8 @@ impl<'a, E: Engine> Serve<'a, E> {
             let size = state.size;
             batch::take(&mut state.queue, size)
         };
-        if batch.is_empty() {
+        let requests = batch.len();
+        if requests == 0 {
             return;
         }
         let label = self.shared.engine.label();
@@ -388,7 +403,7 @@ impl<'a, E: Engine> Serve<'a, E> {
         });
         let silent_after = self.shared.state().silent_after;
         let silence = self.shared.host.sleep_until(since + silent_after);
-        self.under_way = Some(UnderWay { since, answered, silence });
+        self.under_way = Some(UnderWay { since, requests, answered, silence });
     }
 
     fn is_done(&self) -> bool {

@@ -1,6 +1,6 @@
 -- The keys after a cursor that have a living holder or waiter and match a pattern of LIKE. Looks at
--- up to `most` keys. The last key that it looked at is always among the rows; `is_end` says that
--- there was no further one.
+-- up to `most` keys. The last key that it looked at is among the rows; `is_end` says that
+-- there was no further one. A page has 1000 keys, so one more row says that there are more.
 CREATE PROCEDURE leasehold_list(after VARBINARY(512), pattern VARBINARY(4096), most INT)
 SQL SECURITY INVOKER
 BEGIN
@@ -20,7 +20,7 @@ BEGIN
         SELECT MAX(name) AS last_name, COUNT(*) AS looked_at FROM looked
     )
     SELECT k.name, k.is_match, b.looked_at < most FROM looked k JOIN bounds b
-    WHERE k.is_match OR k.name = b.last_name ORDER BY k.name;
+    WHERE k.is_match OR k.name = b.last_name ORDER BY k.name LIMIT 1001;
 END
 //
 -- Ends the lease of the owner that was seen, as if that owner had released it. The next token is

@@ -1,8 +1,9 @@
 -- Restarts the ttl of a living lease. Never re-creates it.
 --
--- waits: whether to wait for the row if another transaction keeps it.
+-- waits: whether to wait for the row if another transaction keeps it. If not, a kept row is an
+-- answer, and no error: an error would end the message.
 --
--- status: renewed | lost
+-- status: renewed | lost | kept
 CREATE PROCEDURE leasehold_renew(
     the_key VARBINARY(512), the_owner VARBINARY(128), the_ttl BIGINT, at_least BIGINT,
     the_reserve BIGINT, is_idle BOOLEAN, waits BOOLEAN
@@ -30,7 +31,9 @@ step: BEGIN
         IF NOT is_known THEN
             SELECT EXISTS (SELECT 1 FROM leasehold_locks WHERE name = the_key) INTO is_known;
             IF is_known THEN
-                SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'the row is kept';
+                ROLLBACK;
+                SELECT 'kept';
+                LEAVE step;
             END IF;
             SET is_known = TRUE;
         END IF;

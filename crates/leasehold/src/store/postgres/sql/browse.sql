@@ -1,6 +1,6 @@
 -- The keys after a cursor that have a living holder or waiter and match a pattern of LIKE. Looks at
--- up to `most` keys. The last key that it looked at is always among the rows; `is_end` says that
--- there was no further one.
+-- up to `most` keys. The last key that it looked at is among the rows; `is_end` says that
+-- there was no further one. A page has 1000 keys, so one more row says that there are more.
 CREATE OR REPLACE FUNCTION leasehold.list(after text, pattern text, most integer)
 RETURNS TABLE (key text, is_match boolean, is_end boolean) LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -11,7 +11,7 @@ BEGIN
         FROM leasehold.locks l WHERE l.key > after ORDER BY l.key LIMIT most
     )
     SELECT k.key, k.is_match, (SELECT count(*) FROM looked) < most FROM looked k
-    WHERE k.is_match OR k.key = (SELECT max(m.key) FROM looked m) ORDER BY k.key;
+    WHERE k.is_match OR k.key = (SELECT max(m.key) FROM looked m) ORDER BY k.key LIMIT 1001;
 END
 $$;
 

@@ -1,6 +1,9 @@
 -- Restarts the ttl of a living lease. Never re-creates it.
 --
--- status: renewed | lost
+-- patience: how many milliseconds to wait for the row. With 0, a row that another transaction keeps
+-- is an answer, and no error: an error would undo all renewals of the message.
+--
+-- status: renewed | lost | kept
 CREATE OR REPLACE FUNCTION leasehold.renew(
     the_key text, the_owner text, the_ttl bigint, at_least bigint, the_reserve bigint,
     is_idle boolean, patience integer,
@@ -13,7 +16,18 @@ DECLARE
     at bigint;
     base bigint;
 BEGIN
-    PERFORM set_config('lock_timeout', patience::text, true);
+    IF patience > 0 THEN
+        PERFORM set_config('lock_timeout', patience::text, true);
+    ELSE
+        -- For what else may be locked, such as the table.
+        PERFORM set_config('lock_timeout', '50', true);
+        PERFORM FROM leasehold.locks WHERE key = the_key FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            PERFORM FROM leasehold.locks WHERE key = the_key;
+            status := CASE WHEN FOUND THEN 'kept' ELSE 'lost' END;
+            RETURN;
+        END IF;
+    END IF;
     IF at_least IS NULL AND the_reserve = 0 THEN
         -- The usual case in one statement: one owner has the key alone.
         UPDATE leasehold.locks SET ttl = the_ttl, idle = is_idle, touched = leasehold.clock(),

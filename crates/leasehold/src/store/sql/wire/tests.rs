@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use super::*;
+use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::host::Task;
 use crate::store::sql::{Batch, Dialect, Hints, Link, Refused};
@@ -67,9 +68,14 @@ struct Server<const MAX: usize = 1>(Arc<ServerState>);
 
 #[derive(Default)]
 struct ServerState {
+    host: Arc<SetHost>,
     /// The moments of its connections, in milliseconds.
     connected: Mutex<Vec<u64>>,
     answers: AtomicBool,
+    /// How long it needs for a login, and then for the checks.
+    connecting_takes: Mutex<Duration>,
+    /// How long a message needs besides its requests.
+    trip_takes: Mutex<Duration>,
     /// How long it needs for each request.
     takes: Mutex<Duration>,
     /// Whether it refuses the next message, and with it the connection.
@@ -84,7 +90,6 @@ impl<const MAX: usize> fmt::Debug for Server<MAX> {
 
 struct Connection<const MAX: usize> {
     server: Server<MAX>,
-    host: Arc<dyn Host>,
     /// The only strong reference. Requests have weak ones, which show whether the connection still
     /// exists.
     life: Arc<()>,
@@ -99,9 +104,9 @@ impl<const MAX: usize> Link for Connection<MAX> {
     ) -> impl Future<Output = (Batch, Result<(), Refused>)> + Send + 'static {
         let (server, life) = (self.server.clone(), Arc::downgrade(&self.life));
         let requests = batch.sql().matches(';').count() + 1;
-        let takes = *server.0.takes.lock().expect("whole");
-        let host = Arc::clone(&self.host);
-        let done_at = host.now() + takes * u32::try_from(requests).expect("few");
+        let takes = *server.0.takes.lock().expect("whole") * u32::try_from(requests).expect("few");
+        let host = Shown(Arc::clone(&server.0.host));
+        let done_at = host.now() + *server.0.trip_takes.lock().expect("whole") + takes;
         let ended = poll_fn(move |_| {
             let is_gone = life.upgrade().is_none();
             if is_gone || server.0.refuses.swap(false, Ordering::SeqCst) {
@@ -130,10 +135,15 @@ impl<const MAX: usize> Engine for Server<MAX> {
     type Link = Connection<MAX>;
     const POLLS: bool = false;
 
-    async fn connect(&self, host: &Arc<dyn Host>) -> Result<Connection<MAX>, Error> {
-        let now = host.now().as_nanos() / 1_000_000;
+    async fn log_in_without_limit(&self) -> Result<Connection<MAX>, Error> {
+        self.connecting().await;
+        let now = self.0.host.now.load(Ordering::SeqCst) / 1_000_000;
         self.0.connected.lock().expect("whole").push(now);
-        Ok(Connection { server: self.clone(), host: Arc::clone(host), life: Arc::default() })
+        Ok(Connection { server: self.clone(), life: Arc::default() })
+    }
+    async fn check(&self, _: &mut Connection<MAX>) -> Result<(), Error> {
+        self.connecting().await;
+        Ok(())
     }
     fn label(&self) -> String {
         "a server".to_owned()
@@ -152,19 +162,19 @@ fn wire<const MAX: usize>(
     server: &Server<MAX>,
     longest: Duration,
 ) -> (Arc<SetHost>, Wire<Server<MAX>>) {
-    let host = Arc::new(SetHost::default());
+    let host = Arc::clone(&server.0.host);
     let shown = Arc::new(Shown(Arc::clone(&host)));
     (host, Wire::new(shown, server.clone(), Home::Asker, longest))
 }
 
 fn ask(wire: &Wire<Server>, times: usize) {
-    (0..times).for_each(|_| drop(wire.submit(Duration::from_secs(1), None, String::new())));
+    (0..times).for_each(|_| drop(wire.submit(Duration::from_secs(1), Work::Alone, String::new())));
 }
 
 /// Asks for so many keys. Returns the answers.
 fn ask_keys<const MAX: usize>(wire: &Wire<Server<MAX>>, keys: usize) -> Vec<Told> {
-    let key = |at| Key::new(format!("key-{at:03}")).expect("a key");
-    let ask = |at| wire.submit(Duration::from_mins(1), Some(&key(at)), String::new());
+    let work = |at| Work::Step(Key::new(format!("key-{at:03}")).expect("a key"));
+    let ask = |at| wire.submit(Duration::from_mins(1), work(at), String::new());
     (0..keys).map(ask).map(|answer| Box::pin(answer) as Told).collect()
 }
 
@@ -183,6 +193,12 @@ fn counted(told: Vec<Told>) -> (usize, usize) {
 }
 
 impl<const MAX: usize> Server<MAX> {
+    /// A login, or the checks.
+    fn connecting(&self) -> Sleep {
+        let host = Shown(Arc::clone(&self.0.host));
+        host.sleep_until(host.now() + *self.0.connecting_takes.lock().expect("whole"))
+    }
+
     /// The moments of its connections since the last look.
     fn connected(&self) -> Vec<u64> {
         std::mem::take(&mut *self.0.connected.lock().expect("whole"))
@@ -264,4 +280,53 @@ fn requests_that_wait_behind_a_farewell_go_over_the_next_connection() {
     host.pass_until(3);
     assert_eq!(counted(told), (2, 1));
     assert_eq!(server.connected().len(), 2);
+}
+
+/// A message of one request takes as long.
+#[test]
+fn messages_to_a_distant_server_become_longer_again() {
+    let server = Server::<100>::default();
+    server.0.answers.store(true, Ordering::SeqCst);
+    *server.0.trip_takes.lock().expect("whole") = Duration::from_millis(300);
+    let (host, wire) = wire(&server, SILENT_AFTER);
+    let told = ask_keys(&wire, 1_000);
+    host.pass_until(12);
+    assert_eq!(counted(told), (1_000, 0));
+}
+
+#[test]
+fn looks_that_wait_together_share_a_message() {
+    let server = Server::<100>::default();
+    server.0.answers.store(true, Ordering::SeqCst);
+    *server.0.trip_takes.lock().expect("whole") = Duration::from_millis(300);
+    let (host, wire) = wire(&server, SILENT_AFTER);
+    let look = |_| wire.submit(Duration::from_secs(1), Work::Look, String::new());
+    let told = (0..9).map(look).map(|answer| Box::pin(answer) as Told).collect();
+    host.pass_until(1);
+    assert_eq!(counted(told), (9, 0));
+}
+
+/// A login is the most expensive thing to ask of a slow server.
+#[test]
+fn a_server_that_was_slow_to_let_a_client_in_has_as_much_time_for_the_checks() {
+    let server = Server::<1>::default();
+    server.0.answers.store(true, Ordering::SeqCst);
+    *server.0.connecting_takes.lock().expect("whole") = Duration::from_millis(1_500);
+    let (host, wire) = wire(&server, SILENT_AFTER);
+    let told = ask_keys(&wire, 3);
+    host.pass_until(4);
+    assert_eq!(counted(told), (3, 0));
+    assert_eq!(server.connected().len(), 1);
+}
+
+/// It is slow, and not far away.
+#[test]
+fn an_overloaded_server_is_sent_no_longer_messages() {
+    let server = Server::<2>::default();
+    server.0.answers.store(true, Ordering::SeqCst);
+    *server.0.takes.lock().expect("whole") = Duration::from_secs(1);
+    let (host, wire) = wire(&server, SILENT_AFTER);
+    let told = ask_keys(&wire, 8);
+    host.pass_until(10);
+    assert_eq!(counted(told), (6, 2), "the first message had two, and each later one has one");
 }
