@@ -81,7 +81,7 @@ pub(super) fn told_block(executed: &Executed, owner: Option<&str>) -> Option<Blo
     let (first, count) = match (executed.script.as_deref()?, reply) {
         ("acquire", Value::Int(first)) => (first, &1),
         ("acquire" | "release", Value::Array(reply)) => match reply.as_slice() {
-            [Value::Int(1 | 3), Value::Int(first), Value::Int(count)] => (first, count),
+            [Value::Int(1 | 3), Value::Int(first), Value::Int(count), ..] => (first, count),
             _ => return None,
         },
         _ => return None,

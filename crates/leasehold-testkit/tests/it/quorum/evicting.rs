@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use leasehold::store::{BoxAnswer, Browse, Evicted, MemoryStore, Page, Revoked, Store};
 use leasehold::{Error, ErrorKind, Key};
 
-use super::{Scene, TTL, play};
+use super::{Scene, TTL, key, play};
 
 /// A store whose tools fail on demand.
 #[derive(Clone)]
@@ -74,6 +74,26 @@ fn an_eviction_that_reached_a_minority_does_not_say_that_nothing_was_changed() {
             assert_eq!(scene.held_by("a").await, [false; 3]);
         });
     }
+}
+
+#[test]
+fn an_eviction_that_takes_the_majority_of_a_lease_has_ended_it() {
+    play(&[3], 0..2, async |scene| {
+        let holder = scene.calm_client().await;
+        let guard = holder.mutex("a").lock().await.expect("free");
+        let nodes = shy(scene, [None, Some(ErrorKind::Unavailable), None]);
+        let operator = scene.client_of(scene.quorum(nodes.clone()).await, TTL).await;
+        let token = operator.inspect("a").await.expect("seen").holders[0].token.clone();
+        let evicted = nodes[2].evict(key("a"), token.clone(), "it lost it".to_owned()).await;
+        assert_eq!(evicted.expect("answered"), Evicted::Evicted);
+        assert_eq!(scene.held_by("a").await, [true, true, false]);
+        let ended = operator.evict("a", &token, "a test").await.expect("two of three answer");
+        assert_eq!(ended, Evicted::Evicted);
+        assert_eq!(scene.held_by("a").await, [false, true, false]);
+        assert!(guard.renew().await.is_err(), "it has no majority");
+        let again = operator.evict("a", &token, "a test").await.expect("two of three answer");
+        assert_eq!(again, Evicted::Changed);
+    });
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use leasehold::host::SystemHost;
 use leasehold::store::Store as _;
+use leasehold::store::redis::{Copies, RedisConnector, RedisStore, Replicas, Strict, Terms};
 use leasehold::{Client, Error, ErrorKind, Guard, Key, Lost, MultiRelease, Release};
 use leasehold_testkit::servers::{Authority, Cluster, RedisServer, version};
 
@@ -98,6 +100,27 @@ async fn locks_in_the_slots_of_all_nodes_are_taken_together_or_not_at_all() {
     let (all, released) = tokio::join!(locks.lock(), last.release());
     assert_eq!(released.expect("answered"), Release::Released);
     assert!(all.expect("all are free in the end").is_held());
+}
+
+/// Only the parser of URLs refused them, so a program could ask for copies and get none.
+#[tokio::test]
+async fn terms_that_a_cluster_cannot_keep_are_refused_before_anything_is_sent() {
+    let copies: Terms = Copies::new(Replicas::Count(2), false).into();
+    let on_disk: Terms = Copies::new(Replicas::Count(0), true).into();
+    for terms in [copies, on_disk, Strict::STANDARD.into()] {
+        // Nobody listens there.
+        let connector = RedisConnector::new("redis+cluster://127.0.0.1:1").expect("a URL");
+        let connector = connector.on_terms(terms);
+        let connected = RedisStore::connect_with(connector.clone(), SystemHost::shared()).await;
+        let store = RedisStore::open(connector, SystemHost::shared());
+        let client = Client::with_store(store).connect().await.expect("nothing is sent yet");
+        let locked = client.mutex("a").try_lock().await.map(|_| ());
+        for refused in [connected.map(|_| ()), locked] {
+            let error = refused.expect_err("a cluster cannot keep them");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{terms:?}: {error}");
+            assert!(error.to_string().contains("no request was sent"), "{error}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod connecting;
 mod copies;
 mod costs;
 mod counter;
+mod ended;
 mod epoch;
 mod failed_over;
 mod fake;

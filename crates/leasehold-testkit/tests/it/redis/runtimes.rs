@@ -13,6 +13,7 @@ use leasehold_testkit::cut_after;
 use leasehold_testkit::servers::RedisServer;
 
 use super::fake::Fake;
+use super::wire::release;
 
 fn run<T>(task: impl Future<Output = T>) -> T {
     runtime().block_on(task)
@@ -184,6 +185,27 @@ fn a_runtime_that_is_left_while_it_connects_holds_nobody_up_for_long() {
         }
     });
     drop(first);
+}
+
+#[test]
+fn only_the_connection_that_a_runtime_did_not_make_is_served_by_another_thread() {
+    let (fake, here) = (Fake::default(), std::thread::current().id());
+    let (first, second) = (runtime(), runtime());
+    let store = RedisStore::open(fake.clone(), SystemHost::shared());
+    first.block_on(async { drop(release(&store, "a")) });
+    drop(first);
+    second.block_on(async { release(&store, "b").await }).expect("answered");
+    let before = fake.threads();
+    assert_ne!(before.last(), Some(&here), "its runtime has ended");
+    fake.break_connections();
+    second.block_on(async {
+        let mut turns = 0..1_000;
+        while fake.attempts() == before.len() {
+            turns.next().expect("the end of the connection is noticed");
+            let _may_fail = release(&store, "c").await;
+        }
+    });
+    assert_eq!(fake.threads().last(), Some(&here), "its runtime works");
 }
 
 #[test]

@@ -1,14 +1,19 @@
-//! A socket through which nothing gets any more, while a lock is held: it is replaced in time.
+//! A socket through which nothing gets any more is replaced in time. A server that answers some
+//! requests only is made the best of.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::core::token::ClientId;
 use leasehold::host::Host as _;
 use leasehold::store::redis::RedisStore;
-use leasehold::{Client, Identity};
+use leasehold::store::{Hint, HintSink, Store as _};
+use leasehold::{Client, Identity, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
+use leasehold_testkit::protocol::Value;
 use leasehold_testkit::servers::{Proxy, RedisServer};
 
-use super::fake::{Fake, numbers};
+use super::fake::{Fake, numbers, refused};
 
 const STEP: Duration = Duration::from_millis(10);
 
@@ -95,4 +100,73 @@ async fn at_a_real_server_a_lock_is_kept_although_all_sockets_to_it_fall_silent(
         }
     };
     assert!(taken.is_some() && held.is_held());
+}
+
+/// Takes no hint.
+struct Deaf;
+
+impl HintSink for Deaf {
+    fn hint(&self, _: Hint) {}
+}
+
+/// Nothing is ever asked there, so nothing else shows that the other end is gone.
+#[test]
+fn a_silent_connection_for_hints_is_replaced() {
+    let (host, fake) = (VirtualHost::new(0), Fake::default());
+    let bytes = |text: &str| Value::Bytes(text.into());
+    let confirmed = Value::Array(vec![bytes("subscribe"), bytes("inbox"), Value::Int(1)]);
+    fake.on("SUBSCRIBE", [Ok(confirmed)]);
+    let sink: Arc<dyn HintSink> = Arc::new(Deaf);
+    let inbox = ClientId::from_random([1; ClientId::CHARS]);
+    host.run(async {
+        let store = RedisStore::open(fake.clone(), host.clone());
+        store.watch(&inbox, Arc::downgrade(&sink));
+        store.listen(&inbox);
+        host.advance(Duration::from_mins(1)).await;
+        assert_eq!(fake.attempts(), 1, "it answers");
+        fake.let_sockets_die();
+        host.advance(Duration::from_secs(15)).await;
+        assert_eq!(fake.attempts(), 2);
+        assert!(fake.seen().iter().any(|(number, words)| *number == 2 && words[0] == "SUBSCRIBE"));
+    });
+    host.drop_tasks();
+}
+
+#[test]
+fn a_look_at_a_lock_shows_what_it_has_after_a_second_without_the_records_of_clients() {
+    let (host, fake) = (VirtualHost::new(0), Fake::default());
+    let client = ClientId::from_random([1; ClientId::CHARS]);
+    let owner = OwnerToken::from_random([2; OwnerToken::RANDOM_BYTES], &client);
+    let token = Value::Bytes(owner.as_str().into());
+    let (number, nothing) = (Value::Int, || Value::Array(Vec::new()));
+    let seen = Ok(Value::Array(vec![
+        token,
+        number(9_000),
+        Value::Nil,
+        Value::Nil,
+        number(0),
+        nothing(),
+        nothing(),
+        number(0),
+        number(0),
+    ]));
+    host.run(async {
+        let store = RedisStore::connect_with(fake.clone(), host.clone()).await.expect("connected");
+        let look = || store.inspect(Key::new("a").expect("a name"));
+        let late = fake.answer_late(seen.clone());
+        let looking = host.task(look());
+        host.advance(Duration::from_millis(700)).await;
+        late.say();
+        fake.set_silent(true);
+        host.advance(Duration::from_millis(200)).await;
+        assert!(!looking.is_finished(), "the record may come");
+        host.advance(Duration::from_millis(150)).await;
+        assert!(looking.is_finished(), "a second has passed");
+        assert_eq!(looking.await.expect("the lock was seen").holders.len(), 1);
+        fake.set_silent(false);
+        fake.answer(seen);
+        fake.on("MGET", [refused("LOADING the dataset")]);
+        assert_eq!(look().await.expect("the lock was seen").holders.len(), 1);
+    });
+    host.drop_tasks();
 }

@@ -12,6 +12,9 @@ use super::plain::calls;
 
 const LOCKS: usize = 8;
 
+/// How often they are all taken and released.
+const ROUNDS: u64 = 16;
+
 /// Some locks whose counters the connection knows.
 async fn locks(client: &Client) -> Vec<Mutex> {
     let mutexes: Vec<_> = (0..LOCKS).map(|number| client.mutex(format!("m{number}"))).collect();
@@ -43,16 +46,18 @@ fn locks_that_are_wanted_at_once_cost_few_calls_and_so_do_their_releases() {
         let mutexes = locks(&client).await;
         scene.tell(&["CONFIG", "RESETSTAT"]);
         let mut last: Vec<FencingToken> = Vec::new();
-        for round in 1..=3 {
+        for _ in 0..ROUNDS {
             let guards = take(&mutexes).await;
             let now = fences(&guards);
             assert!(last.iter().zip(&now).all(|(before, now)| before < now));
             last = now;
             assert_eq!(release(guards).await, [Release::Released; LOCKS]);
-            // The host decides when each task gets its turn, so not all always leave together.
-            let calls = calls(scene, "eval") + calls(scene, "evalsha");
-            assert!(calls >= 2 * round && calls < 2 * LOCKS as u64 * round, "{calls} in {round}");
         }
+        // The host decides when each task gets its turn. So there are rounds in which all leave
+        // together, and some in which each leaves alone.
+        let calls = calls(scene, "eval") + calls(scene, "evalsha");
+        let alone = 2 * LOCKS as u64 * ROUNDS;
+        assert!((2 * ROUNDS..alone * 3 / 4).contains(&calls), "{calls} instead of {alone}");
         let counters = scene.server().command(&["DBSIZE"]).int();
         assert_eq!(counters, i64::try_from(LOCKS).expect("a few"), "nothing but the counters");
     });

@@ -37,8 +37,11 @@ impl<S: Store> Browse for Quorum<S> {
             if said.len() < shared.majority() {
                 return Err(error::not_evicted(&shared, evicted > 0, &failures));
             }
-            // Without its majority, the lease has ended.
-            let is_over = evicted > shared.nodes.len() - shared.majority();
+            // With the nodes that gave no answer, the owner may have had a majority. It has none
+            // now.
+            let unheard = shared.nodes.len() - said.len();
+            let may_have_held = evicted > 0 && evicted + unheard >= shared.majority();
+            let is_over = may_have_held || evicted > shared.nodes.len() - shared.majority();
             Ok(if is_over { Evicted::Evicted } else { Evicted::Changed })
         })
     }

@@ -77,9 +77,11 @@ impl<S> Node<S> {
 
     /// Ends with its first trial. `None` if that has ended.
     pub(super) fn first_trial(&self) -> Option<impl Future<Output = ()> + Send + 'static + use<S>> {
+        if self.is_tried() {
+            return None;
+        }
         let mut is_tried = self.is_tried.subscribe();
-        let is_open = !*is_tried.borrow_and_update();
-        is_open.then_some(async move {
+        Some(async move {
             // An error means that the quorum is gone.
             let _over = is_tried.wait_for(|is_tried| *is_tried).await;
         })

@@ -165,6 +165,7 @@ impl RedisStore {
 
     /// Connects, unless there is a connection already.
     pub(crate) async fn reach(&self) -> Result<(), Error> {
+        self.shared.servers.check_terms(&self.shared.access.terms)?;
         self.shared.servers.connect().await
     }
 }
@@ -371,13 +372,15 @@ impl Store for RedisStore {
             return Either::Left(ready(Err(refused)));
         }
         let step = Step::Inspect(key.clone());
+        let deadline = shared.host.now() + LIMIT;
         let answer = shared.servers.asks().submit(LIMIT, Scripted::new(step));
         let quarantine = shared.quarantine();
         Either::Right(async move {
             let named = |error: Error| error.with_name(key.as_str());
             let mut snapshot = reply::inspected(&key, &answer.await.map_err(named)?)?;
             snapshot.quarantine = quarantine.await.map_err(named)?;
-            shared.records.fill_in(&mut snapshot, shared.servers.asks()).await.map_err(named)?;
+            let left = deadline.since(shared.host.now());
+            shared.records.fill_in(&mut snapshot, shared.servers.asks(), left).await;
             Ok(snapshot)
         })
     }

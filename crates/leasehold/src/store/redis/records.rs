@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 
 use super::LIMIT;
 use super::codec::command::{Command, Value};
@@ -16,7 +16,7 @@ use super::keys::{add_record, record_slot};
 use super::servers::Lane;
 use super::wire::known::Known;
 use super::wire::{Plain, Request, Subject};
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::ErrorKind;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken, client_of};
 use crate::core::ttl::Ttl;
@@ -91,8 +91,8 @@ impl Records {
 
     /// Writes the record of a holder that renews a lease for this ttl, if it was written long ago.
     pub(super) fn refresh_if_due(&self, owner: &OwnerToken, ttl: Ttl, lane: Lane<'_>) {
-        let now = self.host.now();
-        if ttl.get() <= SHORT && now < Moment::from_nanos(self.due.load(Ordering::Acquire)) {
+        let is_due = self.host.now() >= Moment::from_nanos(self.due.load(Ordering::Acquire));
+        if !is_due && ttl.get() <= SHORT || self.denied.load(Ordering::Relaxed) {
             return;
         }
         let Some(id) = owner.client() else { return };
@@ -144,36 +144,24 @@ impl Records {
         }));
     }
 
-    /// Adds the records of the clients in a snapshot.
-    pub(super) async fn fill_in(
-        &self,
-        snapshot: &mut Snapshot,
-        lane: Lane<'_>,
-    ) -> Result<(), Error> {
+    /// Adds the records of the clients in a snapshot, as far as they can be read within `limit`:
+    /// the user may lack the right, and the node of a record need not be the node of the lock.
+    pub(super) async fn fill_in(&self, snapshot: &mut Snapshot, lane: Lane<'_>, limit: Duration) {
         let clients = clients_of(snapshot);
-        if clients.is_empty() {
-            return Ok(());
+        if clients.is_empty() || limit.is_zero() {
+            return;
         }
         let records = if lane.has_all_slots() {
-            lane.submit(LIMIT, Box::new(Plain(get_records(&clients)))).await
+            lane.submit(limit, Box::new(Plain(get_records(&clients)))).await
         } else {
-            let get = async |id| {
-                let record = lane.submit(LIMIT, Recorded::request(id, get_record(id))).await;
-                match record {
-                    // Its node is away, and that need not be the node of the lock.
-                    Err(error) if error.is_retryable() => Ok(Value::Nil),
-                    record => record,
-                }
-            };
-            try_join_all(clients.iter().map(get)).await.map(Value::Array)
+            let get = |id| lane.submit(limit, Recorded::request(id, get_record(id)));
+            let records = join_all(clients.iter().map(get)).await;
+            Ok(Value::Array(records.into_iter().map(|it| it.unwrap_or(Value::Nil)).collect()))
         };
         match records {
             Ok(records) => attach_records(snapshot, &clients, &records),
-            // A user who may inspect locks may lack the right to read the records.
-            Err(error) if error.kind() == ErrorKind::Denied => {}
-            Err(error) => return Err(error),
+            Err(error) => tracing::debug!(%error, "no record of any client could be read"),
         }
-        Ok(())
     }
 }
 

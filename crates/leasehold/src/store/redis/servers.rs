@@ -1,6 +1,7 @@
 //! The servers that keep the locks: one, or the nodes of a cluster.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::codec::command::Value;
 use super::connector::Connector;
 use super::keys::Keys;
 use super::node::{Node, Way};
+use super::terms::Terms;
 use super::terms::copies::Reply;
 use super::wire::Request;
 use crate::core::error::{Error, ErrorKind};
@@ -24,6 +26,8 @@ use crate::store::{Hint, HintSink};
 pub(super) struct Servers {
     sinks: Arc<Sinks>,
     which: Which,
+    /// Whether any key was ever tracked. If not, grants need not look for tracked keys.
+    has_tracked: AtomicBool,
 }
 
 enum Which {
@@ -39,7 +43,7 @@ impl Servers {
         } else {
             Which::Cluster(Cluster::new(host, connector, &sinks))
         };
-        Self { sinks, which }
+        Self { sinks, which, has_tracked: AtomicBool::new(false) }
     }
 
     /// Acquires, releases, and everything else that must keep its order.
@@ -57,6 +61,16 @@ impl Servers {
         match &self.which {
             Which::One(node) => node.asks.connect().await,
             Which::Cluster(cluster) => cluster.connect().await,
+        }
+    }
+
+    /// Refuses terms that a cluster cannot keep.
+    pub(super) fn check_terms(&self, terms: &Terms) -> Result<(), Error> {
+        match (&self.which, terms.not_for_a_cluster()) {
+            (Which::Cluster(_), Some(why)) => {
+                Err(Error::new(ErrorKind::Unsupported, format!("{why}; no request was sent")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -123,15 +137,15 @@ impl Servers {
         let node = self.node_of(key);
         node.hints.listen(inbox);
         if behind_a_foreigner {
+            self.has_tracked.store(true, Ordering::Relaxed);
             node.hints.track(key, inbox);
         }
     }
 
     /// A waiter of this process has got the lock.
     pub(super) fn granted(&self, key: &Key) {
-        match &self.which {
-            Which::One(node) => node.hints.granted(key),
-            Which::Cluster(cluster) => cluster.node_of(key).hints.granted(key),
+        if self.has_tracked.load(Ordering::Relaxed) {
+            self.node_of(key).hints.granted(key);
         }
     }
 }

@@ -20,9 +20,11 @@ impl Shared {
         self.access.terms()
     }
 
-    /// Refuses to work in a forked copy of the process, and names that a cluster cannot keep.
+    /// Refuses to work in a forked copy of the process, and terms and names that a cluster cannot
+    /// keep.
     pub(super) fn check_here(&self, key: &Key) -> Result<(), Error> {
-        self.process.check().map_err(|error| error.with_name(key.as_str()))?;
+        let here = self.process.check().and_then(|()| self.servers.check_terms(&self.access.terms));
+        here.map_err(|error| error.with_name(key.as_str()))?;
         self.servers.check(key)
     }
 

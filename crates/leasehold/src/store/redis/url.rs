@@ -249,15 +249,8 @@ fn cluster(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
         return Err("there is no option `db` here, a cluster has only the database 0");
     };
     no_sentinels(&sentinels)?;
-    if terms.strict.strict().is_some() {
-        return Err("`strict` is not for a cluster: what a server may have forgotten is noted on \
-                    that server, and slots move; use `redis+sentinel://` or a quorum");
-    }
-    if terms.copies.is_any() {
-        return Err(
-            "`replicas` and `fsync` are not for a cluster yet: a request may be served by \
-                    another node than the one that is asked for copies; leave them out",
-        );
+    if let Some(why) = terms.not_for_a_cluster() {
+        return Err(why);
     }
     if !with_tls && tls != TlsOptions::default() {
         return Err("`ca`, `cert`, `key` and `tls_name` are for TLS; write `rediss+cluster://`");

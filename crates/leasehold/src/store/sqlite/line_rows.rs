@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::error::Failure;
 use super::lock_row::{Held, LockRow, number};
 use super::numbers::{sql_count, sql_moment, sql_span};
-use super::shares::{self, Share};
+use super::shares::{self, Share, claim_of, sql_claim};
 use super::turn::{Effect, Turn};
 use crate::core::claim::Claim;
 use crate::core::key::Key;
@@ -128,7 +128,7 @@ impl NewPlace<'_> {
             ask_no,
             self.inbox.as_str(),
             self.why(),
-            self.ask.claim.to_sql(),
+            sql_claim(self.ask.claim),
         ])?;
         Ok(ask_no)
     }
@@ -149,7 +149,7 @@ impl NewPlace<'_> {
             self.inbox.as_str(),
             self.why(),
             turn.wall_sql(),
-            self.ask.claim.to_sql(),
+            sql_claim(self.ask.claim),
         ])?;
         Ok(())
     }
@@ -229,8 +229,7 @@ pub(super) fn drop_dead(
         .prepare_cached(FIND)?
         .query_map(params![key.as_str(), sql_count(REAPED_MAX + 1)], |found| {
             let expires = Moment::from_nanos(number(found.get(1)?));
-            let (stance, claim) =
-                (stance_of(found.get(2)?), Claim::from_sql(found.get(3)?, row.limit));
+            let (stance, claim) = (stance_of(found.get(2)?), claim_of(found.get(3)?, row.limit));
             Ok((found.get(0)?, expires, stance, claim, found.get(4)?, found.get(5)?))
         })?
         .collect::<rusqlite::Result<Vec<(i64, Moment, Stance, Claim, String, String)>>>()?;
@@ -267,7 +266,7 @@ pub(super) fn hand_over(
             let ttl = Duration::from_nanos(number(found.get(1)?));
             let inbox: String = found.get(4)?;
             let why: Option<Arc<str>> = found.get(5)?;
-            let claim = Claim::from_sql(found.get(6)?, row.limit);
+            let claim = claim_of(found.get(6)?, row.limit);
             Ok((found.get::<_, String>(0)?, ttl, found.get(2)?, found.get(3)?, inbox, why, claim))
         })?;
     drop(statement);
@@ -345,7 +344,7 @@ pub(super) fn is_due(
         .query_row([key.as_str()], |found| Ok((found.get(0)?, found.get(1)?)))
         .optional()?;
     Ok(first.is_some_and(|(first, claim)| {
-        first == owner && row.taken(now).admits(Claim::from_sql(claim, row.limit))
+        first == owner && row.taken(now).admits(claim_of(claim, row.limit))
     }))
 }
 

@@ -142,9 +142,15 @@ fn address_in(pairs: &[Value]) -> Option<&str> {
 
 /// The place, if both parts can be used.
 fn place_of(host: &str, port: u16, asked: &Place) -> Option<Place> {
-    let is_host = host.bytes().all(|it| it.is_ascii_alphanumeric() || b"-._:%".contains(&it));
-    let host = if host.is_empty() { asked.0.clone() } else { host.to_owned() };
-    (is_host && port != 0).then_some((host, port))
+    let host = if host.is_empty() { &asked.0 } else { host };
+    (is_host(host) && port != 0).then(|| (host.to_owned(), port))
+}
+
+/// Whether a server may be at this host. Other texts could reach a terminal with the label of the
+/// server.
+pub(in crate::store::redis) fn is_host(host: &str) -> bool {
+    let is_one = |it: u8| it.is_ascii_alphanumeric() || b"-._:%".contains(&it);
+    !host.is_empty() && host.bytes().all(is_one)
 }
 
 /// The epoch in the answer to `CLUSTER INFO`. It rises with each failover.

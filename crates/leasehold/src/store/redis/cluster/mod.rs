@@ -175,30 +175,20 @@ impl Cluster {
         }
     }
 
-    /// The map is used from now on.
-    fn note_use(&self) {
-        let now = self.host.now();
-        let mut state = self.state();
-        if mem::replace(&mut state.used, true) {
-            return;
-        }
-        // Nobody has watched the map while it was not used. Meanwhile another node may have granted
-        // locks and be a replica again.
-        let is_unwatched = state.read.is_none_or(|read| now.since(read) > READ_EVERY);
-        if is_unwatched {
-            state.members.iter().for_each(Member::forget_counters);
-        }
-        drop(state);
-        if is_unwatched {
-            self.stale.notify_one();
-        }
-        self.in_use.notify_one();
-    }
-
-    /// The node for the next request, and whether it must wait for earlier ones.
+    /// The node for the next request, and whether it must wait for earlier ones. The map is used
+    /// from now on.
     fn choose(&self, lane: Option<&Lane>) -> (Member, bool) {
-        self.note_use();
-        let state = self.state();
+        let mut state = self.state();
+        if !mem::replace(&mut state.used, true) {
+            // Nobody has watched the map while it was not used. Meanwhile another node may have
+            // granted locks and be a replica again.
+            let now = self.host.now();
+            if state.read.is_none_or(|read| now.since(read) > READ_EVERY) {
+                state.members.iter().for_each(Member::forget_counters);
+                self.stale.notify_one();
+            }
+            self.in_use.notify_one();
+        }
         let Some(lane) = lane else { return (state.anybody(), false) };
         let owner = state.owner(lane.subject.slot);
         let waits = state.queues.contains_key(lane) || self.is_alone(lane);

@@ -1,5 +1,6 @@
 //! Reads the values of a stream one by one.
 
+use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
 
@@ -58,6 +59,21 @@ impl Reader {
         let frame = parse(&mut &self.buffer[self.begun..self.checked])?;
         self.begun = self.checked;
         Ok(Some(frame))
+    }
+
+    /// Waits for the next value. The end of the stream is an error.
+    pub(in crate::store::redis) async fn next(
+        &mut self,
+        stream: &mut dyn Stream,
+    ) -> io::Result<Result<Frame, Invalid>> {
+        loop {
+            if let Some(taken) = self.take().transpose() {
+                return Ok(taken);
+            }
+            if !poll_fn(|cx| self.poll_read(stream, cx)).await? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
     }
 
     /// Adds bytes that did not come from a stream.

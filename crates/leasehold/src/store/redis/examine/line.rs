@@ -1,6 +1,5 @@
 //! One connection that asks one question after the other, each with a time limit.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -178,16 +177,8 @@ impl Line {
         let limit = self.limit()?;
         let (host, reader, stream) = (Arc::clone(&self.host), &mut self.reader, &mut *self.stream);
         let hearing = async {
-            let ended = || Error::new(ErrorKind::Unavailable, "it ended");
-            loop {
-                if let Some(frame) = reader.take().map_err(|_| ended())? {
-                    return Ok(frame);
-                }
-                let goes_on = poll_fn(|cx| reader.poll_read(stream, cx)).await;
-                if !goes_on.unwrap_or(false) {
-                    return Err(ended());
-                }
-            }
+            let heard = reader.next(stream).await.ok().and_then(Result::ok);
+            heard.ok_or_else(|| Error::new(ErrorKind::Unavailable, "it ended"))
         };
         let heard = within(host, limit, hearing).await;
         self.is_broken |= heard.is_err();

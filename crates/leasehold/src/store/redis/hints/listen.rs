@@ -69,17 +69,8 @@ pub(super) async fn establish(stream: Box<dyn Stream>) -> Result<Subscriber, Err
         ended: false,
     };
     let mut channels = Channels { asked, tracks: false };
-    {
-        let mut choosing = pin!(channels.choose_protocol());
-        loop {
-            tokio::select! {
-                biased;
-                chosen = &mut choosing => break chosen?,
-                // Nothing is subscribed yet. This moves the requests and the answers.
-                news = messages.next() => if news.is_none() { return Err(gone()) },
-            }
-        }
-    }
+    // Nothing is subscribed yet. This moves the requests and the answers.
+    messages.attend(channels.choose_protocol(), drop).await?;
     Ok(Subscriber { channels, messages })
 }
 
@@ -194,14 +185,6 @@ impl Channels {
         Ok(())
     }
 
-    async fn ask(&mut self, command: &Command) -> Result<Frame, Error> {
-        let answer = self.asked.add(command)?;
-        match answer.await.map_err(|_| gone())? {
-            Frame::Error(text) => Err(refusal(codec::code(&text), &text)),
-            frame => Ok(frame),
-        }
-    }
-
     /// Subscribes to a channel. Ends when the server has confirmed it.
     ///
     /// # Errors
@@ -212,8 +195,10 @@ impl Channels {
     ///
     /// Dropping the future may leave the channel subscribed.
     pub(in crate::store::redis) async fn add(&mut self, channel: &str) -> Result<(), Error> {
-        match self.ask(&Command::new("SUBSCRIBE").arg(channel)).await? {
+        let answer = self.asked.add(&Command::new("SUBSCRIBE").arg(channel))?;
+        match answer.await.map_err(|_| gone())? {
             Frame::Array(_) => Ok(()),
+            Frame::Error(text) => Err(refusal(codec::code(&text), &text)),
             _ => Err(gone()),
         }
     }
@@ -270,16 +255,35 @@ impl Channels {
     /// # Cancel safety
     ///
     /// Dropping the future may leave the key tracked.
-    pub(super) async fn track(&mut self, key: &str) -> Result<bool, Error> {
+    pub(super) fn track(
+        &self,
+        key: &str,
+    ) -> impl Future<Output = Result<bool, Error>> + Send + use<> {
         // The server tracks every key that is read. EXISTS reads it without its owner token.
-        let answer = self.asked.add(&Command::new("EXISTS").arg(key))?;
-        match answer.await.map_err(|_| gone())? {
-            Frame::Int(count) => Ok(count > 0),
-            // The slot has moved, or moves just now.
-            Frame::Error(text) if is_elsewhere(codec::code(&text)) => Ok(false),
-            Frame::Error(text) => Err(refusal(codec::code(&text), &text)),
-            _ => Err(gone()),
+        let answer = self.asked.add(&Command::new("EXISTS").arg(key));
+        async move {
+            match answer?.await.map_err(|_| gone())? {
+                Frame::Int(count) => Ok(count > 0),
+                // The slot has moved, or moves just now.
+                Frame::Error(text) if is_elsewhere(codec::code(&text)) => Ok(false),
+                Frame::Error(text) => Err(refusal(codec::code(&text), &text)),
+                _ => Err(gone()),
+            }
         }
+    }
+
+    /// Checks that the server answers. A refusal is an answer too.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the connection is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub(super) async fn check(&self) -> Result<(), Error> {
+        let _answer = self.asked.add(&Command::new("PING"))?.await.map_err(|_| gone())?;
+        Ok(())
     }
 }
 
@@ -305,6 +309,30 @@ impl Messages {
     /// [`Channels::track`] only end while this is polled. Dropping the future loses nothing.
     pub(in crate::store::redis) async fn next(&mut self) -> Option<News> {
         poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// Waits for an answer and takes messages meanwhile, because the answer comes among them.
+    ///
+    /// # Errors
+    ///
+    /// That of the answer; `Unavailable` if the connection is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Like that of `asking`.
+    pub(in crate::store::redis) async fn attend<T>(
+        &mut self,
+        asking: impl Future<Output = Result<T, Error>>,
+        mut take: impl FnMut(News),
+    ) -> Result<T, Error> {
+        let mut asking = pin!(asking);
+        loop {
+            tokio::select! {
+                biased;
+                news = self.next() => take(news.ok_or_else(gone)?),
+                answer = &mut asking => return answer,
+            }
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
@@ -420,6 +448,7 @@ enum Heard {
 /// | `message` or `smessage`, as an array (RESP2) or a push (RESP3) | news |
 /// | `invalidate`, a push with keys, or with nothing for all keys | news |
 /// | `subscribe` or `ssubscribe`, as an array or a push | an answer |
+/// | `pong`, as an array | an answer |
 /// | `sunsubscribe`, as an array or a push | an answer if that was asked for, otherwise news |
 /// | another push | ignored, as RESP3 demands |
 /// | another array | invalid |
@@ -433,7 +462,7 @@ fn heard(frame: Frame) -> Heard {
     match (kind, is_push) {
         (b"message" | b"smessage", _) => published(frames.split_off(1)),
         (b"invalidate", true) => changed(frames.split_off(1)),
-        (b"subscribe" | b"ssubscribe", _) => Heard::Answer(Frame::Array(frames)),
+        (b"subscribe" | b"ssubscribe", _) | (b"pong", false) => Heard::Answer(Frame::Array(frames)),
         (b"sunsubscribe", _) => left(frames.split_off(1)),
         (_, true) => Heard::Nothing,
         (_, false) => Heard::Nonsense,

@@ -17,7 +17,6 @@ mod tracked;
 mod tries;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -60,8 +59,6 @@ pub(super) struct Hints {
     state: Mutex<State>,
     /// Wakes the task: there is a new inbox or a key to track, or the store is gone.
     news: Arc<Notify>,
-    /// Whether any key was ever tracked. If not, grants need not look for tracked keys.
-    has_tracked: AtomicBool,
 }
 
 #[derive(Default)]
@@ -80,13 +77,19 @@ struct State {
 }
 
 impl State {
-    /// Forgets all inboxes and the task. The caller must hold the lock from its decision on, or a
-    /// new listener could be forgotten.
-    fn end(&mut self) {
-        self.running = false;
-        self.inboxes.clear();
+    /// The connection is gone, and with it all subscriptions. Forgets all inboxes but those that
+    /// still want hints, and returns whether there are any. If not, the task ends, and the next
+    /// listener starts another one. Both happen under one lock, or a new listener could be
+    /// forgotten.
+    fn disconnect(&mut self, wants: impl Fn(&ClientId) -> bool) -> bool {
         self.tracked = None;
         self.shards.disconnected();
+        self.inboxes.retain(|inbox, listening| {
+            *listening = Listening::Wanted;
+            wants(inbox)
+        });
+        self.running = !self.inboxes.is_empty();
+        self.running
     }
 }
 
@@ -117,7 +120,6 @@ impl Hints {
             stale,
             state: Mutex::default(),
             news: Arc::new(Notify::new()),
-            has_tracked: AtomicBool::new(false),
         })
     }
 
@@ -166,16 +168,13 @@ impl Hints {
         let now = self.host.now();
         let mut state = self.state();
         if state.tracked.as_mut().is_some_and(|tracked| tracked.want(key, inbox, now)) {
-            self.has_tracked.store(true, Ordering::Relaxed);
             self.news.notify_one();
         }
     }
 
     /// The waiter of this process has got `key`.
     pub(super) fn granted(&self, key: &Key) {
-        if self.has_tracked.load(Ordering::Relaxed)
-            && let Some(tracked) = &mut self.state().tracked
-        {
+        if let Some(tracked) = &mut self.state().tracked {
             tracked.granted(key);
         }
     }
@@ -318,29 +317,15 @@ impl Hints {
         }
     }
 
-    /// The connection is gone, and with it all subscriptions. Returns whether any client still
-    /// wants hints. If not, the task ends, and the next listener starts another one.
+    /// The connection is gone. Returns whether the task goes on.
     fn disconnected(&self) -> bool {
-        let mut state = self.state();
-        let goes_on = self.disconnect(&mut state);
-        state.running = goes_on;
-        goes_on
-    }
-
-    fn disconnect(&self, state: &mut State) -> bool {
-        state.tracked = None;
-        state.shards.disconnected();
-        state.inboxes.retain(|inbox, listening| {
-            *listening = Listening::Wanted;
-            self.sinks.has(inbox)
-        });
-        !state.inboxes.is_empty()
+        self.state().disconnect(|inbox| self.sinks.has(inbox))
     }
 
     fn denied(&self, error: &Error) {
         let until = self.host.now() + DENIED_FOR;
         let mut state = self.state();
-        state.end();
+        state.disconnect(|_| false);
         let was_denied = state.denied_until.replace(until).is_some();
         drop(state);
         // Log it only once.
@@ -365,14 +350,13 @@ impl Hints {
     /// because a holder that keeps a lease idle does not ask again.
     fn dropped(self: &Arc<Self>) {
         let mut state = self.state();
-        let goes_on = state.home == Home::Asker && self.disconnect(&mut state);
-        state.home = Home::Host;
+        let was_asker = std::mem::replace(&mut state.home, Home::Host) == Home::Asker;
+        let goes_on = state.disconnect(|inbox| was_asker && self.sinks.has(inbox));
+        state.running = false;
+        drop(state);
         if goes_on {
-            state.running = false;
-            drop(state);
-            return self.go_on_later();
+            self.go_on_later();
         }
-        state.end();
     }
 
     /// Not at once: most runtimes end together with their process. That process should not open one

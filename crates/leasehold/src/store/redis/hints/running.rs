@@ -1,6 +1,5 @@
 //! The task behind the connection for hints: connects, subscribes, and takes messages.
 
-use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,6 +20,12 @@ use crate::store::within;
 
 /// The time limit for connecting, and for each subscription.
 const STEP_LIMIT: Duration = Duration::from_secs(2);
+
+/// How many keys the server is asked to track at once. New channels go before further keys.
+const KEYS_AT_ONCE: usize = 64;
+
+/// How often the connection is checked. A stream whose other end is gone may stay silent for ever.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// The task behind the connection. It does not keep [`Hints`] alive.
 pub(super) struct Running {
@@ -83,6 +88,7 @@ impl Running {
         if let Some(hints) = self.hints.upgrade() {
             hints.connected(channels.tracks());
         }
+        let mut check = host.sleep_until(host.now() + CHECK_EVERY);
         loop {
             let asked = self.ask(host, &mut channels, &mut messages, tries).await;
             if let Err(ended) = asked {
@@ -99,6 +105,13 @@ impl Running {
                 },
                 () = self.news.notified() => {}
                 () = until(&**host, again) => {}
+                () = &mut check => {
+                    let alive = within(Arc::clone(host), STEP_LIMIT, channels.check());
+                    if let Err(ended) = self.attend(&mut messages, alive).await {
+                        return ended;
+                    }
+                    check = host.sleep_until(host.now() + CHECK_EVERY);
+                }
             }
         }
     }
@@ -111,43 +124,60 @@ impl Running {
         messages: &mut Messages,
         tries: &mut Tries,
     ) -> Result<(), Ended> {
-        while let Some(wanted) = self.next_wanted() {
-            let inbox = match wanted {
-                Wanted::Inbox(inbox) => inbox,
-                Wanted::Shard(inbox, tag) => {
-                    self.ask_for_shard(host, channels, messages, (&inbox, tag)).await?;
-                    continue;
-                }
-            };
-            let channel = keys::inbox(&inbox);
-            let added = channels.add(&channel);
-            self.attend(messages, within(Arc::clone(host), STEP_LIMIT, added)).await?;
-            tries.worked();
-            if let Some(hints) = self.hints.upgrade() {
-                hints.confirmed(&inbox);
-                if hints.is_overgrown() {
-                    // A new connection listens only for the clients that are left.
-                    return Err(Ended::Disconnected);
+        loop {
+            while let Some(wanted) = self.next_wanted() {
+                let inbox = match wanted {
+                    Wanted::Inbox(inbox) => inbox,
+                    Wanted::Shard(inbox, tag) => {
+                        self.ask_for_shard(host, channels, messages, (&inbox, tag)).await?;
+                        continue;
+                    }
+                };
+                let channel = keys::inbox(&inbox);
+                let added = channels.add(&channel);
+                self.attend(messages, within(Arc::clone(host), STEP_LIMIT, added)).await?;
+                tries.worked();
+                if let Some(hints) = self.hints.upgrade() {
+                    hints.confirmed(&inbox);
+                    if hints.is_overgrown() {
+                        // A new connection listens only for the clients that are left.
+                        return Err(Ended::Disconnected);
+                    }
                 }
             }
+            let wanted = || self.hints.upgrade()?.next_wanted_key();
+            let keys: Vec<Key> = std::iter::from_fn(wanted).take(KEYS_AT_ONCE).collect();
+            if keys.is_empty() {
+                return Ok(());
+            }
+            self.ask_for_keys(host, channels, messages, &keys).await?;
         }
-        while let Some(key) = self.next_wanted_key() {
-            let tracked = channels.track(key.as_str());
-            match self.attend(messages, within(Arc::clone(host), STEP_LIMIT, tracked)).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    if let Some(hints) = self.hints.upgrade() {
-                        hints.changed(&key);
-                    }
-                }
-                Err(Ended::Failed(error)) if error.kind() != ErrorKind::Unavailable => {
+    }
+
+    /// Asks the server to track these keys, all at once.
+    async fn ask_for_keys(
+        &self,
+        host: &Arc<dyn Host>,
+        channels: &Channels,
+        messages: &mut Messages,
+        keys: &[Key],
+    ) -> Result<(), Ended> {
+        let asked: Vec<_> = keys.iter().map(|key| channels.track(key.as_str())).collect();
+        for (key, tracked) in keys.iter().zip(asked) {
+            let tracked = self.attend(messages, within(Arc::clone(host), STEP_LIMIT, tracked));
+            let (tracked, hints) = (tracked.await, self.hints.upgrade());
+            match (tracked, hints) {
+                (Ok(false), Some(hints)) => hints.changed(key),
+                (Ok(_), _) => {}
+                (Err(Ended::Failed(error)), hints) if error.kind() != ErrorKind::Unavailable => {
                     tracing::debug!(%error, "the server does not report changed keys; waiters poll \
                                              instead");
-                    if let Some(hints) = self.hints.upgrade() {
+                    if let Some(hints) = hints {
                         hints.connected(false);
                     }
+                    return Ok(());
                 }
-                Err(ended) => return Err(ended),
+                (Err(ended), _) => return Err(ended),
             }
         }
         Ok(())
@@ -191,25 +221,11 @@ impl Running {
         messages: &mut Messages,
         asking: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Ended> {
-        let mut asking = pin!(asking);
-        loop {
-            tokio::select! {
-                biased;
-                news = messages.next() => match news {
-                    Some(news) => self.take(news),
-                    None => return Err(Ended::Disconnected),
-                },
-                answer = &mut asking => return answer.map_err(Ended::Failed),
-            }
-        }
+        messages.attend(asking, |news| self.take(news)).await.map_err(Ended::Failed)
     }
 
     fn next_wanted(&self) -> Option<Wanted> {
         self.hints.upgrade()?.next_wanted()
-    }
-
-    fn next_wanted_key(&self) -> Option<Key> {
-        self.hints.upgrade()?.next_wanted_key()
     }
 
     fn take(&self, news: News) {

@@ -58,7 +58,8 @@ pub(in crate::store::redis) fn acquired(
         return Ok(Answered::alone(Acquired::Granted { fencing }));
     }
     match items(reply) {
-        [Value::Int(1), Value::Int(first), Value::Int(count)] => {
+        [Value::Int(1), Value::Int(first), Value::Int(count)]
+        | [Value::Int(1), Value::Int(first), Value::Int(count), Value::Int(1)] => {
             let fencing = block(*first, *count).ok_or_else(|| strange(key))?;
             Ok(Answered::alone(Acquired::Granted { fencing }))
         }
@@ -262,15 +263,17 @@ pub(in crate::store::redis) fn living(key: &Key, reply: &Value) -> Result<bool, 
     }
 }
 
-/// Whether a step that asked for fencing tokens got some. If so, the reply of acquire.lua,
-/// renew.lua or release.lua contains a block. Only then has the script read the counter.
+/// Whether renew.lua or release.lua gave fencing tokens: its reply contains a block. Only then has
+/// the script read the counter.
 pub(in crate::store::redis) fn has_fencing(reply: &Value) -> bool {
     matches!(items(reply), [Value::Int(1 | 3), Value::Int(_), Value::Int(1..), ..])
 }
 
-/// Whether the answer to an ask is one fencing token, in the short form of acquire_at_once.lua.
-pub(in crate::store::redis) const fn is_token(reply: &Value) -> bool {
+/// Whether acquire.lua took new fencing tokens from the counter. The tokens of an earlier request
+/// have a fourth number behind them.
+pub(in crate::store::redis) fn has_new_fencing(reply: &Value) -> bool {
     matches!(reply, Value::Int(1..))
+        || matches!(items(reply), [Value::Int(1), Value::Int(_), Value::Int(1..)])
 }
 
 fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Value) -> Holder {

@@ -183,10 +183,11 @@ impl Request for Scripted {
         if self.bare.shows_scripts() {
             known.bare.allows_scripts();
         }
-        let is_ask = matches!(self.step, Step::Acquire(_));
-        if let Some(key) = self.step.counted()
-            && (reply::has_fencing(answer) || is_ask && reply::is_token(answer))
-        {
+        let is_raised = match self.step {
+            Step::Acquire(_) => reply::has_new_fencing(answer),
+            _ => reply::has_fencing(answer),
+        };
+        if let Some(key) = self.step.counted().filter(|_| is_raised) {
             known.warmed(key);
         }
     }

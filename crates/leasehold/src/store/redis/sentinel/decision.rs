@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::core::error::Error;
+pub(super) use crate::store::redis::cluster::map::Place;
 
 /// The server that a sentinel names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,9 +11,6 @@ pub(super) struct Named {
     pub(super) place: Place,
     pub(super) epoch: u64,
 }
-
-/// The host and the port of a server.
-pub(super) type Place = (String, u16);
 
 /// The answer of one sentinel.
 #[derive(Debug)]

@@ -45,6 +45,9 @@ const GRACE: Duration = Duration::from_millis(50);
 /// How often the sentinels are asked while a connection is open, beside their messages.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
+/// The shortest time between two such asks, however often a sentinel announces something.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
 /// The sentinels of one URL.
 #[derive(Clone)]
 pub(super) struct Sentinels {
@@ -276,7 +279,9 @@ async fn listen(shared: Weak<Shared>, nodes: Vec<Node>, primary: String) {
                 tracing::debug!(%error, "the sentinels do not name a primary");
             }
             drop(shared);
-            let again = host.sleep_until(host.now() + ASK_EVERY);
+            let asked = host.now();
+            host.sleep_until(asked + ASK_AGAIN).await;
+            let again = host.sleep_until(asked + ASK_EVERY);
             tokio::select! {
                 () = announced.notified() => {}
                 () = again => {}

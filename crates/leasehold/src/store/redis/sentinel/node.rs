@@ -1,8 +1,6 @@
 //! One sentinel: what it is asked, and what it announces.
 
-use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -12,6 +10,7 @@ use super::decision::{Answer, Named, Place};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::SystemHost;
 use crate::store::net::{Tls, host_and_port_text, open_tcp};
+use crate::store::redis::cluster::map::is_host;
 use crate::store::redis::codec::command::Command;
 use crate::store::redis::codec::{self, Frame, Reader};
 use crate::store::redis::connector::{Access, Connector, Opening, Stream, write_all};
@@ -115,16 +114,8 @@ impl Node {
     async fn subscribed(&self) -> Result<Messages, Error> {
         let Subscriber { mut channels, mut messages } = subscribe(self).await?;
         for (channel, _) in CHANNELS {
-            let mut adding = pin!(channels.add(channel));
-            loop {
-                tokio::select! {
-                    biased;
-                    added = &mut adding => break added?,
-                    news = messages.next() => if news.is_none() {
-                        return Err(gone(io::ErrorKind::UnexpectedEof.into()));
-                    },
-                }
-            }
+            // Whatever is announced meanwhile, the sentinels are asked afterwards.
+            messages.attend(channels.add(channel), drop).await?;
         }
         Ok(messages)
     }
@@ -132,14 +123,7 @@ impl Node {
 
 /// Reads the next answer.
 async fn next(reader: &mut Reader, stream: &mut dyn Stream) -> Result<Frame, Error> {
-    loop {
-        if let Some(frame) = reader.take().map_err(|_refused| no_sentinel(""))? {
-            return Ok(frame);
-        }
-        if !poll_fn(|cx| reader.poll_read(stream, cx)).await.map_err(gone)? {
-            return Err(gone(io::ErrorKind::UnexpectedEof.into()));
-        }
-    }
+    reader.next(stream).await.map_err(gone)?.map_err(|_refused| no_sentinel(""))
 }
 
 /// Whether a message tells of a failover of this primary.
@@ -181,7 +165,7 @@ fn epoch_in(fields: &[Frame]) -> Option<u64> {
 /// answers with no host.
 fn place_in(fields: &[Frame]) -> Option<Place> {
     let [Frame::Bytes(host), Frame::Bytes(port)] = fields else { return None };
-    let host = str::from_utf8(host).ok().filter(|host| !host.is_empty())?;
+    let host = str::from_utf8(host).ok().filter(|host| is_host(host))?;
     let port = str::from_utf8(port).ok()?.parse().ok().filter(|port| *port != 0)?;
     Some((host.to_owned(), port))
 }
@@ -213,7 +197,8 @@ mod tests {
             assert_eq!(epoch_in(&frames(torn)), None, "{torn:?}");
         }
         assert_eq!(place_in(&frames(&["::1", "7"])), Some(("::1".to_owned(), 7)));
-        for torn in [&["h"][..], &["", "7"], &["h", "0"], &["h", "65536"], &["h", "x"], &[]] {
+        let hostile = &["a\u{1b}[31m", "7"][..];
+        for torn in [hostile, &["h"], &["", "7"], &["h", "0"], &["h", "65536"], &["h", "x"], &[]] {
             assert_eq!(place_in(&frames(torn)), None, "{torn:?}");
         }
         let table = [

@@ -36,6 +36,22 @@ pub struct Terms {
     pub confirm: bool,
 }
 
+impl Terms {
+    /// Why a cluster cannot keep these terms. `None` if it can.
+    pub(super) fn not_for_a_cluster(&self) -> Option<&'static str> {
+        if self.strict.strict().is_some() {
+            return Some(
+                "`strict` is not for a cluster: what a server may have forgotten is noted on that \
+                 server, and slots move; use `redis+sentinel://` or a quorum",
+            );
+        }
+        self.copies.is_any().then_some(
+            "`replicas` and `fsync` are not for a cluster yet: a request may be served by another \
+             node than the one that is asked for copies; leave them out",
+        )
+    }
+}
+
 impl From<Strict> for Terms {
     fn from(strict: Strict) -> Self {
         Self { strict: Strictness::Yes(strict), ..Self::default() }

@@ -6,7 +6,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 
@@ -88,19 +87,14 @@ async fn exchange(
     let written = write_all(stream, &words).await;
     let mut reader = Reader::of_short(ANSWER_MAX);
     for (number, step) in steps.iter().enumerate() {
-        let answer = loop {
-            if let Some(answer) = reader.take().map_err(|_refused| no_redis())? {
-                break answer;
+        let answer = match reader.next(stream).await {
+            Ok(answer) => answer.map_err(|_refused| no_redis())?,
+            Err(ended) => {
+                // The words of the server count more than that it took nothing.
+                let refused = net::failure(&ended);
+                let cause = written.err().unwrap_or(ended);
+                return Err(refused.unwrap_or_else(|| went_away(cause, &steps[number..])));
             }
-            let ended = match poll_fn(|cx| reader.poll_read(stream, cx)).await {
-                Ok(true) => continue,
-                Ok(false) => io::ErrorKind::UnexpectedEof.into(),
-                Err(error) => error,
-            };
-            // The words of the server count more than that it took nothing.
-            let refused = net::failure(&ended);
-            let cause = written.err().unwrap_or(ended);
-            return Err(refused.unwrap_or_else(|| went_away(cause, &steps[number..])));
         };
         step.hear(&answer, access, heard)?;
     }

@@ -16,7 +16,7 @@
 //! One task makes and serves a connection, on the runtime of the first caller, so that an answer
 //! wakes no other thread. If that runtime ends, the connection ends too, and the next request makes
 //! another one on its own runtime. If a runtime fails to connect because it has no I/O or nobody
-//! drives it, the host's own thread takes over.
+//! drives it, the host's own thread makes this connection and serves it.
 
 mod gathering;
 pub(super) mod handshake;
@@ -187,14 +187,12 @@ impl Wire {
         limit: Duration,
         request: Box<dyn Request>,
     ) -> impl Future<Output = Result<Reply, Error>> + Send + 'static + use<> {
-        let (in_flight, mut answer) = self.begin(limit);
-        let submitted = match &in_flight {
-            Some(_) => answer.submit(request),
-            None => Err(too_many()),
-        };
+        let submitted = self.begin(limit).and_then(|mut answer| {
+            answer.submit(request)?;
+            Ok(answer)
+        });
         async move {
-            let _in_flight = in_flight;
-            submitted?;
+            let mut answer = submitted?;
             answer.take(limit).await
         }
     }
@@ -208,18 +206,18 @@ impl Wire {
         request: Box<dyn Request>,
     ) -> (Option<Answering>, impl Future<Output = Result<Reply, Error>> + Send + 'static + use<>)
     {
-        let (in_flight, mut answer) = self.begin(limit);
-        let answering = in_flight.is_some().then(|| answer.wait_for_another(request));
+        let mut answer = self.begin(limit);
+        let answering = answer.as_mut().ok().map(|answer| answer.wait_for_another(request));
         let reply = async move {
-            let Some(_in_flight) = in_flight else { return Err(too_many()) };
+            let mut answer = answer?;
             answer.take(limit).await
         };
         (answering, reply)
     }
 
-    fn begin(&self, limit: Duration) -> (Option<InFlight>, Answer) {
-        let deadline = self.shared.host.now() + limit;
-        (InFlight::begin(&self.shared), Answer::new(&self.shared, deadline))
+    fn begin(&self, limit: Duration) -> Result<Answer, Error> {
+        let in_flight = InFlight::begin(&self.shared).ok_or_else(too_many)?;
+        Ok(Answer::new(&self.shared, self.shared.host.now() + limit, Some(in_flight)))
     }
 
     /// Sends a request that another server refused, before this returns, or queues it. Returns it
@@ -257,8 +255,7 @@ impl Wire {
     pub(super) async fn connect(&self) -> Result<(), Error> {
         // Longer than connecting may take, so that a failure is reported with its cause.
         let limit = CONNECT_LIMIT * 3;
-        let deadline = self.shared.host.now() + limit;
-        let mut answer = Answer::new(&self.shared, deadline);
+        let mut answer = Answer::new(&self.shared, self.shared.host.now() + limit, None);
         answer.submit(Box::new(Plain(Command::new("PING"))))?;
         // Any answer will do: it proves that there is a connection.
         answer.connection(limit).await
@@ -284,6 +281,9 @@ impl Drop for InFlight {
 /// Waits for the answer to one request.
 struct Answer {
     shared: Arc<Shared>,
+    /// Counts the request until its answer is there, even if the caller gives up. `None` for a
+    /// request that does not count.
+    in_flight: Option<InFlight>,
     waiting: Option<Waiting>,
     deadline: Moment,
     /// The runtime that keeps this waiting after the caller has dropped it. `None` before that.
@@ -299,8 +299,8 @@ enum Waiting {
 }
 
 impl Answer {
-    fn new(shared: &Arc<Shared>, deadline: Moment) -> Self {
-        Self { shared: Arc::clone(shared), waiting: None, deadline, keeper: None }
+    fn new(shared: &Arc<Shared>, deadline: Moment, in_flight: Option<InFlight>) -> Self {
+        Self { shared: Arc::clone(shared), in_flight, waiting: None, deadline, keeper: None }
     }
 
     fn submit(&mut self, request: Box<dyn Request>) -> Result<(), Error> {
@@ -440,7 +440,9 @@ impl Drop for Answer {
             (Some(Home::Host), _) => return,
         };
         let (shared, deadline) = (Arc::clone(&self.shared), self.deadline);
-        let left = Self { shared, waiting: Some(waiting), deadline, keeper: Some(keeper) };
+        let in_flight = self.in_flight.take();
+        let left =
+            Self { shared, in_flight, waiting: Some(waiting), deadline, keeper: Some(keeper) };
         keeper.spawn(&self.shared.host, Box::pin(left.keep()));
     }
 }

@@ -46,6 +46,9 @@ impl Serving {
         if let Some(wire) = self.wire.upgrade() {
             wire.opened(self.generation, pipeline, known, Arc::clone(&self.kill));
         }
+        // Dropped before the mover, even if a runtime drops this task: when the mover fails the
+        // requests under way, their callers may ask again at once, and must find no connection.
+        let _ending = self;
         tokio::select! {
             biased;
             () = &mut killed => {}

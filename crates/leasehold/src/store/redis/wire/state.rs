@@ -42,6 +42,8 @@ const LEFT_MAX: usize = 4;
 pub(super) struct Shared {
     pub(super) host: Arc<dyn Host>,
     connector: Arc<dyn Connector>,
+    /// Where a connection is made, unless the runtime there did not do it.
+    home: Home,
     state: Mutex<State>,
     pub(super) ticks: Arc<Ticks>,
     pub(super) in_flight: AtomicUsize,
@@ -52,6 +54,7 @@ pub(super) struct Shared {
 }
 
 struct State {
+    /// Where the next connection is made, or where this one was.
     home: Home,
     phase: Phase,
     /// Rises with every attempt to connect, so that late reports about an older one are recognized.
@@ -113,6 +116,7 @@ impl Shared {
             ticks: Ticks::new(Arc::clone(&host)),
             host,
             connector,
+            home,
             state: Mutex::new(state),
             in_flight: AtomicUsize::new(0),
             answered: AtomicUsize::new(0),
@@ -220,6 +224,7 @@ impl Shared {
         let Phase::Open { probing, .. } = std::mem::replace(&mut state.phase, Phase::CLOSED) else {
             unreachable!("only what is open is replaced")
         };
+        state.home = self.home;
         if let Some(queue) = probing.filter(|queue| !queue.is_empty()) {
             self.connect(state, queue);
         }

@@ -81,7 +81,7 @@ impl Inspect {
             let mut waiter = Waiter::new(id);
             waiter.since = Some(WallTime::from_unix_micros(number(row.get(1)?)));
             waiter.client = client(turn, waiter.id.as_ref())?;
-            waiter.claim = Claim::from_sql(row.get(2)?, lock.limit);
+            waiter.claim = shares::claim_of(row.get(2)?, lock.limit);
             waiters.push(waiter);
         }
         Ok(waiters)

@@ -286,8 +286,9 @@ fn news_answers_and_nonsense_are_told_apart() {
         || Heard::Answer(Frame::Array(vec![bytes("subscribe"), bytes("c"), Frame::Int(1)]));
     let shard_subscribed =
         || Heard::Answer(Frame::Array(vec![bytes("ssubscribe"), bytes("c"), Frame::Int(1)]));
+    let pong = || Heard::Answer(Frame::Array(vec![bytes("pong"), bytes("")]));
     let left = || Heard::Left("c".to_owned());
-    let table: [(&[u8], Option<Heard>); 31] = [
+    let table: [(&[u8], Option<Heard>); 33] = [
         (b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n\xff\r\n", Some(published())),
         (b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n\xff\r\n", Some(published())),
         (b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n", Some(changed(&["a"]))),
@@ -315,6 +316,8 @@ fn news_answers_and_nonsense_are_told_apart() {
         (b"*3\r\n$12\r\nsunsubscribe\r\n$1\r\n\xff\r\n:0\r\n", Some(Heard::Nothing)),
         (b">3\r\n$12\r\nsunsubscribe\r\n_\r\n:0\r\n", Some(Heard::Nothing)),
         (b"*2\r\n$12\r\nsunsubscribe\r\n$1\r\nc\r\n", Some(Heard::Nonsense)),
+        (b"*2\r\n$4\r\npong\r\n$0\r\n\r\n", Some(pong())),
+        (b">2\r\n$4\r\npong\r\n$0\r\n\r\n", Some(Heard::Nothing)),
         (b":1\r\n", None),
         (b"+OK\r\n", None),
         (b"-ERR no\r\n", None),

@@ -58,7 +58,7 @@ if holder == owner then
   if count > 0 then
     keep_counter(lease_ms)
   end
-  return { 1, first, count }
+  return { 1, first, count, 1 }
 end
 
 local function ahead()
@@ -135,7 +135,7 @@ if shares.has(owner) then
   if count > 0 then
     keep_counter(ttl)
   end
-  return { 1, first, count }
+  return { 1, first, count, 1 }
 end
 if of > 0 then
   shares.limit_to(of)

@@ -1,4 +1,5 @@
--- acquire_at_once.lua: grants a free key without waiters, to one who wants one token or none.
+-- acquire_at_once.lua: grants a free key without waiters, to one who wants one token or none. Tells
+-- one who takes no place that the key is taken.
 -- Comes before all functions: it needs none, and defining them would take as long as a command.
 -- acquire.lua answers all other requests.
 -- KEYS  lock, fence, grant, line, ends, places, shares, open
@@ -11,6 +12,8 @@
 -- replies  fencing token, or 0 for none: granted. A number, since an array takes the server longer
 --            than a command
 --          {1, first, count} granted
+--          {1, first, count, 1} granted before, by an earlier request with this owner token. The
+--            counter was not raised to the clock
 --          {0, retry_in_ms (-1: the lease has no end), ahead, holder, denied} taken; holder: if the
 --            place is new, the client that holds the key, or `?` if it is not one of ours; denied:
 --            1 if the user may not publish the hint for another client
@@ -70,3 +73,10 @@ elseif not wish and ARGV[3] == '1' and ARGV[4] == '1' and call('EXISTS', LINE, O
   call('DEL', LOCK)
 end
 local holder = call('GET', LOCK)
+-- As acquire.lua answers a client that takes no place. One holder has the key alone.
+if holder and holder ~= owner and not wish and holder ~= SHARED and holder ~= PERMITS
+  and not string.find(ARGV[6] or '', '|', 1, true) then
+  local left = call('PTTL', LOCK)
+  local ahead = call('ZRANK', LINE, owner) or call('ZCARD', LINE)
+  return { 0, left < 0 and -1 or math.max(left, 1), ahead, '', 0 }
+end

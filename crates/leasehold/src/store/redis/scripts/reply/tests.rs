@@ -137,6 +137,17 @@ fn a_reply_says_whether_fencing_tokens_were_taken() {
     for (reply, expected) in table {
         assert_eq!(has_fencing(&reply), expected, "{reply:?}");
     }
+    // The tokens of an earlier ask do not show that the counter was raised.
+    for (reply, expected) in [
+        (ints([1, 41, 8]), true),
+        (Value::Int(41), true),
+        (ints([1, 41, 8, 1]), false),
+        (ints([1, 0, 0]), false),
+        (Value::Int(0), false),
+        (taken(500, 3, "", 0), false),
+    ] {
+        assert_eq!(has_new_fencing(&reply), expected, "{reply:?}");
+    }
 }
 
 #[test]
