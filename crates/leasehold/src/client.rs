@@ -76,7 +76,8 @@ pub struct Client {
 pub struct Shutdown {
     /// How many releases the store confirmed during the shutdown.
     pub released: usize,
-    /// How many leases end by their ttl: a guard still holds them, or their release got no answer.
+    /// How many leases were not released: a guard holds them, a call is still asking for them, or
+    /// their release got no answer. Guards go on renewing theirs. The others end by their ttl.
     pub left_to_expire: usize,
 }
 

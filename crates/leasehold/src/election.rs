@@ -27,8 +27,8 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 ///
 /// Candidates are served first come, first served. If a leader resigns, the next candidate leads
 /// one message later. If a leader crashes, the next one leads within the [ttl](Self::ttl) and the
-/// [lock delay](crate::ClientBuilder::lock_delay). A candidate costs one request a second, see
-/// [`Mutex::strict_fifo`](crate::Mutex::strict_fifo).
+/// [lock delay](crate::ClientBuilder::lock_delay). A candidate costs one request a second, or more
+/// with a ttl below 3 s, see [`Mutex::strict_fifo`](crate::Mutex::strict_fifo).
 ///
 /// A leader that is paused past its lease still believes for a moment that it leads. Pass its
 /// [term](Leadership::term) to whatever must not take orders from an old leader.

@@ -8,9 +8,10 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime};
 
 use crate::core::error::{Error, ErrorKind};
@@ -165,7 +166,7 @@ impl Host for SystemHost {
         match shared_runtime() {
             Ok(runtime) if may_enter() => {
                 let _entered = runtime.enter();
-                Box::pin(tokio::time::sleep(span))
+                Box::pin(Timer { sleep: Box::pin(tokio::time::sleep(span)), waker: None })
             }
             Ok(_) => Box::pin(sleep_elsewhere(at)),
             // Only if the caller never started the host.
@@ -186,7 +187,7 @@ impl Host for SystemHost {
     fn spawn_io(&self, task: Task) {
         match tokio::runtime::Handle::try_current() {
             // A fork may copy the caller's runtime. Both processes then share its connections.
-            Ok(runtime) => drop(runtime.spawn(OnlyHere::new(task))),
+            Ok(runtime) => drop(runtime.spawn(OnlyHere::with_socket(task))),
             Err(_) => self.spawn(task),
         }
     }
@@ -296,6 +297,44 @@ fn no_thread(what: &str, limit: &str, cause: io::Error) -> Error {
     .with_source(cause)
 }
 
+/// A timer on the host's thread for a task that runs elsewhere.
+struct Timer {
+    sleep: Pin<Box<tokio::time::Sleep>>,
+    /// The waker of the task, and the same for the host's thread.
+    waker: Option<(Waker, Waker)>,
+}
+
+impl Future for Timer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Self { sleep, waker } = &mut *self;
+        if !waker.as_ref().is_some_and(|(of_task, _)| of_task.will_wake(context.waker())) {
+            let of_task = context.waker().clone();
+            let contained = Arc::new(Contained(of_task.clone())).into();
+            *waker = Some((of_task, contained));
+        }
+        let (_, contained) = waker.as_ref().expect("it was just set");
+        sleep.as_mut().poll(&mut Context::from_waker(contained))
+    }
+}
+
+/// A waker whose panic does not end the thread that wakes. All timers of the process need that
+/// thread.
+struct Contained(Waker);
+
+impl Wake for Contained {
+    fn wake(self: Arc<Self>) {
+        let waking = AssertUnwindSafe(move || {
+            self.0.wake_by_ref();
+            drop(self);
+        });
+        if catch_unwind(waking).is_err() {
+            tracing::error!("a waker panicked, so its task may not go on");
+        }
+    }
+}
+
 /// Sleeps until `at`. This thread is ending, so another one makes the timer at its first poll.
 async fn sleep_elsewhere(at: Moment) {
     poll_fn(|context| {
@@ -375,17 +414,38 @@ mod tests {
         assert!(host.now() >= at);
     }
 
+    #[test]
+    fn timers_end_after_a_waker_of_a_caller_has_panicked() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                std::panic::resume_unwind(Box::new("no message"));
+            }
+        }
+        let host = SystemHost;
+        let mut first = host.sleep_until(host.now() + Duration::from_millis(5));
+        let panics = Waker::from(Arc::new(Panics));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+        run_to_end(host.sleep_until(host.now() + Duration::from_millis(50)));
+        run_to_end(first);
+    }
+
     fn run_to_end(future: Sleep) {
         struct Unpark(std::thread::Thread);
-        impl std::task::Wake for Unpark {
+        impl Wake for Unpark {
             fn wake(self: Arc<Self>) {
                 self.0.unpark();
             }
         }
         let waker = Arc::new(Unpark(std::thread::current())).into();
         let mut future = future;
-        while future.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending() {
-            std::thread::park();
+        let began = SystemHost.now();
+        while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            assert!(
+                SystemHost.now().since(began) < Duration::from_secs(60),
+                "no timer of this process ends"
+            );
+            std::thread::park_timeout(Duration::from_secs(60));
         }
     }
 }

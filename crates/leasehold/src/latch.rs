@@ -10,7 +10,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
 use crate::locking::Locking;
 use crate::session::{Wait, closed_meanwhile};
-use crate::store::{PERMITS_MAX, Store as _};
+use crate::store::Store as _;
 
 /// The pauses between two looks of a task that waits.
 const LOOKS: Backoff =
@@ -234,20 +234,8 @@ impl Latch {
 
     fn check(&self) -> Result<(), Error> {
         let session = self.locking.session();
-        if self.count == 0 || self.count > PERMITS_MAX {
-            let message = format!(
-                "a latch counts down from 1 to {PERMITS_MAX}, not from {}; no request was sent",
-                self.count
-            );
-            return self.locking.named(Err(Error::new(ErrorKind::Config, message)));
-        }
-        if Ttl::new(self.keep).is_err() {
-            let message = format!(
-                "a count lasts from 10 ms to 24 h, not {:?}; no request was sent",
-                self.keep
-            );
-            return self.locking.named(Err(Error::new(ErrorKind::Config, message)));
-        }
+        self.locking.check_number("the count of a latch", self.count)?;
+        self.locking.check_span("the time for which a count lasts", self.keep)?;
         self.locking.key()?;
         if !session.store.capabilities().permits {
             let message = "this store has no permits, so it cannot count; nothing was counted; use \

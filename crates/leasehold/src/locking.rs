@@ -9,7 +9,7 @@ use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 use crate::guard::{Guard, check_kept};
 use crate::session::{Hold, Session, Spec, User, Wait};
-use crate::store::{Claim, Note, Store};
+use crate::store::{Claim, Note, PERMITS_MAX, Store};
 
 /// The choice that takes effect: some stores never open a line.
 fn effective(coexist: Coexist, session: &Session) -> Coexist {
@@ -47,6 +47,7 @@ impl Locking {
                 claim: Claim::Exclusive,
                 min_hold: Duration::ZERO,
                 max_hold: None,
+                acts_late: false,
                 keep_idle: Duration::ZERO,
                 strict_fifo: false,
                 unqueued,
@@ -103,6 +104,26 @@ impl Locking {
         self.spec().map(|spec| &spec.key)
     }
 
+    /// Checks a number of permits. `what` it is, for the error.
+    pub(crate) fn check_number(&self, what: &str, number: u32) -> Result<(), Error> {
+        if (1..=PERMITS_MAX).contains(&number) {
+            return Ok(());
+        }
+        let message =
+            format!("{what} is between 1 and {PERMITS_MAX}, not {number}; no request was sent");
+        Err(Error::new(ErrorKind::Config, message).about(&self.name))
+    }
+
+    /// Checks a time for which a permit stays taken. `what` it is, for the error.
+    pub(crate) fn check_span(&self, what: &str, span: Duration) -> Result<(), Error> {
+        if Ttl::new(span).is_ok() {
+            return Ok(());
+        }
+        let message =
+            format!("{what} is between 10 ms and 24 h, not {span:?}; no request was sent");
+        Err(Error::new(ErrorKind::Config, message).about(&self.name))
+    }
+
     /// Checks that a lock can stay taken for that long after its grant, even without its holder.
     pub(crate) fn check_kept(&self, span: Duration) -> Result<(), Error> {
         let spec = self.spec()?;
@@ -152,8 +173,11 @@ impl Locking {
     /// The settings, and that nothing is wrong with them.
     fn checked(&self) -> Result<&Arc<Spec>, Error> {
         let spec = self.spec()?;
-        let promised = self.session().store.capabilities();
-        if spec.gives_way() && promised.line && !promised.frees {
+        let hands_over = || {
+            let promised = self.session().store.capabilities();
+            promised.line && !promised.frees
+        };
+        if spec.gives_way() && hands_over() {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "this store always gives a lock to the first client in line, so it cannot be \

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join_all, select_all};
+use futures_util::future::{BoxFuture, FutureExt as _, join_all, select_all};
 
 use crate::core::error::Error;
 use crate::core::lost::Lost;
@@ -118,12 +118,7 @@ impl MultiGuard {
     ///
     /// You may drop the future and call this again at any time.
     pub fn lost(&self) -> impl Future<Output = (String, Lost)> + Send + 'static {
-        let all = self.guards.iter().map(|guard| {
-            let (name, lost) = (guard.name().to_owned(), guard.lost());
-            Box::pin(async move { (name, lost.await) })
-        });
-        let first = select_all(all);
-        async { first.await.0 }
+        self.first_of(|guard| guard.lost().boxed())
     }
 
     /// Resolves when the holder of one of the locks is asked to let go, with the name of that lock,
@@ -134,12 +129,19 @@ impl MultiGuard {
     ///
     /// You may drop the future and call this again at any time.
     pub fn revoked(&self) -> impl Future<Output = (String, Arc<Revocation>)> + Send + 'static {
+        self.first_of(|guard| guard.revoked().boxed())
+    }
+
+    /// Resolves with the first of these futures, to the name of its lock and its output.
+    fn first_of<T: 'static>(
+        &self,
+        future: impl Fn(&Guard) -> BoxFuture<'static, T>,
+    ) -> BoxFuture<'static, (String, T)> {
         let all = self.guards.iter().map(|guard| {
-            let (name, revoked) = (guard.name().to_owned(), guard.revoked());
-            Box::pin(async move { (name, revoked.await) })
+            let name = guard.name().to_owned();
+            future(guard).map(|output| (name, output))
         });
-        let first = select_all(all);
-        async { first.await.0 }
+        select_all(all).map(|(first, ..)| first).boxed()
     }
 
     /// Asks the store whether this guard still holds each lock, and restarts their ttls. All

@@ -9,7 +9,6 @@ use crate::core::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::locking::Locking;
 use crate::multi_guard::MultiGuard;
-use crate::process::OnlyHere;
 use crate::session::Wait;
 
 /// Several locks that are taken together or not at all. Made by
@@ -154,7 +153,8 @@ impl MultiLock {
     async fn wait(&self, wait: Wait) -> Result<MultiGuard, Error> {
         let order = self.order()?;
         let locks = order.iter().map(|&at| self.locks[at].clone()).collect();
-        let guards = OnlyHere::new(Box::pin(take_all(locks, wait))).await?;
+        let Some(first) = self.locks.first() else { return Err(no_names()) };
+        let guards = first.session().only_here(take_all(locks, wait)).await?;
         Ok(as_named(&order, guards))
     }
 

@@ -88,12 +88,24 @@ impl fmt::Display for Process {
 /// content is neither touched nor dropped.
 pub(crate) struct OnlyHere<T> {
     process: Process,
+    /// Whether each step asks for the id of the process, too.
+    has_socket: bool,
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
 }
 
 impl<T> OnlyHere<T> {
-    pub(crate) fn new(future: Pin<Box<dyn Future<Output = T> + Send>>) -> Self {
-        Self { process: Process::this(), future: Some(future) }
+    /// For the steps of a wait inside a client, which was made by that process.
+    pub(crate) fn new(process: &Process, future: Pin<Box<dyn Future<Output = T> + Send>>) -> Self {
+        Self { process: process.clone(), has_socket: false, future: Some(future) }
+    }
+
+    /// For a task of this process that uses a socket.
+    pub(crate) fn with_socket(future: Pin<Box<dyn Future<Output = T> + Send>>) -> Self {
+        Self { process: Process::this(), has_socket: true, future: Some(future) }
+    }
+
+    fn may_run(&self) -> bool {
+        if self.has_socket { self.process.is_this() } else { !self.process.was_forked() }
     }
 }
 
@@ -101,7 +113,7 @@ impl<T> Future for OnlyHere<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        if !self.process.is_this() {
+        if !self.may_run() {
             return Poll::Pending;
         }
         let Some(future) = &mut self.future else { return Poll::Pending };
@@ -203,7 +215,8 @@ mod tests {
             let _inside = inside;
             unreachable!("polled");
         });
-        let mut copied = OnlyHere::<()> { process: other(), future: Some(future) };
+        let mut copied =
+            OnlyHere::<()> { process: other(), has_socket: true, future: Some(future) };
         let mut context = Context::from_waker(std::task::Waker::noop());
         assert!(Pin::new(&mut copied).poll(&mut context).is_pending());
         drop(copied);
@@ -211,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_future_of_this_process_runs_to_its_end() {
-        let mut future = OnlyHere::new(Box::pin(async { 7 }));
+        let mut future = OnlyHere::new(&Process::this(), Box::pin(async { 7 }));
         let mut context = Context::from_waker(std::task::Waker::noop());
         assert_eq!(Pin::new(&mut future).poll(&mut context), Poll::Ready(7));
     }

@@ -9,7 +9,6 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
 use crate::guard::Guard;
 use crate::locking::Locking;
-use crate::store::PERMITS_MAX;
 
 /// How late a start may be after its grant: a quarter of the period within these bounds, and never
 /// more than the period.
@@ -32,12 +31,14 @@ const LATE_MAX: Duration = Duration::from_secs(3);
 ///
 /// The period runs on the clocks of this process and of the store. No step of a client's wall clock
 /// changes it, but one of a Redis server's does, as for every lease there. It lasts from 10 ms to
-/// 24 h.
+/// 24 h. It should be at least 100 ms, and four times as long as a request takes: with a shorter
+/// one, starts fail, and waiting ones may lose their turn.
 ///
 /// # What it costs
 ///
 /// A start costs two requests. A start that waits has a place in the line of the store, and costs
-/// one more request a second. First come, first served.
+/// about one more request a second. If the period or the ttl is below 3 s, it costs one more in
+/// each third of that. First come, first served.
 ///
 /// # Failures
 ///
@@ -96,7 +97,8 @@ impl RateLimit {
     pub(crate) fn new(locking: Locking, starts: u32, per: Duration) -> Self {
         let locking = locking.permits(1, starts).changed(|spec| {
             // A lease that outlives its period would count for too long. A permit protects no work,
-            // so it needs no margin and no fencing token.
+            // so it needs no margin and no fencing token, and its grant may come later.
+            spec.acts_late = true;
             spec.ttl = spec.ttl.min(Ttl::nearest(per));
             spec.lock_delay = Duration::ZERO;
             spec.fencing = false;
@@ -165,23 +167,10 @@ impl RateLimit {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let Self { locking, starts, per } = self;
-        locking.key()?;
-        if *starts == 0 || *starts > PERMITS_MAX {
-            let message = format!(
-                "a rate limit allows 1 to {PERMITS_MAX} starts per period, not {starts}; no \
-                 request was sent"
-            );
-            return locking.named(Err(Error::new(ErrorKind::Config, message)));
-        }
-        if Ttl::new(*per).is_err() {
-            let message = format!(
-                "the period of a rate limit is between 10 ms and 24 h, not {per:?}; no request \
-                 was sent"
-            );
-            return locking.named(Err(Error::new(ErrorKind::Config, message)));
-        }
-        locking.check_kept(*per)
+        self.locking.key()?;
+        self.locking.check_number("the number of starts in a period", self.starts)?;
+        self.locking.check_span("the period of a rate limit", self.per)?;
+        self.locking.check_kept(self.per)
     }
 
     /// Lets a grant count as a start. A start that is not confirmed must not happen: its permit may

@@ -23,7 +23,8 @@
 //! after the first hint that the key may be free.
 //!
 //! A grant comes too late if its remaining validity is less than [`Ttl::min_validity`]. The client
-//! does not act on it, but keeps it, so that the acquisition keeps its turn.
+//! does not act on it, but keeps it, so that the acquisition keeps its turn. Where only one more
+//! request relies on the validity, half of that is enough.
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,10 @@ pub(crate) const POLLS: Backoff =
 
 /// The shortest time between two refreshes of a place, if the place lives long enough.
 pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
+
+/// How much later each place of the line asks than the one before it when a lease ends. Only the
+/// head can win, and its ask serves those behind it. They ask in case the head is dead.
+const PLACES_APART: Duration = Duration::from_millis(20);
 
 /// How often a client that does not wait asks for a grant that arrives in time.
 pub(crate) const LATE_GRANTS_MAX: u32 = 3;
@@ -87,6 +92,8 @@ pub(crate) enum NextAsk {
 #[derive(Clone, Debug)]
 pub(crate) struct Acquisition {
     ttl: Ttl,
+    /// The least validity of a grant that is acted on.
+    least: Duration,
     waits: bool,
     asked: u32,
     /// When the latest asks left, by ask number.
@@ -113,6 +120,7 @@ impl Acquisition {
     pub(crate) fn new(ttl: Ttl, waits: bool) -> Self {
         Self {
             ttl,
+            least: ttl.min_validity(),
             waits,
             asked: 0,
             sent: [Moment::default(); SENT_MAX],
@@ -132,6 +140,13 @@ impl Acquisition {
     #[must_use]
     pub(crate) const fn called_up(mut self) -> Self {
         self.is_called_up = true;
+        self
+    }
+
+    /// Only one more request relies on the validity of the grant.
+    #[must_use]
+    pub(crate) fn acting_late(mut self) -> Self {
+        self.least /= 2;
         self
     }
 
@@ -173,6 +188,12 @@ impl Acquisition {
         self.answered
     }
 
+    /// Whether an ask was sent.
+    #[must_use]
+    pub(crate) const fn has_asked(&self) -> bool {
+        self.asked > 0
+    }
+
     /// Whether another client held the key when the store was asked.
     #[must_use]
     pub(crate) const fn has_waited(&self) -> bool {
@@ -198,14 +219,14 @@ impl Acquisition {
     ) -> Option<Moment> {
         let age = self.asked.checked_sub(ask_no).filter(|_| ask_no > 0)?;
         let sent = (age < SENT_MAX as u32).then(|| self.sent[ask_no as usize % SENT_MAX])?;
-        (valid_until(sent, handed_ttl).since(now) >= self.ttl.min_validity()).then_some(sent)
+        (valid_until(sent, handed_ttl).since(now) >= self.least).then_some(sent)
     }
 
     /// The store *granted* an ask that left at `sent`. The answer arrived at `now`.
     pub(crate) fn on_granted(&mut self, now: Moment, sent: Moment) -> NextAsk {
         self.answered = true;
         self.failures.reset();
-        if valid_until(sent, self.ttl).since(now) >= self.ttl.min_validity() {
+        if valid_until(sent, self.ttl).since(now) >= self.least {
             return NextAsk::Hold;
         }
         self.late += 1;
@@ -237,6 +258,10 @@ impl Acquisition {
             // Wait this long even if the holder's lease ends first: the waiters ahead handle that.
             return NextAsk::At(now + far_pause(ahead));
         }
+        let behind = match self.polls {
+            Some(_) => Duration::ZERO,
+            None => PLACES_APART.saturating_mul(ahead),
+        };
         let refresh = self.pause(random).unwrap_or_else(|| {
             let place = self.ttl.waiter_ttl().get();
             (place / 3).max(REFRESH_EVERY_MIN.min(place / 2)).min(POLL_EVERY)
@@ -247,7 +272,7 @@ impl Acquisition {
             None | Some(Duration::ZERO) => NextAsk::At(now + refresh),
             // One millisecond more, so that the lease has surely ended when the ask arrives.
             Some(left) => {
-                let until_free = left.saturating_add(Duration::from_millis(1));
+                let until_free = left.saturating_add(Duration::from_millis(1) + behind);
                 NextAsk::At(now + refresh.min(until_free))
             }
         }

@@ -44,32 +44,6 @@ impl Claim {
         matches!(self, Self::Exclusive | Self::Plain)
     }
 
-    /// As an integer of a database: 0 for one owner alone, -1 for many, or how many permits.
-    #[cfg_attr(
-        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
-        allow(dead_code, reason = "for databases")
-    )]
-    pub(crate) const fn to_sql(self) -> i64 {
-        match self {
-            Self::Exclusive | Self::Plain => 0,
-            Self::Shared => -1,
-            Self::Permits { want, .. } => want as i64,
-        }
-    }
-
-    /// The claim of an integer of a database, at a key with so many permits.
-    #[cfg_attr(
-        not(any(feature = "sqlite", feature = "mysql", feature = "postgres")),
-        allow(dead_code, reason = "for databases")
-    )]
-    pub(crate) fn from_sql(number: i64, permits: Option<u32>) -> Self {
-        match u32::try_from(number) {
-            Ok(0) => Self::Exclusive,
-            Ok(want) => Self::Permits { want, of: permits.unwrap_or(want) },
-            Err(_) => Self::Shared,
-        }
-    }
-
     /// Whether the numbers of permits make sense. A store refuses other claims with `Config`.
     #[must_use]
     pub const fn is_possible(self) -> bool {

@@ -241,7 +241,7 @@ impl LeaseLife {
         }
     }
 
-    const fn is_ours(&self) -> bool {
+    pub(crate) const fn is_ours(&self) -> bool {
         matches!(self.state, LeaseState::Held | LeaseState::Idle { .. })
     }
 
@@ -266,11 +266,16 @@ impl LeaseLife {
     /// The duty at `now`. [`Duty::Renew`] comes once per renewal. The caller must then report an
     /// answer or a failure.
     pub(crate) fn duty(&mut self, now: Moment) -> Duty {
-        if !self.is_ours() {
-            return Duty::Forget;
+        match self.state {
+            // Again, if the driver that was told first ended before it was done.
+            LeaseState::Lost(lost) => return Duty::TellLost(lost),
+            LeaseState::Released => return Duty::Forget,
+            LeaseState::Held | LeaseState::Idle { .. } => {}
         }
         if now >= self.told_at() {
-            return self.lose(self.why_over());
+            let lost = self.why_over();
+            self.state = LeaseState::Lost(lost);
+            return Duty::TellLost(lost);
         }
         if self.given_up_at().is_some_and(|at| now >= at) {
             return Duty::GiveUp;
@@ -280,11 +285,6 @@ impl LeaseLife {
             return Duty::Renew;
         }
         Duty::WaitUntil(self.due())
-    }
-
-    fn lose(&mut self, lost: Lost) -> Duty {
-        self.state = LeaseState::Lost(lost);
-        Duty::TellLost(lost)
     }
 
     /// When [`duty`](Self::duty) must be called next, as things stand.
@@ -382,7 +382,7 @@ impl LeaseLife {
         self.renewing = false;
         match self.state {
             LeaseState::Held | LeaseState::Idle { .. } => {
-                self.lose(Lost::NotOurs);
+                self.state = LeaseState::Lost(Lost::NotOurs);
                 true
             }
             LeaseState::Lost(_) | LeaseState::Released => false,

@@ -250,9 +250,10 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         if self.has_heir(settings) { self.first() } else { None }
     }
 
-    /// Nobody asks any more.
-    pub(crate) const fn asker_ended(&mut self) {
+    /// The asker ended. Takes the first task out if it must become the asker.
+    pub(crate) fn end_asker(&mut self) -> Option<T> {
         self.has_asker = false;
+        self.next_asker()
     }
 
     /// Nobody asks any more, because the asker failed. Takes the tasks out, in order, that would

@@ -55,10 +55,11 @@ impl Ttl {
         self.0
     }
 
-    /// As whole milliseconds.
+    /// As whole milliseconds, rounded up. So a store that counts them keeps no lease for less than
+    /// its holder expects.
     #[must_use]
     pub fn as_millis(self) -> u64 {
-        u64::try_from(self.0.as_millis()).expect("a ttl is at most 48 h")
+        u64::try_from(self.0.as_nanos().div_ceil(1_000_000)).expect("a ttl is at most 48 h")
     }
 
     /// The ttl plus a margin: the store keeps the lease this long, and the holder does not rely on
@@ -139,5 +140,7 @@ mod tests {
             assert_eq!(ttl.min_validity().as_millis(), least);
         }
         assert_eq!(Ttl::MAX.with_delay(Duration::MAX).get(), Duration::from_hours(48));
+        let uneven = Ttl::new(Duration::from_micros(20_001)).expect("within bounds");
+        assert_eq!(uneven.as_millis(), 21, "never less than the holder expects");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::check::{Check, Subject};
 use super::survival::Deployment;
-use super::texts::{advice_of, cause_of, span};
+use super::texts::{advice_of, failed, span};
 use super::trials::{release, round_trip};
 use crate::core::ttl::Ttl;
 use crate::store::{About, DatabaseFacts, HintsArrive, Keeping};
@@ -72,10 +72,7 @@ pub(super) fn deployment(facts: &DatabaseFacts) -> Deployment {
 
 fn reachable(facts: &DatabaseFacts) -> Check {
     match (&facts.refused, &facts.about) {
-        (Some(error), _) => REACHABLE.fail(
-            cause_of(error),
-            advice_of(error).unwrap_or_else(|| "see the message".to_owned()),
-        ),
+        (Some(error), _) => failed(REACHABLE, error),
         (None, Some(about)) => {
             REACHABLE.ok(format!("{}, with the tables of Leasehold", about.server))
         }

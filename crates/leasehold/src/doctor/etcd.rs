@@ -1,21 +1,12 @@
 //! Checks of an etcd cluster.
 
 use super::check::{Check, Subject};
+use super::members::Members;
 use super::survival::{Deployment, Kind};
-use super::texts::{advice_of, cause_of};
+use super::texts::advice_of;
 use super::trials::{release, round_trip};
 use crate::core::ttl::Ttl;
 use crate::store::EtcdFacts;
-
-const REACHABLE: Subject = Subject {
-    id: "reachable",
-    why: "Without a majority of its members, nobody gets a lock, and holders lose theirs.",
-};
-
-const MEMBERS: Subject = Subject {
-    id: "members",
-    why: "A client goes on with another member when one fails, if the URL names it.",
-};
 
 const VERSION: Subject = Subject {
     id: "version",
@@ -40,8 +31,8 @@ const MENDED: [(u32, u32, u32); 2] = [(3, 4, 31), (3, 5, 13)];
 
 pub(super) fn checks(facts: &EtcdFacts, ttl: Ttl) -> Vec<Check> {
     let checks = [
-        Some(reachable(facts)),
-        Some(members(facts)),
+        Some(Members::reachable(facts.refused.as_ref())),
+        Some(members(facts).check()),
         version(facts),
         alarms(facts),
         facts.shortest.map(|shortest| shortest_lease(shortest, ttl)),
@@ -53,40 +44,13 @@ pub(super) fn checks(facts: &EtcdFacts, ttl: Ttl) -> Vec<Check> {
 
 /// The facts on which it depends what a lock there survives.
 pub(super) fn deployment(facts: &EtcdFacts) -> Deployment {
-    let has_failover = answering(facts) >= 3;
+    let has_failover = members(facts).answering() >= 3;
     Deployment { kind: Kind::Members, has_failover, ..Deployment::ON_DISK }
 }
 
-fn answering(facts: &EtcdFacts) -> usize {
-    facts.members.iter().filter(|member| member.said.is_ok()).count()
-}
-
-fn reachable(facts: &EtcdFacts) -> Check {
-    match &facts.refused {
-        Some(error) => REACHABLE.fail(
-            cause_of(error),
-            advice_of(error).unwrap_or_else(|| "see the message".to_owned()),
-        ),
-        None => REACHABLE.ok("a member answers, with the consent of a majority"),
-    }
-}
-
-fn members(facts: &EtcdFacts) -> Check {
-    let named = facts.members.len();
-    let silent: Vec<_> = facts
-        .members
-        .iter()
-        .filter_map(|it| Some(format!("{}: {}", it.name, cause_of(it.said.as_ref().err()?))))
-        .collect();
-    let evidence = format!("{} of {named} members in the URL answer", answering(facts));
-    if !silent.is_empty() {
-        let evidence = format!("{evidence}; {}", silent.join("; "));
-        return MEMBERS.warn(evidence, "start them, or correct the URL");
-    }
-    if named < 3 {
-        return MEMBERS.warn(evidence, "name three members or more, as in `etcd://H1,H2,H3`");
-    }
-    MEMBERS.ok(evidence)
+fn members(facts: &EtcdFacts) -> Members<'_> {
+    let all = facts.members.iter().map(|it| (&*it.name, it.said.as_ref().err())).collect();
+    Members { scheme: "etcd", all, roles: Vec::new() }
 }
 
 fn version(facts: &EtcdFacts) -> Option<Check> {

@@ -13,6 +13,8 @@ mod database;
 mod etcd;
 #[cfg(feature = "sqlite")]
 mod file;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod members;
 #[cfg(feature = "redis")]
 mod server;
 mod survival;
@@ -290,30 +292,24 @@ const VITAL: [&str; 8] =
     allow(unused_variables, reason = "there are no servers")
 )]
 fn has_final_error(found: &Found) -> bool {
+    let is_final = |it: &Option<Error>| it.as_ref().is_some_and(|it| !it.is_retryable());
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    if found.databases.iter().any(|it| it.refused.as_ref().is_some_and(|it| !it.is_retryable())) {
+    if found.databases.iter().any(|it| is_final(&it.refused)) {
         return true;
     }
     #[cfg(feature = "etcd")]
-    if found
-        .clusters_of_etcd
-        .iter()
-        .any(|it| it.refused.as_ref().is_some_and(|it| !it.is_retryable()))
-    {
+    if found.clusters_of_etcd.iter().any(|it| is_final(&it.refused)) {
         return true;
     }
     #[cfg(feature = "zookeeper")]
-    if found.ensembles.iter().any(|it| it.refused.as_ref().is_some_and(|it| !it.is_retryable())) {
+    if found.ensembles.iter().any(|it| is_final(&it.refused)) {
         return true;
     }
     #[cfg(feature = "redis")]
+    if found.servers.iter().any(|it| is_final(&it.unreached))
+        || found.clusters.iter().any(server::cluster::is_refused)
     {
-        let is_final = |it: &Facts| it.unreached.as_ref().is_some_and(|it| !it.is_retryable());
-        if found.servers.iter().any(is_final)
-            || found.clusters.iter().any(server::cluster::is_refused)
-        {
-            return true;
-        }
+        return true;
     }
     false
 }

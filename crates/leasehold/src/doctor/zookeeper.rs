@@ -3,21 +3,12 @@
 use std::time::Duration;
 
 use super::check::{Check, Subject};
+use super::members::Members;
 use super::survival::{Deployment, Kind};
-use super::texts::{advice_of, cause_of};
+use super::texts::advice_of;
 use super::trials::{release, round_trip};
 use crate::core::ttl::Ttl;
 use crate::store::ZookeeperFacts;
-
-const REACHABLE: Subject = Subject {
-    id: "reachable",
-    why: "Without a majority of its servers, nobody gets a lock, and holders lose theirs.",
-};
-
-const MEMBERS: Subject = Subject {
-    id: "members",
-    why: "A client goes on with another server when one fails, if the URL names it.",
-};
 
 const VERSION: Subject = Subject {
     id: "version",
@@ -35,8 +26,8 @@ const OLDEST: (u32, u32) = (3, 5);
 
 pub(super) fn checks(facts: &ZookeeperFacts, ttl: Ttl) -> Vec<Check> {
     let checks = [
-        Some(reachable(facts)),
-        Some(members(facts)),
+        Some(Members::reachable(facts.refused.as_ref())),
+        Some(members(facts).check()),
         version(facts),
         facts.session.map(|it| session(it, facts.longest.unwrap_or_default(), ttl)),
         round_trip(&facts.round_trips, ttl, 20, "a closer ensemble"),
@@ -47,50 +38,15 @@ pub(super) fn checks(facts: &ZookeeperFacts, ttl: Ttl) -> Vec<Check> {
 
 /// The facts on which it depends what a lock there survives.
 pub(super) fn deployment(facts: &ZookeeperFacts) -> Deployment {
-    let has_failover = answering(facts) >= 3;
+    let has_failover = members(facts).answering() >= 3;
     Deployment { kind: Kind::Members, has_failover, ..Deployment::ON_DISK }
 }
 
-fn answering(facts: &ZookeeperFacts) -> usize {
-    facts.servers.iter().filter(|server| server.said.is_ok()).count()
-}
-
-fn reachable(facts: &ZookeeperFacts) -> Check {
-    match &facts.refused {
-        Some(error) => REACHABLE.fail(
-            cause_of(error),
-            advice_of(error).unwrap_or_else(|| "see the message".to_owned()),
-        ),
-        None => REACHABLE.ok("a server began a session, with the consent of a majority"),
-    }
-}
-
-fn members(facts: &ZookeeperFacts) -> Check {
-    let named = facts.servers.len();
-    let silent: Vec<_> = facts
-        .servers
-        .iter()
-        .filter_map(|it| Some(format!("{}: {}", it.name, cause_of(it.said.as_ref().err()?))))
-        .collect();
-    let roles: Vec<_> = facts
-        .servers
-        .iter()
-        .filter_map(|it| Some(it.said.as_ref().ok()?.as_ref()?.1.escape_debug().to_string()))
-        .collect();
-    let roles = if roles.is_empty() { String::new() } else { format!(": {}", roles.join(", ")) };
-    let evidence = format!("{} of {named} servers in the URL answer{roles}", answering(facts));
-    if !silent.is_empty() {
-        let evidence = format!("{evidence}; {}", silent.join("; "));
-        return MEMBERS.warn(evidence, "start them, or correct the URL");
-    }
-    if roles.contains("read-only") {
-        return MEMBERS.warn(evidence, "check whether the servers reach each other");
-    }
-    if named < 3 {
-        let advice = "name three servers or more, as in `zookeeper://H1,H2,H3`";
-        return MEMBERS.warn(evidence, advice);
-    }
-    MEMBERS.ok(evidence)
+fn members(facts: &ZookeeperFacts) -> Members<'_> {
+    let all = facts.servers.iter().map(|it| (&*it.name, it.said.as_ref().err())).collect();
+    let said = facts.servers.iter().filter_map(|it| it.said.as_ref().ok()?.as_ref());
+    let roles = said.map(|(_, role)| role.escape_debug().to_string()).collect();
+    Members { scheme: "zookeeper", all, roles }
 }
 
 /// `None` if no server may say it.

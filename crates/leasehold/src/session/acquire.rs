@@ -120,10 +120,10 @@ impl Session {
             return Ok(Some(hold));
         }
         let (session, mut attempt) = (Arc::clone(self), Attempt::begin(self, spec, false)?);
-        OnlyHere::new(Box::pin(async move {
+        self.only_here(async move {
             let got = attempt.run().await?;
             Ok(got.map(|(held, turn)| Hold::new(session, held, turn)))
-        }))
+        })
         .await
     }
 
@@ -177,7 +177,7 @@ impl Session {
         };
         let next = match wait {
             Wait::ForEver => place.await,
-            Wait::Until(_) => OnlyHere::new(Box::pin(until_told(place, wait))).await?,
+            Wait::Until(_) => self.only_here(until_told(place, wait)).await?,
         };
         match next {
             NextStep::Passed(hold) => Ok(hold),
@@ -189,9 +189,9 @@ impl Session {
     /// Talks to the store for the local line.
     fn run(self: &Arc<Self>, asker: Asker, wait: Wait) -> OnlyHere<Result<Hold, Error>> {
         let session = Arc::clone(self);
-        OnlyHere::new(Box::pin(async move {
-            asker.run(wait, |held, turn| Hold::new(session, held, turn)).await
-        }))
+        self.only_here(
+            async move { asker.run(wait, |held, turn| Hold::new(session, held, turn)).await },
+        )
     }
 
     /// Takes the first step of a waiting task.
@@ -199,13 +199,15 @@ impl Session {
         if spec.asks_alone() {
             let (session, spec) = (Arc::clone(self), Arc::clone(spec));
             let asking = async move { session.ask_alone(&spec, wait).await };
-            return Ok(Begun::Asks(OnlyHere::new(Box::pin(asking))));
+            return Ok(Begun::Asks(self.only_here(asking)));
         }
         self.join(spec, wait)
     }
 
     /// Waits with its own place in the store's line.
     async fn ask_alone(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Hold, Error> {
+        // It has other settings than a lease that is passed on, so this only ends an idle one.
+        drop(self.take_idle(spec));
         let mut attempt = Attempt::begin(self, spec, true)?;
         let asked = tokio::select! {
             biased;

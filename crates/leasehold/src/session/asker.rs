@@ -65,11 +65,10 @@ enum WhoAsks {
 impl Drop for Right {
     fn drop(&mut self) {
         let Self { session, spec, who_asks } = self;
-        if *who_asks == WhoAsks::Us {
-            session.lines.with(&spec.key, |line| line.tasks.asker_ended());
-        }
-        if *who_asks != WhoAsks::Heir {
-            session.settle(&spec.key);
+        match who_asks {
+            WhoAsks::Us => session.end_asking(&spec.key),
+            WhoAsks::Nobody => session.settle(&spec.key),
+            WhoAsks::Heir => {}
         }
     }
 }
@@ -202,12 +201,19 @@ impl Session {
 
     /// Makes the first task of a line ask, if it must.
     pub(super) fn settle(&self, key: &Key) {
-        while let Some(task) = self.lines.with(key, |line| line.tasks.next_asker()) {
+        let next = self.lines.with(key, |line| line.tasks.next_asker());
+        if next.is_some_and(|task| task.send(Told::Ask(Work::new(true))).is_err()) {
+            // That task went away meanwhile, and has asked nothing.
+            self.end_asking(key);
+        }
+    }
+
+    /// The asker of a line ended. Makes the first task ask, if it must.
+    fn end_asking(&self, key: &Key) {
+        while let Some(task) = self.lines.with(key, |line| line.tasks.end_asker()) {
             if task.send(Told::Ask(Work::new(true))).is_ok() {
                 return;
             }
-            // That task went away meanwhile, and has asked nothing.
-            self.lines.with(key, |line| line.tasks.asker_ended());
         }
     }
 }

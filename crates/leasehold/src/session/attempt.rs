@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Session;
-use super::errors::{quarantined, too_slow, unanswered, wait_elapsed};
+use super::errors::{UNANSWERED, quarantined, too_slow, wait_elapsed};
 use super::held::Held;
 use super::registry::Counted;
+use super::rooms::{Group, Room};
 use super::spec::Spec;
 use super::story::{TARGET, millis};
 use super::wake::Wake;
@@ -32,19 +33,27 @@ pub(super) struct Attempt {
     wake: Option<Arc<Wake>>,
     /// When the first ask leaves at the earliest.
     not_before: Option<Moment>,
-    /// Whether the store may know the token.
-    known: bool,
-    /// Whether nobody knows what became of an ask with this token. It may still arrive, even after
-    /// the answer to a later one.
-    is_at_large: bool,
-    /// Whether that is so of any ask, also with an earlier token. The client releases that token,
-    /// but the release may meet the same outage.
+    standing: Standing,
+    /// Whether nobody knows what became of some ask, also with an earlier token. The client
+    /// releases that token, but the release may meet the same outage.
     is_in_doubt: bool,
     /// Why the store did not answer the last ask, or grants nothing at all.
     outage: Option<Error>,
     /// Dropped last: by then the registry counts the new lease or the release, so a shutdown waits
     /// for it.
     _counted: Counted,
+}
+
+/// What the store may have of the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// Nothing.
+    Fresh,
+    /// A place, or a lease.
+    Known,
+    /// Nobody knows what became of an ask. It may still arrive, even after the answer to a later
+    /// one.
+    AtLarge,
 }
 
 impl Attempt {
@@ -68,20 +77,22 @@ impl Attempt {
                 line.tries += 1;
                 return None;
             };
-            line.ask_as(owner.clone(), Arc::clone(wake));
+            line.begin_asking(owner.clone(), Arc::clone(wake), session.lines.arrive(), spec);
             line.outage.clone().filter(|_| !spec.asks_alone())
         });
-        let now = session.now();
         let mut decisions = Acquisition::new(spec.ttl, waits);
         if session.calls_up {
             decisions = decisions.called_up();
+        }
+        if spec.acts_late {
+            decisions = decisions.acting_late();
         }
         let mut not_before = None;
         if spec.unqueued {
             decisions = decisions.polling();
         } else if spec.gives_way() && waits {
             decisions = decisions.giving_way();
-            not_before = session.rests.end_of(&spec.key, now);
+            not_before = session.rests.end_of(&spec.key, session.now());
         }
         if not_before.is_some() {
             // This client had the key just now, so the store has answered.
@@ -94,8 +105,7 @@ impl Attempt {
             decisions,
             wake,
             not_before,
-            known: false,
-            is_at_large: false,
+            standing: Standing::Fresh,
             is_in_doubt: false,
             outage,
             _counted: counted,
@@ -123,26 +133,23 @@ impl Attempt {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;
         }
-        if self.wake.is_some() && self.outage.is_none() && !self.decisions.is_answered() {
-            // Until the store answers, no task behind this one knows that the lock is taken.
-            self.note_outage(Some(&unanswered()));
-        }
+        self.note_unanswered();
         let mut left_over = self.session.end_left_over(&self.spec.key).await;
         let would_count_twice = self.would_count_twice();
         loop {
             if would_count_twice {
                 left_over.clone()?;
             }
-            let session = Arc::clone(&self.session);
-            let asks = session.asks.of(session.store.shard(&self.spec.key));
             let room = tokio::select! {
                 biased;
-                room = asks.acquire() => room,
+                room = self.room() => room,
                 (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
             };
             let sent = self.session.now();
             let ask = self.ask(sent);
-            let known_before = std::mem::replace(&mut self.known, true);
+            // So it is until the answer comes, and this future may be dropped before that.
+            let before = (self.standing, self.is_in_doubt);
+            (self.standing, self.is_in_doubt) = (Standing::AtLarge, true);
             tracing::trace!(key = %self.spec.key, "asks");
             let answer = self.session.store.acquire(ask);
             let answer = tokio::select! {
@@ -153,12 +160,15 @@ impl Attempt {
             drop(room);
             let answer = answer.map(|answer| as_wanted(answer, &self.spec));
             tracing::trace!(key = %self.spec.key, ?answer, "the store answered");
+            if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Unknown) {
+                (self.standing, self.is_in_doubt) = before;
+            }
             if would_count_twice && answer.is_err() {
                 left_over = self.session.end_left_over(&self.spec.key).await;
             }
             let now = self.session.now();
             self.session.registry.settle(&self.session);
-            match (self.conclude(now, sent, known_before, &answer), answer) {
+            match (self.conclude(now, sent, &answer), answer) {
                 (NextAsk::Hold, Ok(Acquired::Granted { fencing })) => {
                     let (life, turn) = LeaseLife::granted(sent, self.spec.ttl, fencing);
                     return Ok(Some(self.hold(life, turn)));
@@ -184,15 +194,32 @@ impl Attempt {
                     // Nobody knows whether another client has it. A caller that is told *taken*
                     // would conclude that another client does the work.
                     Why::Quarantined(quarantine) => {
-                        let message =
-                            format!("{quarantine}; nothing was acquired; wait or try again later");
-                        return Err(self.in_doubt(Error::new(ErrorKind::Unavailable, message)));
+                        return Err(self.in_doubt(quarantined(ErrorKind::Unavailable, &quarantine)));
                     }
                     Why::TooFewCopies(error) => return Err(self.in_doubt(error)),
                 },
                 (NextAsk::GiveUp, Err(error)) => return Err(self.in_doubt(error)),
             }
         }
+    }
+
+    /// Until the store answers, this task does not know whether another client has the lock.
+    fn note_unanswered(&mut self) {
+        if self.wake.is_none() || self.outage.is_some() || self.decisions.has_asked() {
+            return;
+        }
+        self.outage = Some(UNANSWERED.clone());
+        if !self.decisions.is_answered() {
+            // Nor does a task behind it, which came when nobody of this client had the lock.
+            self.note_outage(Some(&UNANSWERED));
+        }
+    }
+
+    /// Waits for room for a request.
+    async fn room(&self) -> Room {
+        let shard = self.session.store.shard(&self.spec.key);
+        let is_answered = self.decisions.is_answered();
+        self.session.asks.enter(&self.session, Group { shard, is_answered }).await
     }
 
     /// Whether this try could get a share beside one that an earlier try left. A latch would count
@@ -216,35 +243,27 @@ impl Attempt {
     }
 
     /// Decides what follows from an answer to the ask that left at `sent`.
-    fn conclude(
-        &mut self,
-        now: Moment,
-        sent: Moment,
-        known_before: bool,
-        answer: &Result<Acquired, Error>,
-    ) -> NextAsk {
+    fn conclude(&mut self, now: Moment, sent: Moment, answer: &Result<Acquired, Error>) -> NextAsk {
         match answer {
             Ok(Acquired::Granted { .. }) => {
+                self.standing = self.standing.max(Standing::Known);
                 self.note_outage(None);
                 self.decisions.on_granted(now, sent)
             }
-            Ok(Acquired::Refused(refusal)) => self.refused(now, known_before, refusal),
-            Err(error) => {
-                match error.kind() {
-                    ErrorKind::Unknown => (self.is_at_large, self.is_in_doubt) = (true, true),
-                    _ => self.known = known_before,
-                }
-                self.failed(now, error)
-            }
+            Ok(Acquired::Refused(refusal)) => self.refused(now, refusal),
+            Err(error) => self.failed(now, error),
         }
     }
 
-    fn refused(&mut self, now: Moment, known_before: bool, refusal: &Refusal) -> NextAsk {
+    fn refused(&mut self, now: Moment, refusal: &Refusal) -> NextAsk {
+        let known_before = self.standing != Standing::Fresh;
         match refusal.token {
             // The store may know a place of the token, or an ask of it that is late, and no more.
             Afterwards::Keep => {
                 let has_place = self.wake.is_some() && !self.spec.unqueued;
-                self.known = has_place || self.is_at_large;
+                if self.standing != Standing::AtLarge {
+                    self.standing = if has_place { Standing::Known } else { Standing::Fresh };
+                }
             }
             Afterwards::Leave => {
                 // Nodes of a quorum may have granted what others could not copy.
@@ -255,7 +274,7 @@ impl Attempt {
             }
             Afterwards::Spent => {
                 // The store ended the last ask with it, and knows nothing of an earlier one.
-                if self.is_at_large {
+                if self.standing == Standing::AtLarge {
                     self.give_up_token();
                 }
                 self.take_fresh_token();
@@ -277,7 +296,7 @@ impl Attempt {
                 self.decisions.on_split(now, retry_in.unwrap_or_default(), random)
             }
             Why::Quarantined(quarantine) => {
-                self.note_outage(Some(&quarantined(quarantine)));
+                self.note_outage(Some(&quarantined(ErrorKind::WaitElapsed, quarantine)));
                 self.decisions.on_taken(now, retry_in, ahead, random)
             }
             // By a token that was fresh, it is a failure like any other.
@@ -304,13 +323,11 @@ impl Attempt {
 
     /// Goes on by a fresh token.
     fn take_fresh_token(&mut self) {
-        (self.known, self.is_at_large) = (false, false);
+        self.standing = Standing::Fresh;
         let spent = std::mem::replace(&mut self.owner, self.session.fresh_token());
-        if let Some(wake) = &self.wake {
-            self.session.lines.with(&self.spec.key, |line| {
-                line.stop_asking(&spent);
-                line.ask_as(self.owner.clone(), Arc::clone(wake));
-            });
+        if self.wake.is_some() {
+            let fresh = self.owner.clone();
+            self.session.lines.with(&self.spec.key, |line| line.ask_as(fresh, &spent));
         }
     }
 
@@ -327,9 +344,10 @@ impl Attempt {
         self.outage = outage.cloned();
     }
 
-    /// The error for a wait that ended: *taken* and *not answered* are different errors.
+    /// The error for a wait that ended: *taken* and *not answered* are different errors. An ask may
+    /// be under way.
     pub(super) fn elapsed(&self) -> Error {
-        self.outage.clone().unwrap_or_else(wait_elapsed)
+        self.outage.clone().map_or_else(wait_elapsed, |outage| self.in_doubt(outage))
     }
 
     fn ask(&mut self, now: Moment) -> Ask {
@@ -438,7 +456,7 @@ impl Attempt {
             held.want(now);
         }
         self.session.registry.adopt(&self.session, Arc::clone(&held));
-        self.known = false;
+        self.standing = Standing::Fresh;
         if !self.spec.asks_alone() {
             self.session.enter_lease(&held);
         }
@@ -462,8 +480,12 @@ impl Drop for Attempt {
                 line.tries -= 1;
             }
         });
-        if self.known {
+        if self.standing != Standing::Fresh {
             self.give_up_token();
+        }
+        if self.wake.as_ref().is_some_and(|wake| wake.is_told()) {
+            // Another task of this client may ask in its stead.
+            self.session.lines.wake(&self.spec.key);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! It runs outside the user's runtime, so a blocked or dropped executor loses no lease. It ends
 //! after a second without work, and the next lease starts it again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,11 +67,11 @@ async fn drive(mut driving: Driving) {
     let session = Arc::clone(&driving.session);
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut renewals = Renewals::default();
-    let mut releases = Releases::default();
+    let mut releasing = 0;
     let mut idle_since = session.now();
     loop {
-        let plan = session.registry.plan(session.now(), !work.is_empty(), &mut idle_since);
-        releases.waiting.extend(plan.follow_ups);
+        let (now, room) = (session.now(), RELEASES_MAX - releasing);
+        let plan = session.registry.plan(now, room, !work.is_empty(), &mut idle_since);
         // Holders first: they must know, whatever a store or a subscriber does next.
         for (held, _) in plan.duties.iter().filter(|(_, due)| matches!(due, Due::Lost(_))) {
             held.tell();
@@ -84,7 +84,8 @@ async fn drive(mut driving: Driving) {
             }
         }
         renewals.send(|shard, held| work.push(renewal(&session, shard, held)));
-        while let Some(follow_up) = releases.next() {
+        for follow_up in plan.follow_ups {
+            releasing += 1;
             work.push(Box::pin(follow_up.finish().map(|()| None)));
         }
         let Some(next) = plan.next else {
@@ -94,13 +95,13 @@ async fn drive(mut driving: Driving) {
         let mut timer = session.host.sleep_until(next);
         tokio::select! {
             biased;
-            Some(done) = work.next() => session.take_done(&mut renewals, &mut releases, done),
+            Some(done) = work.next() => session.take_done(&mut renewals, &mut releasing, done),
             () = session.registry.wake() => {}
             () = &mut timer => {}
         }
         // Take everything else that arrived before looking for due work again.
         while let Some(Some(done)) = work.next().now_or_never() {
-            session.take_done(&mut renewals, &mut releases, done);
+            session.take_done(&mut renewals, &mut releasing, done);
         }
     }
 }
@@ -160,25 +161,6 @@ impl Shard {
     }
 }
 
-/// The background releases, the earliest first.
-#[derive(Default)]
-struct Releases {
-    waiting: VecDeque<FollowUp>,
-    under_way: usize,
-}
-
-impl Releases {
-    /// The next release to follow up, if there is room.
-    fn next(&mut self) -> Option<FollowUp> {
-        if self.under_way >= RELEASES_MAX {
-            return None;
-        }
-        let next = self.waiting.pop_front()?;
-        self.under_way += 1;
-        Some(next)
-    }
-}
-
 /// Submits a renewal at once and returns the future of its answer.
 fn renewal(session: &Session, shard: u64, held: Arc<Held>) -> Work {
     let sent = session.now();
@@ -232,11 +214,11 @@ impl Session {
     fn take_done(
         self: &Arc<Self>,
         renewals: &mut Renewals,
-        releases: &mut Releases,
+        releasing: &mut usize,
         done: Option<Answer>,
     ) {
         let Some(Answer { held, shard, sent, renewed }) = done else {
-            releases.under_way -= 1;
+            *releasing -= 1;
             return;
         };
         renewals.answered(shard);

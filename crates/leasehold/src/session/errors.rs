@@ -1,17 +1,19 @@
 //! The errors of acquisitions that end without a lease.
 
+use std::sync::LazyLock;
+
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::local_line::TASKS_MAX;
 use crate::core::ttl::Ttl;
 use crate::store::Quarantine;
 
-/// The error for a wait that ended before the store answered.
-pub(super) fn unanswered() -> Error {
+/// The error for a wait that ended before the store answered. Every wait begins with it.
+pub(super) static UNANSWERED: LazyLock<Error> = LazyLock::new(|| {
     let message = "the store did not answer before the wait ended; a late grant is released; check \
                    that the store is running";
     Error::new(ErrorKind::Unknown, message)
-}
+});
 
 /// The error for a wait that ended while the lock was taken.
 pub(super) fn wait_elapsed() -> Error {
@@ -22,10 +24,9 @@ pub(super) fn wait_elapsed() -> Error {
     )
 }
 
-/// The error for a wait that ended during a quarantine.
-pub(super) fn quarantined(quarantine: &Quarantine) -> Error {
-    let message = format!("{quarantine}; nothing was acquired; wait longer or try again later");
-    Error::new(ErrorKind::WaitElapsed, message)
+/// The error for a quarantine, during which a wait or a try ended.
+pub(super) fn quarantined(kind: ErrorKind, quarantine: &Quarantine) -> Error {
+    Error::new(kind, format!("{quarantine}; nothing was acquired; wait or try again later"))
 }
 
 /// The error for a store whose grants come too late to use.
@@ -33,7 +34,8 @@ pub(super) fn too_slow(ttl: Ttl) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the store answers too slowly for a ttl of {ttl:?}; nothing is held, use a longer ttl"
+            "the store answers too slowly for a ttl of {ttl:?}; nothing is held; use a longer ttl \
+             or period"
         ),
     )
 }

@@ -9,6 +9,7 @@
 //! | `asker` | talks to the store for a local line |
 //! | `leaving` | a lease that is handed over, or granted to this client again |
 //! | `attempt` | one token: from the first ask to the lease, or until it leaves the line |
+//! | `rooms` | how many requests for a lock are under way at a time |
 //! | `errors` | the errors of acquisitions that end without a lease |
 //! | `wake` | wakes an asking task |
 //! | `held` | a lease of this client |
@@ -35,13 +36,13 @@ mod lines;
 mod registry;
 mod release;
 mod rests;
+mod rooms;
 mod spec;
 mod story;
 mod wake;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -56,6 +57,7 @@ use self::lines::Lines;
 use self::registry::Registry;
 use self::release::ReleaseInFlight;
 use self::rests::Rests;
+use self::rooms::AskRooms;
 use self::wake::HandOver;
 use crate::core::backoff::Delays;
 use crate::core::error::{Error, ErrorKind};
@@ -64,7 +66,7 @@ use crate::core::moment::Moment;
 use crate::core::token::{ClientId, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::host::{Host, Sleep, random_u32};
-use crate::process::Process;
+use crate::process::{OnlyHere, Process};
 use crate::store::{
     AnyStore, Capabilities, Claim, ClientRecord, Hint, HintSink, LeaseId, OnRelease, Store,
 };
@@ -97,23 +99,6 @@ impl Drop for User {
 /// How many grants without a waiter the client releases at a time. Anyone who may publish can forge
 /// hints. Further grants run out by themselves after the short lease of a waiter.
 const GIVEN_BACK_MAX: usize = 256;
-
-/// How many requests for a lock the client has under way at a shard at a time. A shard answers them
-/// one after another, and each has a time limit, which later ones would reach while they wait.
-const ASKS_MAX: usize = 1_024;
-
-/// The room for requests for a lock, by the shard that they go to. A silent shard keeps each of its
-/// requests for as long as its limit. It must not take the room of the others.
-#[derive(Default)]
-struct AskRooms(Mutex<HashMap<u64, Arc<Semaphore>>>);
-
-impl AskRooms {
-    fn of(&self, shard: u64) -> Arc<Semaphore> {
-        let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = rooms.entry(shard).or_insert_with(|| Arc::new(Semaphore::new(ASKS_MAX)));
-        Arc::clone(room)
-    }
-}
 
 /// How long the session assumes that the store listens after a request to do so. The store may have
 /// lacked the right, and may get it later.
@@ -248,6 +233,14 @@ impl Session {
         self.process.check()
     }
 
+    /// A future that runs only in the process that opened the session.
+    pub(crate) fn only_here<T>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> OnlyHere<T> {
+        OnlyHere::new(&self.process, Box::pin(future))
+    }
+
     /// Keeps a copy from being dropped: its content belongs to the process that opened it.
     pub(crate) fn leave_copy(self: &Arc<Self>) {
         std::mem::forget(Arc::clone(self));
@@ -377,8 +370,8 @@ impl Session {
         tracing::debug!(%key, "a grant that nobody waits for is released");
         let lease = LeaseId { key, owner, claim: Claim::Exclusive };
         self.host.spawn(Box::pin(async move {
-            // A handed-over key is kept no longer than a place in line.
-            let keeps_at_most = Ttl::MAX.waiter_ttl().get();
+            // A handed-over key is kept for as long as a place in line, and for the lock delay.
+            let keeps_at_most = Ttl::MAX.waiter_ttl().with_delay(Ttl::MAX.get()).get();
             // The spec is not known here. With `Coexist::On`, the release of the dropped future
             // came before this one and woke the others.
             let on_release = session.usual_release(lease.claim);

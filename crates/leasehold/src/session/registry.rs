@@ -80,7 +80,7 @@ enum Driver {
 /// The work that is due now.
 pub(super) struct Plan {
     pub(super) duties: Vec<(Arc<Held>, Due)>,
-    pub(super) follow_ups: VecDeque<FollowUp>,
+    pub(super) follow_ups: Vec<FollowUp>,
     /// When to look again. `None` if the driver may end; it counts as absent from then on.
     pub(super) next: Option<Moment>,
 }
@@ -262,9 +262,12 @@ impl Registry {
         let mut state = self.state();
         state.driver = Driver::Absent;
         let leases = std::mem::take(&mut state.leases);
-        for ((_, number), held) in leases {
-            held.life().abandon_renewal(now);
-            let slot = (held.life().due(), number);
+        for ((at, number), held) in leases {
+            let mut life = held.life();
+            life.abandon_renewal(now);
+            // The next driver tells of a loss again, but not at once: it may panic every time.
+            let slot = (if life.is_ours() { life.due() } else { at }, number);
+            drop(life);
             held.set_slot(Some(slot));
             state.leases.insert(slot, held);
         }
@@ -279,9 +282,16 @@ impl Registry {
         }
     }
 
-    /// The work that is due at `now`. `busy` tells whether the driver waits for answers,
-    /// `idle_since` when it last had work.
-    pub(super) fn plan(&self, now: Moment, busy: bool, idle_since: &mut Moment) -> Plan {
+    /// The work that is due at `now`, with `room` for so many releases. The others stay here, in
+    /// case the driver panics. `busy` tells whether the driver waits for answers, `idle_since` when
+    /// it last had work.
+    pub(super) fn plan(
+        &self,
+        now: Moment,
+        room: usize,
+        busy: bool,
+        idle_since: &mut Moment,
+    ) -> Plan {
         let mut state = self.state();
         let mut duties = Vec::new();
         while let Some(entry) = state.leases.first_entry().filter(|entry| entry.key().0 <= now) {
@@ -315,7 +325,8 @@ impl Registry {
                 state.leases.insert(slot, held);
             }
         }
-        let follow_ups = std::mem::take(&mut state.follow_ups);
+        let taken = room.min(state.follow_ups.len());
+        let follow_ups: Vec<_> = state.follow_ups.drain(..taken).collect();
         if busy || !duties.is_empty() || !follow_ups.is_empty() || !state.leases.is_empty() {
             *idle_since = now;
         }

@@ -108,7 +108,7 @@ pub(super) struct FollowUp {
     by_holder: bool,
     /// Its lease counts as left over, from the first failure on or from the beginning.
     noted: Option<Noted>,
-    counted: Counted,
+    counted: Releasing,
 }
 
 impl FollowUp {
@@ -121,7 +121,7 @@ impl FollowUp {
         keeps_at_most: Duration,
     ) -> Self {
         let keeps_until = session.now() + keeps_at_most;
-        let counted = Counted::new(session);
+        let counted = Releasing::new(session);
         let (answer, by_holder, noted) = (None, false, None);
         Self { lease, on_release, keeps_until, answer, by_holder, noted, counted }
     }
@@ -204,19 +204,19 @@ impl FollowUp {
 }
 
 /// Counts a release as under way while it exists, however it ends.
-struct Counted {
+struct Releasing {
     session: Arc<Session>,
     released: bool,
 }
 
-impl Counted {
+impl Releasing {
     fn new(session: Arc<Session>) -> Self {
         session.registry.release_submitted();
         Self { session, released: false }
     }
 }
 
-impl Drop for Counted {
+impl Drop for Releasing {
     fn drop(&mut self) {
         self.session.registry.release_ended(self.released);
     }

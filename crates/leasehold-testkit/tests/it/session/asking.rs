@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::faults::Request;
+use futures_util::FutureExt;
+use leasehold::ErrorKind;
+use leasehold_testkit::faults::{Fault, Request};
 
 use super::{ms, play_on};
 use crate::stores;
@@ -54,5 +56,54 @@ fn tasks_that_give_up_before_their_turn_to_ask_hold_nobody_up() {
         }
         assert!((TASKS / 2 + 1..TASKS).contains(&granted), "{granted}");
         assert!(scene.faults.count(Request::Acquire) < TASKS);
+    });
+}
+
+/// They have room for their requests, or are given it in their turn, and do not leave.
+#[test]
+fn locks_whose_futures_are_not_polled_hold_up_no_other_lock_of_their_client() {
+    play_on(stores::memory, 0, async |scene| {
+        let client = scene.client_of(ms(10_000)).await;
+        scene.faults.in_turn(Request::Acquire, Duration::from_micros(600));
+        let mut unpolled: Vec<_> = (0..TASKS)
+            .map(|number| {
+                let mutex = client.mutex(format!("{number}"));
+                Box::pin(async move { mutex.lock().await })
+            })
+            .collect();
+        for _ in 0..4 {
+            for lock in &mut unpolled {
+                assert!(lock.now_or_never().is_none(), "no answer has come");
+            }
+        }
+        for (name, span) in [("other", ms(2_000)), ("later", ms(10))] {
+            let mutex = client.mutex(name);
+            let tried = scene.host.within(span, mutex.try_lock()).await;
+            assert!(tried.expect("it ends").expect("an answer").is_some(), "{name}");
+        }
+        assert_eq!(unpolled.len(), TASKS, "they are still there");
+    });
+}
+
+/// Those that wait can wait longer. The caller of a try wants to know whether the store answers.
+#[test]
+fn a_try_ends_soon_though_thousands_of_waiters_get_no_answer() {
+    play_on(stores::memory, 0, async |scene| {
+        let (client, other) = (scene.client().await, scene.client_of(ms(60_000)).await);
+        let (mut held, mut waiting) = (Vec::new(), Vec::new());
+        for number in 0..2 * TASKS {
+            let name = format!("{number}");
+            held.push(other.mutex(&*name).lock().await.expect("free"));
+            let mutex = client.mutex(name);
+            waiting.push(scene.host.task(async move { mutex.lock().await.map(drop) }));
+        }
+        scene.pass(ms(1_000)).await;
+        scene.faults.from_now_on(Request::Acquire, Fault::LoseRequest);
+        scene.pass(ms(2_000)).await;
+        let mutex = client.mutex("other");
+        let tried = scene.host.within(ms(3_000), mutex.try_lock()).await.expect("it ends");
+        assert_eq!(tried.expect_err("no answer").kind(), ErrorKind::Unknown);
+        assert!(waiting.iter().all(|waits| !waits.is_finished()));
+        scene.faults.heal();
     });
 }

@@ -1,16 +1,17 @@
 //! The driver goes on, whatever stops it.
 
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, SystemHost, Task};
-use leasehold::store::{MemoryStore, Renewal, Renewed, Store};
-use leasehold::{Client, Error, Guard};
+use leasehold::store::{LeaseId, MemoryStore, OnRelease, Released, Renewal, Renewed, Store};
+use leasehold::{Client, Error, ErrorKind, Guard};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Request};
 use tokio::sync::mpsc;
@@ -95,6 +96,44 @@ async fn a_driver_that_panicked_is_followed_by_another() {
     for _ in 0..4 {
         assert!(renewals.recv().await.is_some(), "leases are renewed again");
     }
+}
+
+/// A memory store that renews nothing, and panics at the first release.
+struct Losing {
+    store: MemoryStore,
+    has_panicked: AtomicBool,
+}
+
+impl Store for Losing {
+    fn renew(&self, _: Renewal) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+        ready(Err(Error::new(ErrorKind::Unavailable, "an outage")))
+    }
+
+    fn release(
+        &self,
+        lease: LeaseId,
+        on_release: OnRelease,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+        assert!(self.has_panicked.swap(true, Ordering::SeqCst), "a defect in a store");
+        self.store.release(lease, on_release)
+    }
+
+    leasehold_testkit::forward!(store: acquire, inspect, watch, rest);
+}
+
+/// Otherwise their waiting tasks would wait for leases that nobody looks after.
+#[tokio::test]
+async fn the_losses_that_a_driver_has_not_told_when_it_panics_are_told_by_the_next() {
+    // Some of them are lost at the same look of the driver.
+    const LEASES: usize = 20;
+    let store = MemoryStore::new(SystemHost::shared());
+    let store = Losing { store, has_panicked: AtomicBool::new(false) };
+    let client = Client::with_store(store).ttl(ms(300)).connect().await.expect("connected");
+    let mutexes: Vec<_> = (0..LEASES).map(|number| client.mutex(format!("{number}"))).collect();
+    let held = join_all(mutexes.iter().map(leasehold::Mutex::lock)).await;
+    let next = join_all(mutexes.iter().map(|mutex| mutex.lock_timeout(ms(10_000)))).await;
+    assert!(next.iter().all(Result::is_ok), "each waiting task asks");
+    assert!(held.iter().flatten().all(|guard| !guard.is_held()), "the guards are still there");
 }
 
 thread_local! {

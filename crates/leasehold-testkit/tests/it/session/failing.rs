@@ -352,3 +352,58 @@ fn a_wait_behind_an_asker_that_saw_an_outage_end_ends_as_taken() {
         assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
     });
 }
+
+/// The task that goes on with the requests of another one answers for them.
+#[test]
+fn a_task_that_goes_on_after_a_request_without_an_answer_does_not_know_how_it_went() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        scene.faults.next(Request::Acquire, Fault::LoseReply);
+        scene.faults.from_now_on(Request::Acquire, Fault::Refuse);
+        let (first, second) = (client.mutex("a"), client.mutex("a"));
+        let first = scene.host.task(async move { first.lock_timeout(ms(100)).await });
+        scene.pass(ms(10)).await;
+        let second = scene.host.task(async move { second.lock().await });
+        for waiting in [first, second] {
+            let error = waiting.await.expect_err("no answer");
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        }
+        scene.faults.heal();
+    });
+}
+
+/// `Unavailable` would say that no grant remains.
+#[test]
+fn a_wait_that_ends_during_a_request_does_not_know_how_that_went() {
+    play(0..3, async |scene| {
+        for (name, way) in ["shared", "alone"].into_iter().zip(WAYS) {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            let _held = other.mutex(name).lock().await.expect("free");
+            let mutex = way(client.mutex(name));
+            let waiting = scene.host.task(async move { mutex.lock_timeout(ms(1_400)).await });
+            scene.pass(ms(100)).await;
+            scene.faults.from_now_on(Request::Acquire, Fault::Refuse);
+            scene.pass(ms(1_000)).await;
+            scene.faults.from_now_on(Request::Acquire, Fault::LoseRequest);
+            let error = waiting.await.expect_err("no answer");
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{name}: {error}");
+            scene.faults.heal();
+        }
+    });
+}
+
+/// No other client ever had the lock, and the store has been silent for a whole ttl.
+#[test]
+fn a_wait_behind_a_guard_that_an_outage_cost_does_not_end_as_taken() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        let held = client.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock_timeout(ms(3_300)).await });
+        scene.faults.all_from_now_on(Fault::LoseRequest);
+        let error = waiting.await.expect_err("no answer");
+        assert!(!held.is_held());
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        scene.faults.heal();
+    });
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::host::Host;
 use leasehold::store::Hint;
 use leasehold::{Client, Key, Mutex};
-use leasehold_testkit::faults::{Fault, Request};
+use leasehold_testkit::faults::{Fault, Hints, Request};
 
 use super::{Scene, ms, play, play_on};
 use crate::stores;
@@ -199,5 +199,19 @@ fn an_idle_lock_gives_way_to_a_task_on_other_terms() {
             let guard = scene.host.within(ms(1), other_ttl.lock()).await;
             drop(guard.expect("at once").expect("free"));
         }
+    });
+}
+
+/// Otherwise it would be told that its own client has the key, and wait for the next renewal.
+#[test]
+fn a_lock_that_asks_alone_ends_the_idle_lease_of_its_client() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        scene.faults.hints(Hints::AreLost);
+        drop(mutex(&client).lock().await.expect("free"));
+        scene.pass(ms(200)).await;
+        let lock = client.rwlock("a");
+        let reader = scene.host.within(ms(50), lock.read()).await;
+        assert!(reader.expect("nobody uses it").expect("an answer").is_held());
     });
 }

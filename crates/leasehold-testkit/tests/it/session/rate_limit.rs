@@ -273,3 +273,47 @@ fn a_store_without_permits_limits_no_rate() {
         assert_eq!(refused.kind(), ErrorKind::Unsupported);
     });
 }
+
+/// Only the first of them can win. The store serves those behind it in the same step. A file is
+/// another matter: whoever comes near the front of a line is told to ask.
+#[test]
+fn starts_that_wait_do_not_all_ask_when_one_period_ends() {
+    const STARTS: u32 = 50;
+    for setup in [stores::memory, stores::redis] {
+        play_on(setup, 0, async |scene| {
+            let client = scene.client().await;
+            let limit = client.rate_limit("calls", STARTS, ms(1_000));
+            for _ in 0..STARTS {
+                assert!(limit.try_start().await.expect("an answer"));
+                scene.pass(ms(20)).await;
+            }
+            let waiting: Vec<_> = (0..2 * STARTS)
+                .map(|_| {
+                    let limit = limit.clone();
+                    scene.host.task(async move { limit.start().await })
+                })
+                .collect();
+            scene.pass(ms(20)).await;
+            let before = scene.faults.count(Request::Acquire);
+            scene.pass(ms(1_000)).await;
+            let asks = scene.faults.count(Request::Acquire) - before;
+            assert!(asks < 1_000, "{asks} asks");
+            let started = waiting.iter().filter(|start| start.is_finished()).count();
+            assert!((45..=51).contains(&started), "{started} starts in one period");
+            for start in waiting {
+                let started = scene.host.within(ms(3_000), start).await.expect("in turn");
+                started.expect("it counts");
+            }
+        });
+    }
+}
+
+/// A permit protects no work. Only the request that keeps it taken relies on the rest of its lease.
+#[test]
+fn a_start_counts_though_most_of_a_short_period_is_over_when_its_grant_arrives() {
+    play(0..3, async |scene| {
+        let limit = scene.client().await.rate_limit("calls", 2, ms(40));
+        scene.faults.from_now_on(Request::Acquire, Fault::Late(ms(20)));
+        assert!(limit.try_start().await.expect("it is not too late"));
+    });
+}

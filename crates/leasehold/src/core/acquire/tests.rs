@@ -81,7 +81,7 @@ fn who_is_far_back_pauses_where_it_is_called_up_and_minds_no_lease_that_ends() {
     let left = Some(Duration::from_millis(10));
     // is called up, how many are ahead, when it asks again in ms
     for (is_called_up, ahead, asks_at) in
-        [(false, 400, 11), (true, 31, 11), (true, 32, 1_600), (true, 400, 20_000)]
+        [(false, 400, 1_000), (true, 31, 631), (true, 32, 1_600), (true, 400, 20_000)]
     {
         let mut acquisition = Acquisition::new(ttl(10_000), true);
         if is_called_up {
@@ -144,6 +144,28 @@ fn a_waiter_asks_at_its_refresh_or_when_the_lease_ends() {
     }
     let mut tries = Acquisition::new(ttl(10_000), false);
     assert_eq!(tries.on_taken(at(0), None, 0, || 0), NextAsk::GiveUp);
+}
+
+/// Otherwise each end of a lease would cost as many requests as there are waiters.
+#[test]
+fn each_place_asks_20_ms_after_the_one_before_it_when_a_lease_ends() {
+    let left = Some(Duration::from_millis(400));
+    for (ahead, asks_at) in [(0, 401), (1, 421), (29, 981), (30, 1_000), (u32::MAX, 1_000)] {
+        let next = Acquisition::new(ttl(10_000), true).on_taken(at(0), left, ahead, || 0);
+        assert_eq!(next, NextAsk::At(at(asks_at)), "{ahead}");
+    }
+    let mut polls = Acquisition::new(ttl(10_000), true).polling();
+    let soon = Some(Duration::from_millis(3));
+    assert_eq!(polls.on_taken(at(0), soon, 400, || 0), NextAsk::At(at(4)), "it has no place");
+}
+
+#[test]
+fn a_grant_that_one_more_request_relies_on_needs_half_of_the_validity() {
+    // 40 ms less 1 % and 2 ms are valid
+    for (now, expected) in [(20, NextAsk::Hold), (27, NextAsk::Hold), (28, NextAsk::Now)] {
+        let mut acquisition = Acquisition::new(ttl(40), true).acting_late();
+        assert_eq!(acquisition.on_granted(at(now), at(0)), expected, "{now}");
+    }
 }
 
 #[test]

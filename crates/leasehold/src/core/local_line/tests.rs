@@ -226,8 +226,7 @@ fn a_lease_is_not_passed_past_an_asker_nor_to_other_settings() {
     let mut scene = Scene::asking("os");
     let got = lease(SAME);
     scene.line.enter(got.clone());
-    scene.line.asker_ended();
-    assert_eq!(scene.line.next_asker(), Some(2));
+    assert_eq!(scene.line.end_asker(), Some(2));
     assert_eq!(scene.line.end_turn(at(2), &got, 0, IDLE_FOR), (Parting::Free, None));
     assert_eq!(scene.line.lease(), None);
 }
@@ -271,18 +270,15 @@ fn a_lease_that_another_has_replaced_is_passed_to_nobody() {
 fn the_first_task_asks_if_no_asker_and_no_lease_is_before_it() {
     let mut scene = Scene::asking("ss");
     assert_eq!(scene.line.next_asker(), None, "one asks");
-    scene.line.asker_ended();
-    assert_eq!(scene.line.next_asker(), Some(2));
+    assert_eq!(scene.line.end_asker(), Some(2));
     assert_eq!(scene.line.next_asker(), None);
     // It got the lease: the next task waits for that.
     scene.line.enter(lease(SAME));
-    scene.line.asker_ended();
-    assert_eq!(scene.line.next_asker(), None);
+    assert_eq!(scene.line.end_asker(), None);
     // A lease with other settings is not worth waiting for.
     let mut scene = Scene::asking("o");
     scene.line.enter(lease(SAME));
-    scene.line.asker_ended();
-    assert_eq!(scene.line.next_asker(), Some(2));
+    assert_eq!(scene.line.end_asker(), Some(2));
     let mut nobody = Scene::new(None);
     assert_eq!(nobody.line.next_asker(), None);
     assert!(nobody.line.is_vacant() && !nobody.line.has_asker());
@@ -296,8 +292,7 @@ fn an_asker_that_goes_away_leaves_its_work_to_a_task_that_wants_the_same() {
     assert_eq!(scene.line.next_with(&SAME), Some(2));
     assert_eq!(scene.line.next_with(&SAME), None, "the first one wants something else");
     assert!(scene.line.has_asker());
-    scene.line.asker_ended();
-    assert_eq!(scene.line.next_asker(), Some(3));
+    assert_eq!(scene.line.end_asker(), Some(3));
 }
 
 #[test]

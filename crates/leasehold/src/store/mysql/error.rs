@@ -53,8 +53,8 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
 }
 
 impl Failure {
-    /// Whether it proves that the calls behind this one in its message were not carried out. A proxy
-    /// that lost the server may have lost the answers of all of them.
+    /// Whether it proves that the calls behind this one in its message were not carried out. A
+    /// proxy that lost the server may have lost the answers of all of them.
     pub(super) fn spares_others(&self) -> bool {
         matches!(self, Self::Said(said) if !is_cut_off(said.code) && explain(said.code).is_some())
     }

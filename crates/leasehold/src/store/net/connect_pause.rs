@@ -38,16 +38,19 @@ impl ConnectPause {
     }
 
     /// Ends the pause.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn connected(&mut self) {
         self.last = None;
     }
 
     /// Makes the next pause a short one again.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn reset(&mut self) {
         self.delays.reset();
     }
 
     /// When the next try is due after a connection that was of no use.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn next(&mut self, host: &dyn Host) -> Moment {
         host.now() + self.delays.next(random_u32(host))
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::call::claim_of;
 use super::engine::Row;
 use super::errors::{row_kept, strange};
 use super::text::decode;
@@ -152,7 +153,7 @@ pub(super) fn snapshot(rows: &[Row]) -> Snapshot {
 
 fn holder(row: &Columns<'_>, permits: Option<u32>) -> Holder {
     let mut holder = Holder::new(row.text(1).unwrap_or_default());
-    holder.claim = Claim::from_sql(row.number(2).unwrap_or_default(), permits);
+    holder.claim = claim_of(row.number(2).unwrap_or_default(), permits);
     holder.since = row.number(3).map(WallTime::from_unix_micros);
     holder.ttl = Some(row.span(4));
     holder.ttl_left = Some(row.span(5));
@@ -169,7 +170,7 @@ fn waiter(row: &Columns<'_>, permits: Option<u32>) -> Waiter {
         id: client_of(row.text(1).unwrap_or_default().as_bytes()),
         client: client(row),
         since: row.number(3).map(WallTime::from_unix_micros),
-        claim: Claim::from_sql(row.number(2).unwrap_or_default(), permits),
+        claim: claim_of(row.number(2).unwrap_or_default(), permits),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::engine::Dialect;
-use crate::core::claim::Usage;
+use crate::core::claim::{Claim, Usage};
 use crate::core::key::Key;
 use crate::core::line::Stance;
 use crate::store::{Ask, ClientRecord, LeaseId, OnRelease, Renewal};
@@ -87,6 +87,24 @@ impl<'a> Call<'a> {
     }
 }
 
+/// A claim as an integer of SQL.
+const fn claim_number(claim: Claim) -> i64 {
+    match claim {
+        Claim::Exclusive | Claim::Plain => 0,
+        Claim::Shared => -1,
+        Claim::Permits { want, .. } => want as i64,
+    }
+}
+
+/// The claim of an integer, at a key with so many permits.
+pub(super) fn claim_of(number: i64, permits: Option<u32>) -> Claim {
+    match u32::try_from(number) {
+        Ok(0) => Claim::Exclusive,
+        Ok(want) => Claim::Permits { want, of: permits.unwrap_or(want) },
+        Err(_) => Claim::Shared,
+    }
+}
+
 pub(super) fn acquire(dialect: &Dialect, ask: &Ask, limit: Duration) -> String {
     let of = match ask.claim.usage() {
         Usage::Lock => None,
@@ -95,7 +113,7 @@ pub(super) fn acquire(dialect: &Dialect, ask: &Ask, limit: Duration) -> String {
     let call = Call::new(dialect, "acquire")
         .text(ask.key.as_str())
         .text(ask.owner.as_str())
-        .number(ask.claim.to_sql())
+        .number(claim_number(ask.claim))
         .number_or_null(of)
         .span(ask.ttl.get())
         .number(ask.reserve);

@@ -44,7 +44,7 @@ impl Share {
     fn read(row: &Row<'_>, limit: Option<u32>) -> rusqlite::Result<Self> {
         Ok(Self {
             owner: row.get(0)?,
-            claim: Claim::from_sql(row.get(1)?, limit),
+            claim: claim_of(row.get(1)?, limit),
             expires: Moment::from_nanos(number(row.get(2)?)),
             ttl: Duration::from_nanos(number(row.get(3)?)),
             since: WallTime::from_unix_micros(number(row.get(4)?)),
@@ -52,6 +52,23 @@ impl Share {
             why: row.get(7)?,
             revoked: row.get(8)?,
         })
+    }
+}
+
+/// A claim as an integer of SQL.
+pub(super) const fn sql_claim(claim: Claim) -> i64 {
+    if let Claim::Permits { want, .. } = claim {
+        return want as i64;
+    }
+    if matches!(claim, Claim::Shared) { -1 } else { 0 }
+}
+
+/// The claim of a row of a key with so many permits.
+pub(super) fn claim_of(sql: i64, limit: Option<u32>) -> Claim {
+    match u32::try_from(sql) {
+        Ok(0) => Claim::Exclusive,
+        Ok(want) => Claim::Permits { want, of: limit.unwrap_or(want) },
+        Err(_) => Claim::Shared,
     }
 }
 
@@ -124,7 +141,7 @@ pub(super) fn bury(turn: &Turn<'_>, row: &mut LockRow, key: &Key) -> rusqlite::R
     let mut statement = turn.conn.prepare_cached(SQL)?;
     let mut dead = statement.query(params![key.as_str(), turn.now_sql()])?;
     while let Some(found) = dead.next()? {
-        row.taken = row.taken.saturating_sub(want_of(Claim::from_sql(found.get(0)?, None)));
+        row.taken = row.taken.saturating_sub(want_of(claim_of(found.get(0)?, None)));
         row.is_changed = true;
     }
     Ok(())
@@ -188,7 +205,7 @@ pub(super) fn write(
     turn.conn.prepare_cached(SQL)?.execute(params![
         key.as_str(),
         share.owner,
-        share.claim.to_sql(),
+        sql_claim(share.claim),
         sql_moment(share.expires),
         sql_span(share.ttl),
         sql_wall(share.since),
@@ -221,7 +238,7 @@ pub(super) fn leave(
         .query_row([key.as_str(), owner], |row| row.get(0))
         .optional()?;
     let Some(claim) = claim else { return Ok(false) };
-    row.taken = row.taken.saturating_sub(want_of(Claim::from_sql(claim, None)));
+    row.taken = row.taken.saturating_sub(want_of(claim_of(claim, None)));
     let last: Option<i64> =
         turn.conn.prepare_cached(LAST)?.query_row([key.as_str()], |row| row.get(0))?;
     row.shared_until = last.map(|last| Moment::from_nanos(number(last)));
