@@ -149,15 +149,18 @@ fn a_second_signal_kills_the_command_and_no_campaign_follows(world: &World) {
 
 /// A HUP long ago does not count as the first request, and ends no instance.
 fn a_daemon_that_reads_its_settings_again_is_still_stopped_cleanly_and_led_again(world: &World) {
-    let script = "trap 'echo reloaded' HUP; trap 'sleep 0.2; echo clean; exit 0' TERM; echo up; \
-                  while :; do sleep 0.02; if [ -e $1/fail ]; then rm $1/fail; exit 3; fi; done";
-    let mut first = start(world.elect("x", &LONG, script));
+    // It goes on for longer than a command that the HUP has asked to end.
+    let reload = "echo reloaded; sleep 1.1; echo goes on";
+    let script = format!(
+        "trap '{reload}' HUP; trap 'sleep 0.2; echo clean; exit 0' TERM; echo up; \
+                  while :; do sleep 0.02; if [ -e $1/fail ]; then rm $1/fail; exit 3; fi; done"
+    );
+    let mut first = start(world.elect("x", &LONG, &script));
     for fails in [true, false] {
         first.expect("up");
         first.kill(Signal::HUP);
         first.expect("reloaded");
-        // The command must end later than it would if the HUP had asked it to.
-        std::thread::sleep(Duration::from_millis(1_100));
+        first.expect("goes on");
         if fails {
             std::fs::write(world.path("fail"), "").expect("a file");
             first.expect_message("failed with exit code 3: resigned; campaigning again");

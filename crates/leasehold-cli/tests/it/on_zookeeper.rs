@@ -85,7 +85,7 @@ fn a_lock_is_not_left_to_a_script() {
 fn a_doctor_examines_the_ensemble() {
     let (world, path) = (World::sqlite(), ZookeeperPath::lend());
     let found = finish(on(&world, &path.url(SESSION), &["doctor"]));
-    for part in ["ZooKeeper 3.", "a wrong token ended nothing", "11.25s", "three servers"] {
+    for part in ["ZooKeeper 3.", "a wrong token ended nothing", "11.25s", "three members"] {
         assert!(found.stdout.contains(part), "{part}: {}", found.stdout);
     }
 }
