@@ -77,8 +77,8 @@ pub(crate) fn unknown(names: impl IntoIterator<Item = OsString>) -> Vec<Unknown>
     names.filter_map(strange).take(SHOWN_MAX).collect()
 }
 
-/// Whether Kubernetes sets such a variable for a service, which may be called `leasehold`: as in
-/// `LEASEHOLD_SERVICE_HOST` and `LEASEHOLD_PORT_80_TCP_ADDR`.
+/// Whether Kubernetes sets a variable of this name for a service whose name begins with
+/// `leasehold`. Examples are `LEASEHOLD_SERVICE_HOST` and `LEASEHOLD_PORT_80_TCP_ADDR`.
 fn is_of_a_service(name: &str) -> bool {
     let (_, port) = name.split_once("_PORT").unwrap_or((name, "none"));
     let begins_with_number =

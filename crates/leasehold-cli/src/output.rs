@@ -60,7 +60,7 @@ pub(crate) fn shell_word(text: &str) -> String {
     }
 }
 
-/// The line with which a shell sets a variable for its commands, or takes it away.
+/// The line that makes a shell export a variable. Without a value, it makes the shell unset it.
 pub(crate) fn export(name: &str, value: Option<&str>) -> String {
     match value {
         Some(value) => format!("export {name}={}\n", shell_word(value)),
@@ -99,8 +99,8 @@ fn without_reader() -> Failure {
     Failure::new(Exit::Signal(SIGPIPE), QUIET, String::new())
 }
 
-/// Writes a whole text to a stream, without the standard library: its writes to stdout succeed even
-/// if that is not open for writing.
+/// Writes a whole text to a stream, without the standard library: that reports success even if
+/// stdout is not open for writing.
 pub(crate) fn write_all(to: BorrowedFd<'_>, text: &str) -> Result<(), Errno> {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
@@ -118,7 +118,7 @@ pub(crate) fn write_all(to: BorrowedFd<'_>, text: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the terminal that a stream may lead to can overwrite what it shows.
+/// Whether a stream leads to a terminal that can overwrite what it shows.
 pub(crate) fn can_overwrite(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb")
 }

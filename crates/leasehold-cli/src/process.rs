@@ -32,7 +32,8 @@ pub(crate) struct Process {
     pub(crate) started: u64,
 }
 
-/// The file that execvp(3) runs for this word: the first one in PATH, unless the word is a path.
+/// The file that execvp(3) runs for this word. It is the first executable file in PATH, unless the
+/// word is a path.
 pub(crate) fn program_file(word: &OsStr) -> Option<PathBuf> {
     let can_run = |file: &PathBuf| access(file, Access::EXEC_OK).is_ok();
     if word.as_bytes().contains(&b'/') {

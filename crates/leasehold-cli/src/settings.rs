@@ -31,7 +31,8 @@ pub(crate) struct StoreFlags {
 }
 
 impl StoreFlags {
-    /// The flags as words of a shell, each with a blank behind it. A password is left out.
+    /// The flags as words of a shell, each with a blank behind it. `URL` stands for a URL with a
+    /// password.
     fn words(&self) -> String {
         let of_url = |url: &String| {
             let is_secret = split(url).iter().any(|url| has_password(url));
@@ -75,7 +76,7 @@ enum ForChild {
 /// The store that was chosen.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    /// The flags that chose it.
+    /// The flags that chose the store.
     flags: StoreFlags,
     /// One URL, or those of a quorum.
     urls: Vec<String>,

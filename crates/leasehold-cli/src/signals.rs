@@ -176,8 +176,8 @@ fn received(origin: &Origin) -> Option<Received> {
     Some(Received { signal, sender })
 }
 
-/// Makes a write beyond `ulimit -f` an error that we can report, instead of our end. If the signal
-/// was ignored, it is so already, and stays ignored by the command too.
+/// Makes a write beyond `ulimit -f` an error that we can report. By default, a signal ends us then.
+/// If that signal is ignored, writes fail already, and the command ignores it too.
 pub(crate) fn survive_full_files() {
     if !Ignored::at_start().has(Signal::XFSZ) {
         let _came = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
@@ -220,8 +220,8 @@ pub(crate) fn end(exit: Exit) -> ExitCode {
 ///
 /// Returns only as process 1 of a container, which default actions do not end.
 fn die_of(signal: i32) {
-    // A limit of zero would not do: a handler such as systemd-coredump gets a core all the same,
-    // and our memory has the token and passwords.
+    // Our memory has the token and passwords. A limit of zero for cores is not enough: a handler
+    // such as systemd-coredump gets a core all the same.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let pid = rustix::process::getpid();
     if is_first() {

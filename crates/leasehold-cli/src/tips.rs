@@ -157,7 +157,7 @@ fn one_mistake_away(given: &str, ours: &Command) -> Option<String> {
 fn for_argument(given: &str, args: &[OsString], ours: &Command) -> Option<String> {
     let is = |arg: &OsString, word: &str| arg == OsStr::new(word);
     let has = |command: &Command, id: &str| command.get_arguments().any(|arg| arg.get_id() == id);
-    // The command of a lock, or of a pattern.
+    // The command that takes the name of a lock, or a pattern.
     let is_of_locks = |it: &&Command| has(it, "flagged") || has(it, "pattern");
     let command = args.iter().find_map(|arg| ours.find_subcommand(arg).filter(is_of_locks));
     let has_end_of_flags = args.iter().any(|arg| is(arg, "--"));

@@ -317,7 +317,8 @@ pub(crate) fn card(
 }
 
 /// Who did work that is done once per period, and when others may do it again: a line for a person.
-/// `None` if the work was not done, as far as the store tells. `words` are the lock in a command.
+/// `None` if the work was not done, as far as the store tells. `words` name the lock in a command
+/// line.
 pub(crate) fn done(name: &str, words: &str, seen: &Snapshot, now: WallTime) -> Option<String> {
     let holder = seen.holders.first().filter(|holder| holder.idle)?;
     let (name, who) = (escape(name), who(holder.client.as_ref()));

@@ -95,7 +95,7 @@ impl<S: Store> Lock<S> {
     }
 }
 
-/// Ends a lease. Returns whether it was there. The request is sent before this returns.
+/// Ends a lease. Returns whether there was one. The request is sent before this returns.
 pub(crate) fn release<S: Store>(
     store: &S,
     lease: LeaseId,

@@ -247,7 +247,7 @@ impl Actor {
         }
     }
 
-    /// Waits for such a hint, as [`hint`](Self::hint) does, if the store promises hints at all.
+    /// Waits for a `wanted` hint, as [`hint`](Self::hint) does, if the store promises hints at all.
     ///
     /// # Panics
     ///

@@ -129,10 +129,10 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Error>, kind: ErrorKind) {
     }
 }
 
-/// The text of a failure that no delay explains, so that a late run is not repeated for it.
+/// The text of a failure that no delay explains. Even a late run is not repeated after it.
 pub(crate) struct Final(pub(crate) String);
 
-/// Reports that two hold a key at once, or that a fencing token did not rise.
+/// Reports that two clients hold a key at once, or that a fencing token did not rise.
 #[track_caller]
 pub(crate) fn broken(what: String) -> ! {
     std::panic::panic_any(Final(what))
@@ -146,7 +146,7 @@ pub(crate) fn above(token: u64, before: u64) {
     }
 }
 
-/// Expects a block of fencing tokens above all `asked` tokens of an earlier block.
+/// Expects a block of fencing tokens above an earlier block, which has at most `asked` tokens.
 #[track_caller]
 pub(crate) fn after(block: Option<FencingBlock>, before: Option<FencingBlock>, asked: u32) {
     above(first(block), free_after(before, asked) - 1);

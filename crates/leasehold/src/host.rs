@@ -300,7 +300,7 @@ fn no_thread(what: &str, limit: &str, cause: io::Error) -> Error {
 /// A timer on the host's thread for a task that runs elsewhere.
 struct Timer {
     sleep: Pin<Box<tokio::time::Sleep>>,
-    /// The waker of the task, and the same for the host's thread.
+    /// The waker of the task, and the one that the host's thread calls instead.
     waker: Option<(Waker, Waker)>,
 }
 
@@ -330,7 +330,7 @@ impl Wake for Contained {
             drop(self);
         });
         if catch_unwind(waking).is_err() {
-            tracing::error!("a waker panicked, so its task may not go on");
+            tracing::error!("a waker panicked; its task may hang");
         }
     }
 }

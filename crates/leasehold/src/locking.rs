@@ -104,7 +104,7 @@ impl Locking {
         self.spec().map(|spec| &spec.key)
     }
 
-    /// Checks a number of permits. `what` it is, for the error.
+    /// Checks a number of permits. `what` names it in the error.
     pub(crate) fn check_number(&self, what: &str, number: u32) -> Result<(), Error> {
         if (1..=PERMITS_MAX).contains(&number) {
             return Ok(());
@@ -114,7 +114,7 @@ impl Locking {
         Err(Error::new(ErrorKind::Config, message).about(&self.name))
     }
 
-    /// Checks a time for which a permit stays taken. `what` it is, for the error.
+    /// Checks a time for which a permit stays taken. `what` names it in the error.
     pub(crate) fn check_span(&self, what: &str, span: Duration) -> Result<(), Error> {
         if Ttl::new(span).is_ok() {
             return Ok(());

@@ -132,7 +132,7 @@ impl MultiGuard {
         self.first_of(|guard| guard.revoked().boxed())
     }
 
-    /// Resolves with the first of these futures, to the name of its lock and its output.
+    /// Waits for the first of these futures. Returns the name of its lock, and its output.
     fn first_of<T: 'static>(
         &self,
         future: impl Fn(&Guard) -> BoxFuture<'static, T>,

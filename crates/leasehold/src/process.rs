@@ -84,8 +84,8 @@ impl fmt::Display for Process {
     }
 }
 
-/// A boxed future that runs only in the process that made it. In a copy it never ends, and its
-/// content is neither touched nor dropped.
+/// A boxed future that runs only in its own process. In a copy of that process it never ends, and
+/// its content is neither touched nor dropped.
 pub(crate) struct OnlyHere<T> {
     process: Process,
     /// Whether each step asks for the id of the process, too.
@@ -94,7 +94,7 @@ pub(crate) struct OnlyHere<T> {
 }
 
 impl<T> OnlyHere<T> {
-    /// For the steps of a wait inside a client, which was made by that process.
+    /// For a wait inside a client. `process` is the one that made the client.
     pub(crate) fn new(process: &Process, future: Pin<Box<dyn Future<Output = T> + Send>>) -> Self {
         Self { process: process.clone(), has_socket: false, future: Some(future) }
     }

@@ -31,8 +31,8 @@ const LATE_MAX: Duration = Duration::from_secs(3);
 ///
 /// The period runs on the clocks of this process and of the store. No step of a client's wall clock
 /// changes it, but one of a Redis server's does, as for every lease there. It lasts from 10 ms to
-/// 24 h. It should be at least 100 ms, and four times as long as a request takes: with a shorter
-/// one, starts fail, and waiting ones may lose their turn.
+/// 24 h. It should be at least 100 ms, and at least four times as long as a request takes. With a
+/// shorter period, starts fail, and starts that wait may lose their turn.
 ///
 /// # What it costs
 ///

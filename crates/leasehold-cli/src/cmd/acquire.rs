@@ -141,7 +141,7 @@ fn grant(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> String 
         return object("grant", fields);
     }
     // Exported, so that after `eval "$(leasehold acquire …)"`, `leasehold renew` needs nothing
-    // else. What another lock has left in the variables is not true of this one.
+    // else. The `unset` lines remove what an earlier lock has left.
     let lines = [
         export(NAME, Some(name)),
         export(TOKEN, Some(guard.token().as_str())),

@@ -70,7 +70,8 @@ pub(super) async fn revoke(
     done(context, args, ended, asked.len())
 }
 
-/// Waits until no holder that was asked has the lock. Returns one that still has it at the end.
+/// Waits until no holder that was asked has the lock any more. Returns one that still has it when
+/// the time is over.
 async fn still_left<'a>(
     client: &Client,
     name: &str,

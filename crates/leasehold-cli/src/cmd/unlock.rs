@@ -163,7 +163,7 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
     .about(&args.name))
 }
 
-/// Prints how many leases were ended, and how many holders were asked if `--ask` was given.
+/// Prints how many leases were ended. With `--ask`, it also prints how many holders were asked.
 pub(super) fn done(
     context: &Context,
     args: &Unlock,

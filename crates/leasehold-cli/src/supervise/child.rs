@@ -241,6 +241,8 @@ impl Child {
                 Err(_) => return true,
             }
         }
+        // There may be more, and nothing else might wake us for them.
+        let _ = kill_process(getpid(), Signal::CHILD);
         false
     }
 

@@ -148,7 +148,7 @@ fn start() -> io::Result<Keeper> {
     Ok(keeper)
 }
 
-/// Starts the command. A script without a line that names its interpreter is for sh(1), as with
+/// Starts the command. If it is a script that names no interpreter, sh(1) runs it, as with
 /// execvp(3) and every shell.
 fn spawn(start: &Start, stdin: OwnedFd) -> io::Result<Child> {
     let (program, args) = start.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;

@@ -278,7 +278,8 @@ impl Supervision {
 
     fn on_signal(&mut self, now: Moment, left: Duration, came: Received) {
         let signal = came.signal;
-        // The terminal is gone. A HUP of a process may only ask a daemon to read its settings.
+        // A HUP from the kernel says that the terminal is gone. A HUP from a process may only ask a
+        // daemon to read its settings.
         self.asked_at_terminal |= (signal, came.sender) == (Signal::HUP, Sender::Kernel);
         if FATAL.contains(&signal) && self.requests.is_echo(now, came) {
             return;

@@ -138,7 +138,8 @@ fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
         let pressed = (5, FRESH, typed(Signal::INT));
         let at_terminal = last_at_terminal(&[pressed, ended(code), gone]);
         assert_eq!(finishes(at_terminal), Cause::Request);
-        // A HUP may only have made a daemon read its settings, but not that of a closed terminal.
+        // A HUP from a process may only have made a daemon read its settings. A HUP from a terminal
+        // that closed is a request.
         let later =
             [(5_000, FRESH, Input::Ended(Exit::Code(code))), (5_000, FRESH, Input::AllGone)];
         let (hup, closed) = (signal(Signal::HUP), (5, FRESH, typed(Signal::HUP)));

@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use rustix::process::Signal;
 
-/// The bounds of the time to kill everything in. A longer ttl makes killing no slower.
+/// The bounds of the margin, the time in which everything is killed. Killing takes no longer if the
+/// ttl is longer.
 const MARGIN_MIN: Duration = Duration::from_millis(20);
 const MARGIN_MAX: Duration = Duration::from_secs(1);
 

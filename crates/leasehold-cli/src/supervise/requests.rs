@@ -8,7 +8,7 @@
 //! - A shell that closes signals its jobs with HUP, and then the terminal does so too.
 //! - A session that ends gets TERM and HUP.
 //!
-//! A HUP never counts: at one, many daemons only read their settings again.
+//! A HUP never counts: many daemons only read their settings again.
 
 use std::time::Duration;
 
@@ -69,13 +69,13 @@ impl Arrival {
 }
 
 impl Requests {
-    /// Whether somebody has asked us to stop, by another signal than HUP.
+    /// Whether somebody has asked us to stop, by a signal other than HUP.
     pub(super) const fn is_any(&self) -> bool {
         self.count > 0
     }
 
-    /// Whether a signal has just come from another sender, so that it says nothing new. If it comes
-    /// again from the same one a little later, it was sent again.
+    /// Whether a signal has just come from another sender, so that it says nothing new. If the same
+    /// sender sends it again a little later, that is another request.
     pub(super) fn is_echo(&mut self, now: Moment, came: Received) -> bool {
         let known = self.arrivals.iter_mut().find(|arrival| arrival.signal == came.signal);
         let Some(arrival) = known else {
@@ -99,7 +99,7 @@ impl Requests {
         self.count
     }
 
-    /// Whether a command that ended so at `at` took a HUP as a request to stop.
+    /// Whether a command that ended at `at` with `exit` took a HUP as a request to stop.
     pub(super) fn ended_by_hup(&self, exit: Exit, at: Moment) -> bool {
         let is_of_hup = exit == Exit::Signal(Signal::HUP.as_raw());
         self.hung_up.is_some_and(|since| is_of_hup || at.since(since) < TOGETHER)

@@ -262,7 +262,7 @@ async fn watch_over(
             () = clock.sleep_until(look) => match signal.filter(|at| *at <= clock.now()) {
                 Some(_) => {
                     signals.pop();
-                    // One signal that comes again at once would count once.
+                    // A signal that the same sender repeats at once would count once.
                     sent([Signal::TERM, Signal::INT, Signal::QUIT][signals.len()])
                 },
                 None => Input::Timer,

@@ -149,7 +149,7 @@ fn a_second_signal_kills_the_command_and_no_campaign_follows(world: &World) {
 
 /// A HUP long ago does not count as the first request, and ends no instance.
 fn a_daemon_that_reads_its_settings_again_is_still_stopped_cleanly_and_led_again(world: &World) {
-    // It goes on for longer than a command that the HUP has asked to end.
+    // It outlives the second in which its end would count as caused by the HUP.
     let reload = "echo reloaded; sleep 1.1; echo goes on";
     let script = format!(
         "trap '{reload}' HUP; trap 'sleep 0.2; echo clean; exit 0' TERM; echo up; \

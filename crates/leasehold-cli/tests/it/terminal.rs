@@ -387,7 +387,7 @@ fn the_status_line_fits_into_a_narrow_terminal() {
     drop(holder.end());
 }
 
-/// That line belongs to the shell: it has the prompt, and what a person types.
+/// That line belongs to the shell: it shows the prompt, and what a person types.
 #[test]
 fn a_wait_in_the_background_or_at_a_dumb_terminal_overwrites_no_line() {
     let world = World::sqlite();

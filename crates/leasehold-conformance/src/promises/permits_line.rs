@@ -1,4 +1,4 @@
-//! Waiters for permits pass no other one that has waited longer.
+//! A request for permits passes no waiter that has waited longer.
 
 use leasehold::ErrorKind;
 use leasehold::store::{Capabilities, Claim, Hint, Released, Store};

@@ -1,4 +1,4 @@
-//! Readers and writers wait in one line, and nobody passes one that waits longer.
+//! Readers and writers wait in one line, and nobody passes a waiter that has waited longer.
 
 use leasehold::core::line::RUN_MAX;
 use leasehold::store::{Capabilities, Claim, Hint, Released};

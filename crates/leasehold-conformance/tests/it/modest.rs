@@ -19,7 +19,7 @@ pub(crate) enum Lacks {
     Hints,
 }
 
-/// The store.
+/// The store that promises less.
 pub(crate) struct Modest {
     pub(crate) store: AnyStore,
     pub(crate) lacks: Lacks,

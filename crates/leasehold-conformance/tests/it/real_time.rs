@@ -52,7 +52,7 @@ fn cases_hold_on_real_time_or_say_what_only_virtual_time_can_show() {
     }
 }
 
-/// A server takes its time, so each of its runs is late. It grants twice now and then.
+/// A real server is slow, so each run on it is late. This one sometimes grants a key twice.
 #[test]
 fn two_holders_or_a_token_that_does_not_rise_are_believed_in_a_late_run() {
     for (lie, name) in [

@@ -23,8 +23,8 @@
 //! after the first hint that the key may be free.
 //!
 //! A grant comes too late if its remaining validity is less than [`Ttl::min_validity`]. The client
-//! does not act on it, but keeps it, so that the acquisition keeps its turn. Where only one more
-//! request relies on the validity, half of that is enough.
+//! does not act on it, but keeps it, so that the acquisition keeps its turn. If only one more
+//! request relies on the grant, half of that validity is enough.
 
 #[cfg(test)]
 mod tests;
@@ -49,8 +49,8 @@ pub(crate) const POLLS: Backoff =
 /// The shortest time between two refreshes of a place, if the place lives long enough.
 pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 
-/// How much later each place of the line asks than the one before it when a lease ends. Only the
-/// head can win, and its ask serves those behind it. They ask in case the head is dead.
+/// How much later each waiter asks than the one before it in line when a lease ends. Only the head
+/// can win, and its ask serves those behind it. The others ask in case the head is dead.
 const PLACES_APART: Duration = Duration::from_millis(20);
 
 /// How often a client that does not wait asks for a grant that arrives in time.
@@ -143,7 +143,7 @@ impl Acquisition {
         self
     }
 
-    /// Only one more request relies on the validity of the grant.
+    /// Acts on a grant that has half of the usual validity: only one more request relies on it.
     #[must_use]
     pub(crate) fn acting_late(mut self) -> Self {
         self.least /= 2;

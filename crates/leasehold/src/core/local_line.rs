@@ -250,7 +250,8 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         if self.has_heir(settings) { self.first() } else { None }
     }
 
-    /// The asker ended. Takes the first task out if it must become the asker.
+    /// Notes that the asker ended. Takes the first task out of the line if it must become the
+    /// asker.
     pub(crate) fn end_asker(&mut self) -> Option<T> {
         self.has_asker = false;
         self.next_asker()

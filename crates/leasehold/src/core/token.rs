@@ -269,7 +269,7 @@ pub struct FencingBlock {
 }
 
 impl FencingBlock {
-    /// The last token. A block of none, which no store may answer, counts as a block of one.
+    /// The last token. An empty block, which no store may answer, counts as a block of one.
     #[must_use]
     pub(crate) fn last(self) -> u64 {
         self.first.get() + u64::from(self.count.max(1)) - 1

@@ -55,8 +55,8 @@ impl Ttl {
         self.0
     }
 
-    /// As whole milliseconds, rounded up. So a store that counts them keeps no lease for less than
-    /// its holder expects.
+    /// As whole milliseconds, rounded up. So a store that counts milliseconds keeps each lease at
+    /// least as long as its holder expects.
     #[must_use]
     pub fn as_millis(self) -> u64 {
         u64::try_from(self.0.as_nanos().div_ceil(1_000_000)).expect("a ttl is at most 48 h")

@@ -30,8 +30,9 @@ pub(super) struct Deployment {
 }
 
 impl Deployment {
-    /// A node that forgets no grant that still counts, and has no other safeguard. Each grant is on
-    /// disk before it counts. Or its holders end with the machine, as those of a file do.
+    /// A node that forgets no grant that still counts, and has no other safeguard. Either each
+    /// grant is on disk before it counts, or its holders end with the machine, as those of a file
+    /// do.
     #[cfg_attr(
         not(any(feature = "etcd", feature = "sqlite", feature = "zookeeper")),
         allow(dead_code, reason = "there are no such stores")

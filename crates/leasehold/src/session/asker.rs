@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    /// The asker of a line ended. Makes the first task ask, if it must.
+    /// Notes that the asker of a line ended. Makes the first task ask, if it must.
     fn end_asking(&self, key: &Key) {
         while let Some(task) = self.lines.with(key, |line| line.tasks.end_asker()) {
             if task.send(Told::Ask(Work::new(true))).is_ok() {

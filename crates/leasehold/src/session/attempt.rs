@@ -34,8 +34,8 @@ pub(super) struct Attempt {
     /// When the first ask leaves at the earliest.
     not_before: Option<Moment>,
     standing: Standing,
-    /// Whether nobody knows what became of some ask, also with an earlier token. The client
-    /// releases that token, but the release may meet the same outage.
+    /// Whether nobody knows what became of some ask, with this token or an earlier one. The client
+    /// releases an earlier token, but the release may meet the same outage.
     is_in_doubt: bool,
     /// Why the store did not answer the last ask, or grants nothing at all.
     outage: Option<Error>,
@@ -44,7 +44,7 @@ pub(super) struct Attempt {
     _counted: Counted,
 }
 
-/// What the store may have of the token.
+/// What the store may know of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     /// Nothing.
@@ -345,7 +345,7 @@ impl Attempt {
     }
 
     /// The error for a wait that ended: *taken* and *not answered* are different errors. An ask may
-    /// be under way.
+    /// still be under way.
     pub(super) fn elapsed(&self) -> Error {
         self.outage.clone().map_or_else(wait_elapsed, |outage| self.in_doubt(outage))
     }
@@ -484,7 +484,7 @@ impl Drop for Attempt {
             self.give_up_token();
         }
         if self.wake.as_ref().is_some_and(|wake| wake.is_told()) {
-            // Another task of this client may ask in its stead.
+            // This task has not followed a hint. Another task of the client may ask in its stead.
             self.session.lines.wake(&self.spec.key);
         }
     }

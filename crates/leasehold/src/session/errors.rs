@@ -8,7 +8,8 @@ use crate::core::local_line::TASKS_MAX;
 use crate::core::ttl::Ttl;
 use crate::store::Quarantine;
 
-/// The error for a wait that ended before the store answered. Every wait begins with it.
+/// The error for a wait that ended before the store answered. Every wait notes it before its first
+/// ask.
 pub(super) static UNANSWERED: LazyLock<Error> = LazyLock::new(|| {
     let message = "the store did not answer before the wait ended; a late grant is released; check \
                    that the store is running";
@@ -24,7 +25,7 @@ pub(super) fn wait_elapsed() -> Error {
     )
 }
 
-/// The error for a quarantine, during which a wait or a try ended.
+/// The error for a wait or a try that ended during a quarantine.
 pub(super) fn quarantined(kind: ErrorKind, quarantine: &Quarantine) -> Error {
     Error::new(kind, format!("{quarantine}; nothing was acquired; wait or try again later"))
 }

@@ -130,7 +130,7 @@ impl Line {
         std::mem::take(&mut self.was_wanted)
     }
 
-    /// A task begins to ask.
+    /// Notes that a task begins to ask.
     pub(super) fn begin_asking(
         &mut self,
         owner: OwnerToken,
@@ -155,7 +155,7 @@ impl Line {
 
     /// The tasks to wake when the key may be free: the first of those that take turns, since their
     /// places at the store are in the order of their arrival, and each of the others. A task that
-    /// has not noticed an earlier hint is passed over, since it may not be polled.
+    /// has not noticed an earlier hint is passed over: perhaps nobody polls it.
     fn first_asking(&self) -> Vec<Arc<Wake>> {
         let in_turn = self.asking.values().filter(|task| !task.has_no_turn && !task.wake.is_told());
         let first = in_turn.min_by_key(|task| task.arrival);

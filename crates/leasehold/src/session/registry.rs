@@ -282,9 +282,9 @@ impl Registry {
         }
     }
 
-    /// The work that is due at `now`, with `room` for so many releases. The others stay here, in
-    /// case the driver panics. `busy` tells whether the driver waits for answers, `idle_since` when
-    /// it last had work.
+    /// The work that is due at `now`. It has at most `room` releases. The other releases stay here,
+    /// in case the driver panics. `busy` tells whether the driver waits for answers, `idle_since`
+    /// when it last had work.
     pub(super) fn plan(
         &self,
         now: Moment,

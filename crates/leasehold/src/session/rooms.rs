@@ -3,10 +3,10 @@
 //! A shard answers requests one after another, and each has a time limit, which later ones would
 //! reach while they wait. So only some are under way at a time, and the others queue here.
 //!
-//! The future of a caller has the room, or queues for it. If it is not polled, it would keep the
-//! room from the other tasks of the client, also if it is given the room in its turn. Every future
-//! that is polled leaves within the limit of a request. If those inside do not, the others get
-//! rooms of their own.
+//! The future of a caller has the room, or queues for it. A future that nobody polls would keep its
+//! room from the other tasks of the client, even if it got the room while it queued. Every future
+//! that is polled gives its room back within the limit of a request. If those inside do not, the
+//! others get new rooms.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -24,12 +24,13 @@ const ASKS_MAX: usize = 1_024;
 /// When all that were inside have left, if they are polled. The limit of a request is a second.
 const LEFT_WITHIN: Duration = Duration::from_millis(1_250);
 
-/// So many rooms are kept even if nobody is inside.
+/// How many groups may keep their rooms although nobody is inside.
 const KEPT_MAX: usize = 64;
 
-/// Who shares rooms: the requests to one shard, of acquisitions that the store has answered or has
-/// not answered yet. A silent shard must not take the room of the others. Those that were answered
-/// can wait. The others have a caller that wants to know whether the store answers at all.
+/// Requests that share rooms. They go to the same shard, and the store has answered all of their
+/// acquisitions before, or none. A silent shard must not take the room of the others. An
+/// acquisition that was answered can wait. The caller of any other one wants to know whether the
+/// store answers at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
     pub(super) shard: u64,

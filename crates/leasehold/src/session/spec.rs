@@ -23,8 +23,8 @@ pub(crate) struct Spec {
     pub(crate) min_hold: Duration,
     /// How long a guard holds the key at most.
     pub(crate) max_hold: Option<Duration>,
-    /// Only the request that ends the hold relies on the validity of the grant, so it may come
-    /// later.
+    /// Only the request that ends the hold relies on the validity of the grant, so the grant may
+    /// come later.
     pub(crate) acts_late: bool,
     /// How long a released lease is kept for the next task.
     pub(crate) keep_idle: Duration,

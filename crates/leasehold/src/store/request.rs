@@ -40,7 +40,7 @@ impl Ask {
         Self { key, owner, claim, ttl, line: Line::None, note: None, reserve: 0 }
     }
 
-    /// The lease that it asks for.
+    /// The lease that this request asks for.
     #[must_use]
     pub fn lease(&self) -> LeaseId {
         LeaseId { key: self.key.clone(), owner: self.owner.clone(), claim: self.claim }

@@ -102,7 +102,7 @@ async fn locks_in_the_slots_of_all_nodes_are_taken_together_or_not_at_all() {
     assert!(all.expect("all are free in the end").is_held());
 }
 
-/// Only the parser of URLs refused them, so a program could ask for copies and get none.
+/// If only the parser of URLs refused them, a program could ask for copies and get none.
 #[tokio::test]
 async fn terms_that_a_cluster_cannot_keep_are_refused_before_anything_is_sent() {
     let copies: Terms = Copies::new(Replicas::Count(2), false).into();

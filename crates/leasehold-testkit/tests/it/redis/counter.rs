@@ -372,7 +372,7 @@ fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_th
     host.drop_tasks();
 }
 
-/// The server may be another one than that of the first ask, and its counter an old one.
+/// The server may not be that of the first ask, and its counter may be old.
 #[test]
 fn an_ask_that_finds_an_earlier_grant_says_nothing_of_the_counter() {
     let (host, fake) = (VirtualHost::new(1), Fake::default());

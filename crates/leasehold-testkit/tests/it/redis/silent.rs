@@ -1,5 +1,5 @@
-//! A socket through which nothing gets any more is replaced in time. A server that answers some
-//! requests only is made the best of.
+//! A socket through which nothing gets any more is replaced in time. A look shows what it has if a
+//! server answers only some requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,7 +109,7 @@ impl HintSink for Deaf {
     fn hint(&self, _: Hint) {}
 }
 
-/// Nothing is ever asked there, so nothing else shows that the other end is gone.
+/// The client asks nothing else there, so only its checks show that the other end is gone.
 #[test]
 fn a_silent_connection_for_hints_is_replaced() {
     let (host, fake) = (VirtualHost::new(0), Fake::default());

@@ -12,7 +12,7 @@ use super::plain::calls;
 
 const LOCKS: usize = 8;
 
-/// How often they are all taken and released.
+/// How often all locks are taken and released.
 const ROUNDS: u64 = 16;
 
 /// Some locks whose counters the connection knows.

@@ -59,7 +59,7 @@ fn tasks_that_give_up_before_their_turn_to_ask_hold_nobody_up() {
     });
 }
 
-/// They have room for their requests, or are given it in their turn, and do not leave.
+/// They have room for their requests, or get it in their turn, and do not give it back.
 #[test]
 fn locks_whose_futures_are_not_polled_hold_up_no_other_lock_of_their_client() {
     play_on(stores::memory, 0, async |scene| {
@@ -85,7 +85,7 @@ fn locks_whose_futures_are_not_polled_hold_up_no_other_lock_of_their_client() {
     });
 }
 
-/// Those that wait can wait longer. The caller of a try wants to know whether the store answers.
+/// Waiters can wait longer. The caller of a try wants to know whether the store answers.
 #[test]
 fn a_try_ends_soon_though_thousands_of_waiters_get_no_answer() {
     play_on(stores::memory, 0, async |scene| {

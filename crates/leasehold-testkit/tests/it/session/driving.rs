@@ -121,7 +121,7 @@ impl Store for Losing {
     leasehold_testkit::forward!(store: acquire, inspect, watch, rest);
 }
 
-/// Otherwise their waiting tasks would wait for leases that nobody looks after.
+/// Otherwise, the tasks that wait for these locks would wait for leases that nobody looks after.
 #[tokio::test]
 async fn the_losses_that_a_driver_has_not_told_when_it_panics_are_told_by_the_next() {
     // Some of them are lost at the same look of the driver.

@@ -353,7 +353,7 @@ fn a_wait_behind_an_asker_that_saw_an_outage_end_ends_as_taken() {
     });
 }
 
-/// The task that goes on with the requests of another one answers for them.
+/// A task that goes on with the requests of another one also reports how they ended.
 #[test]
 fn a_task_that_goes_on_after_a_request_without_an_answer_does_not_know_how_it_went() {
     play(0..3, async |scene| {

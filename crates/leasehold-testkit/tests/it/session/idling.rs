@@ -202,7 +202,7 @@ fn an_idle_lock_gives_way_to_a_task_on_other_terms() {
     });
 }
 
-/// Otherwise it would be told that its own client has the key, and wait for the next renewal.
+/// Otherwise, the reader would find the key taken by its own client, and wait for the next renewal.
 #[test]
 fn a_lock_that_asks_alone_ends_the_idle_lease_of_its_client() {
     play(0..3, async |scene| {

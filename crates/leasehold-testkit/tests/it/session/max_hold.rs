@@ -137,7 +137,7 @@ fn a_limit_below_the_ttl_or_the_least_hold_is_refused_before_anything_is_asked()
     });
 }
 
-/// Each task has a place of its own. A hint that the lock may be free is news for the first one.
+/// Each task has a place of its own. A hint that the lock may be free concerns only the first one.
 #[test]
 fn tasks_of_one_client_that_take_turns_on_a_quorum_do_not_all_ask_at_each_turn() {
     const TASKS: usize = 50;

@@ -274,8 +274,8 @@ fn a_store_without_permits_limits_no_rate() {
     });
 }
 
-/// Only the first of them can win. The store serves those behind it in the same step. A file is
-/// another matter: whoever comes near the front of a line is told to ask.
+/// Only the first of them can win. The store serves those behind it in the same step. A file is not
+/// among these stores: it tells each waiter near the front of its line to ask.
 #[test]
 fn starts_that_wait_do_not_all_ask_when_one_period_ends() {
     const STARTS: u32 = 50;

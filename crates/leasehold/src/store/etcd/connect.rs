@@ -41,8 +41,8 @@ impl EtcdConnector {
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config) for an invalid URL. The message says why, and never shows the
-    /// password.
+    /// [`Config`](crate::ErrorKind::Config) for an invalid URL. The message says why, and never
+    /// shows the password.
     pub fn new(url: &str) -> Result<Self, Error> {
         let address = Address::parse(url)?;
         let (servers, limit) = (address.members.clone(), address.connect_limit);

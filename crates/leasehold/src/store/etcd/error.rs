@@ -176,8 +176,8 @@ fn refused(code: u32, text: &str, unsure: ErrorKind, state: &str) -> Error {
         _ => {
             let help = match code {
                 code::CANCELLED => {
-                    "perhaps the member stops, so try again; if it stays so, the URL must name the \
-                     members, and no gRPC proxy"
+                    "perhaps the member is stopping, so try again; if that does not help, the URL \
+                     must name the members, and no gRPC proxy"
                 }
                 _ => "try again",
             };

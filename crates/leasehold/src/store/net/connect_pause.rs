@@ -19,11 +19,11 @@ impl Default for ConnectPause {
 }
 
 impl ConnectPause {
-    /// Refuses in a pause.
+    /// Refuses to connect during a pause.
     ///
     /// # Errors
     ///
-    /// The one of the last failure.
+    /// The error of the last failure.
     pub(crate) fn check(&self, now: Moment) -> Result<(), Error> {
         match &self.last {
             Some((until, why)) if now < *until => Err(why.clone()),

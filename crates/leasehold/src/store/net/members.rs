@@ -15,7 +15,7 @@ use crate::store::within;
 /// How much later each further member is tried, so that one that is out of reach costs little.
 const STAGGER: Duration = Duration::from_millis(150);
 
-/// The members that a URL names. Their number is their index there.
+/// The members that a URL names. The number of a member is its index there.
 pub(crate) struct Members {
     /// Name or address, without brackets, and port; at least one.
     addresses: Vec<(String, u16)>,
@@ -82,12 +82,12 @@ impl Members {
         Error::new(ErrorKind::Unavailable, message)
     }
 
-    /// Reaches for all members, the one with number `first` at once and the others a little later.
-    /// Begins with each that is reached, one after the other, until one of them has begun.
+    /// Tries to reach all members: number `first` at once, and each further one a little later.
+    /// Calls `begin` for those that were reached, one after the other, until one call succeeds.
     ///
     /// # Errors
     ///
-    /// The error of one member. One that a retry cannot help is preferred.
+    /// The error of one member: if there is one that no retry can help, that one.
     pub(crate) async fn first<R, T, Reach, Begin>(
         &self,
         host: &Arc<dyn Host>,

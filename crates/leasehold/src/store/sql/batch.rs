@@ -28,14 +28,14 @@ pub(in crate::store) const SIZE_MAX: usize = 100;
 /// How much of SQL one message has at most, unless a single request is longer.
 const SQL_BYTES_MAX: usize = 256 * 1024;
 
-/// The most looks in one message. Each has a long answer, and a client takes 8 MiB from a server.
+/// The most looks in one message. Each may have a long answer, and a client takes at most 8 MiB.
 const LOOKS_MAX: usize = 8;
 
 /// A message that took longer is followed by a shorter one: nobody has an answer before the end,
 /// and the rows stay locked.
 const SLOW: Duration = Duration::from_millis(200);
 
-/// A message that took less is followed by one that is twice as long.
+/// A message that took less is followed by one with up to twice as many requests.
 const FAST: Duration = Duration::from_millis(50);
 
 /// The requests of one message that have no answer yet, in the order in which they are sent.
@@ -154,8 +154,8 @@ pub(super) fn take(queue: &mut VecDeque<Request>, size: usize) -> Batch {
     Batch(batch.into())
 }
 
-/// How many requests the next message may have, after one of up to `size` that took so long beyond
-/// a round trip. `is_done`: whether it was carried out.
+/// How many requests the next message may have, after one of up to `size` requests. `took`: how
+/// long that one took beyond a round trip. `is_done`: whether it was carried out.
 pub(super) fn next_size(size: usize, took: Duration, is_done: bool) -> usize {
     if took > SLOW && !is_done {
         // It may have waited for a row, and kept others. Those are sent again, one by one at first.

@@ -37,7 +37,7 @@ pub(in crate::store) trait Engine:
     /// The URL without the password.
     fn label(&self) -> String;
 
-    /// How long a login may take, and how long the checks after it.
+    /// How long a login may take. The checks after it may take as long again.
     fn connect_limit(&self) -> Duration;
 
     /// How the engine writes a call.
@@ -55,7 +55,7 @@ pub(in crate::store) trait Engine:
     }
 
     /// Connects, and refuses a server that cannot keep locks. The checks have a limit of their own:
-    /// a login is the most expensive thing to ask of a slow server, so it is not thrown away.
+    /// a login is the most expensive thing to ask of a slow server, so one that worked is kept.
     fn connect(
         &self,
         host: &Arc<dyn Host>,

@@ -80,7 +80,7 @@ impl<E: Engine> SqlStore<E> {
     /// Makes sure that the server answers and has the tables.
     pub(in crate::store) async fn reach(&self) -> Result<(), Error> {
         self.shared.process.check()?;
-        // One for the login, and one for the checks.
+        // One limit for the login, and one for the checks.
         let limit = 2 * self.shared.engine.connect_limit() + command_limit(Ttl::MAX);
         self.shared.asks.submit(limit, Work::Alone, "SELECT 1".to_owned()).await.map(drop)
     }

@@ -72,7 +72,7 @@ struct State {
     /// How many requests the next message may have.
     size: usize,
     /// How long the quickest message with a single request took on this connection: about a round
-    /// trip. No message can be made shorter than that.
+    /// trip. No message can take less.
     trip: Option<Duration>,
 }
 
@@ -322,7 +322,7 @@ struct Serve<'a, E: Engine> {
 
 struct UnderWay {
     since: Moment,
-    /// How many requests it has.
+    /// How many requests the message has.
     requests: usize,
     answered: Pin<Box<dyn Future<Output = Over> + Send>>,
     /// When the connection counts as dead.

@@ -249,7 +249,7 @@ impl Core {
 
     /// Keeps the lease of etcd of a lock that was released. One that is not kept is revoked at
     /// once: the process may end after its release. If the cluster is slow to do that, another task
-    /// tries again: the lock is free, and its holder must not hear that nobody knows.
+    /// tries again. The lock is free, so its holder must not hear that the outcome is unknown.
     async fn give_up(&self, lease: Lease) {
         let revoked = within(Arc::clone(&self.wire.host), REVOKE_LIMIT, self.wire.revoke(lease.id));
         if lease.is_kept() || self.mine.is_in_doubt(lease.id) || revoked.await.is_err() {

@@ -45,7 +45,7 @@ struct Member {
     agrees: bool,
     /// Whether it renews leases. A proxy does not.
     renews: bool,
-    /// Whether it answers who ends a lease, the first time.
+    /// Whether it answers the first request to end a lease.
     revokes: bool,
     /// Who has the lock.
     holder: &'static str,
@@ -382,7 +382,7 @@ async fn a_long_lease_is_revoked_before_its_release_is_answered() {
     }
 }
 
-/// The lock is free, so its holder must not hear that nobody knows.
+/// The lock is free, so its holder must not hear that the outcome is unknown.
 #[tokio::test]
 async fn a_release_is_answered_though_the_cluster_is_slow_to_revoke_its_long_lease() {
     let member = Member { grants: LASTS + 1, revokes: false, ..Member::new() };

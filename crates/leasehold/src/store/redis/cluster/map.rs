@@ -146,8 +146,8 @@ fn place_of(host: &str, port: u16, asked: &Place) -> Option<Place> {
     (is_host(host) && port != 0).then(|| (host.to_owned(), port))
 }
 
-/// Whether a server may be at this host. Other texts could reach a terminal with the label of the
-/// server.
+/// Whether this text can name the host of a server. Any other text could control a terminal that
+/// shows the label of the server.
 pub(in crate::store::redis) fn is_host(host: &str) -> bool {
     let is_one = |it: u8| it.is_ascii_alphanumeric() || b"-._:%".contains(&it);
     !host.is_empty() && host.bytes().all(is_one)

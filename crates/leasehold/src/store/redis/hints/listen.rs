@@ -245,8 +245,9 @@ impl Channels {
     }
 
     /// Asks the server to report the next change of a key once, by [`News::Changed`]. A change is
-    /// when the key is set, deleted, given another expiry, or expires. Ends when the server has
-    /// confirmed it, and returns whether the key exists at this server.
+    /// when the key is set, deleted, given another expiry, or expires. The request is queued before
+    /// this returns. The future ends when the server has confirmed it, and returns whether the key
+    /// exists at this server.
     ///
     /// # Errors
     ///

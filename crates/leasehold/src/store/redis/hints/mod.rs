@@ -79,7 +79,7 @@ struct State {
 impl State {
     /// The connection is gone, and with it all subscriptions. Forgets all inboxes but those that
     /// still want hints, and returns whether there are any. If not, the task ends, and the next
-    /// listener starts another one. Both happen under one lock, or a new listener could be
+    /// listener starts another one. All of this happens under one lock, or a new listener could be
     /// forgotten.
     fn disconnect(&mut self, wants: impl Fn(&ClientId) -> bool) -> bool {
         self.tracked = None;

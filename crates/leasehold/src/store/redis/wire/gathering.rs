@@ -22,8 +22,8 @@ use super::waiting::Waiting;
 use crate::store::redis::codec::command::{Command, NoAnswer, Part, Value};
 use crate::store::redis::scripts::together::{Done, STEPS_MAX, done, together};
 
-/// After so many counters in a row that were missing only in a call of several, there are several
-/// servers.
+/// After so many counters in a row that were missing only in a call of several, the client assumes
+/// several servers.
 const DOUBTS_MAX: u8 = 3;
 
 /// A request, and who waits for its answer.

@@ -42,7 +42,7 @@ const LEFT_MAX: usize = 4;
 pub(super) struct Shared {
     pub(super) host: Arc<dyn Host>,
     connector: Arc<dyn Connector>,
-    /// Where a connection is made, unless the runtime there did not do it.
+    /// Where a connection is made, unless the runtime there fails to make it.
     home: Home,
     state: Mutex<State>,
     pub(super) ticks: Arc<Ticks>,

@@ -282,7 +282,7 @@ fn requests_that_wait_behind_a_farewell_go_over_the_next_connection() {
     assert_eq!(server.connected().len(), 2);
 }
 
-/// A message of one request takes as long.
+/// A message of one request takes just as long.
 #[test]
 fn messages_to_a_distant_server_become_longer_again() {
     let server = Server::<100>::default();
