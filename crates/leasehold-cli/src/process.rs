@@ -35,7 +35,7 @@ pub(crate) struct Process {
 /// The file that execvp(3) runs for this word. It is the first executable file in PATH, unless the
 /// word is a path.
 pub(crate) fn program_file(word: &OsStr) -> Option<PathBuf> {
-    let can_run = |file: &PathBuf| access(file, Access::EXEC_OK).is_ok();
+    let can_run = |file: &PathBuf| file.is_file() && access(file, Access::EXEC_OK).is_ok();
     if word.as_bytes().contains(&b'/') {
         return Some(word.into()).filter(can_run);
     }

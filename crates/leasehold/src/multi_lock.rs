@@ -154,6 +154,8 @@ impl MultiLock {
         let order = self.order()?;
         let locks = order.iter().map(|&at| self.locks[at].clone()).collect();
         let Some(first) = self.locks.first() else { return Err(no_names()) };
+        // In a copy of a fork, the future below never ends.
+        first.named(first.session().check_here())?;
         let guards = first.session().only_here(take_all(locks, wait)).await?;
         Ok(as_named(&order, guards))
     }

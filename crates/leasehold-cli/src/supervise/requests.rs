@@ -101,7 +101,8 @@ impl Requests {
 
     /// Whether a command that ended at `at` with `exit` took a HUP as a request to stop.
     pub(super) fn ended_by_hup(&self, exit: Exit, at: Moment) -> bool {
-        let is_of_hup = exit == Exit::Signal(Signal::HUP.as_raw());
+        // A shell that ends by a signal may report it as a code.
+        let is_of_hup = [Exit::Signal(Signal::HUP.as_raw()), Exit::Code(129)].contains(&exit);
         self.hung_up.is_some_and(|since| is_of_hup || at.since(since) < TOGETHER)
     }
 }

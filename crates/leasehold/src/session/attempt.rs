@@ -77,7 +77,7 @@ impl Attempt {
                 line.tries += 1;
                 return None;
             };
-            line.begin_asking(owner.clone(), Arc::clone(wake), session.lines.arrive(), spec);
+            line.ask_as(owner.clone(), Arc::clone(wake));
             line.outage.clone().filter(|_| !spec.asks_alone())
         });
         let mut decisions = Acquisition::new(spec.ttl, waits);
@@ -325,9 +325,11 @@ impl Attempt {
     fn take_fresh_token(&mut self) {
         self.standing = Standing::Fresh;
         let spent = std::mem::replace(&mut self.owner, self.session.fresh_token());
-        if self.wake.is_some() {
-            let fresh = self.owner.clone();
-            self.session.lines.with(&self.spec.key, |line| line.ask_as(fresh, &spent));
+        if let Some(wake) = &self.wake {
+            self.session.lines.with(&self.spec.key, |line| {
+                line.stop_asking(&spent);
+                line.ask_as(self.owner.clone(), Arc::clone(wake));
+            });
         }
     }
 
@@ -482,10 +484,6 @@ impl Drop for Attempt {
         });
         if self.standing != Standing::Fresh {
             self.give_up_token();
-        }
-        if self.wake.as_ref().is_some_and(|wake| wake.is_told()) {
-            // This task has not followed a hint. Another task of the client may ask in its stead.
-            self.session.lines.wake(&self.spec.key);
         }
     }
 }

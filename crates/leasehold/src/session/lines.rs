@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 
 use super::asker::Told;
 use super::held::Held;
-use super::spec::Spec;
 use super::wake::{HandOver, Wake};
 use crate::core::error::Error;
 use crate::core::key::Key;
@@ -36,17 +35,7 @@ pub(super) struct Line {
     /// Why the asker's last request failed, if it did.
     pub(super) outage: Option<Error>,
     /// The asking tasks that hints wake, by token.
-    asking: BTreeMap<OwnerToken, Asking>,
-}
-
-/// A task that asks.
-struct Asking {
-    wake: Arc<Wake>,
-    /// Lower than that of each task that began later.
-    arrival: u64,
-    /// Whether it may get the key although tasks before it wait: it shares the key, or has no place
-    /// in line.
-    has_no_turn: bool,
+    asking: BTreeMap<OwnerToken, Arc<Wake>>,
 }
 
 impl Lines {
@@ -86,27 +75,23 @@ impl Lines {
         lines.into_iter().for_each(|(_, line)| work(line));
     }
 
-    /// Wakes the tasks that may get `key` if it is free.
+    /// Wakes the tasks that ask for `key`.
     pub(super) fn wake(&self, key: &Key) {
-        let first: Vec<_> = self.with(key, |line| line.first_asking());
+        let asking: Vec<_> = self.with(key, |line| line.asking().collect());
         // Outside the lock of the lines: a waker may run any code.
-        first.iter().for_each(|wake| wake.may_be_free());
+        asking.iter().for_each(|wake| wake.may_be_free());
     }
 
     pub(super) fn wake_all(&self) {
         let mut asking = Vec::new();
-        self.with_each(|line| {
-            asking.extend(line.asking.values().map(|task| Arc::clone(&task.wake)));
-        });
+        self.with_each(|line| asking.extend(line.asking()));
         asking.iter().for_each(|wake| wake.wake());
     }
 
     /// Tells the task that asks as the new owner that the key was handed to it. Returns whether
     /// there is such a task.
     pub(super) fn hand_over(&self, key: &Key, handed_over: HandOver) -> bool {
-        let asking = self.with(key, |line| {
-            line.asking.get(&handed_over.owner).map(|task| Arc::clone(&task.wake))
-        });
+        let asking = self.with(key, |line| line.asking.get(&handed_over.owner).cloned());
         asking.inspect(|wake| wake.hand_over(handed_over)).is_some()
     }
 }
@@ -130,36 +115,16 @@ impl Line {
         std::mem::take(&mut self.was_wanted)
     }
 
-    /// Notes that a task begins to ask.
-    pub(super) fn begin_asking(
-        &mut self,
-        owner: OwnerToken,
-        wake: Arc<Wake>,
-        arrival: u64,
-        spec: &Spec,
-    ) {
-        let has_no_turn = spec.unqueued || !spec.claim.is_alone();
-        self.asking.insert(owner, Asking { wake, arrival, has_no_turn });
-    }
-
-    /// A task goes on with a `fresh` token instead of the spent one.
-    pub(super) fn ask_as(&mut self, fresh: OwnerToken, spent: &OwnerToken) {
-        if let Some(task) = self.asking.remove(spent) {
-            self.asking.insert(fresh, task);
-        }
+    pub(super) fn ask_as(&mut self, owner: OwnerToken, wake: Arc<Wake>) {
+        self.asking.insert(owner, wake);
     }
 
     pub(super) fn stop_asking(&mut self, owner: &OwnerToken) {
         self.asking.remove(owner);
     }
 
-    /// The tasks to wake when the key may be free: the first of those that take turns, since their
-    /// places at the store are in the order of their arrival, and each of the others. A task that
-    /// has not noticed an earlier hint is passed over: perhaps nobody polls it.
-    fn first_asking(&self) -> Vec<Arc<Wake>> {
-        let in_turn = self.asking.values().filter(|task| !task.has_no_turn && !task.wake.is_told());
-        let first = in_turn.min_by_key(|task| task.arrival);
-        let others = self.asking.values().filter(|task| task.has_no_turn);
-        first.into_iter().chain(others).map(|task| Arc::clone(&task.wake)).collect()
+    /// The tasks to wake when the key may be free.
+    fn asking(&self) -> impl Iterator<Item = Arc<Wake>> {
+        self.asking.values().cloned()
     }
 }

@@ -370,9 +370,8 @@ impl Session {
         tracing::debug!(%key, "a grant that nobody waits for is released");
         let lease = LeaseId { key, owner, claim: Claim::Exclusive };
         self.host.spawn(Box::pin(async move {
-            // A handed-over key is kept at most as long as a place in line, and then for the lock
-            // delay.
-            let keeps_at_most = Ttl::MAX.waiter_ttl().with_delay(Ttl::MAX.get()).get();
+            // A handed-over key is kept at most as long as a place in line.
+            let keeps_at_most = Ttl::MAX.waiter_ttl().get();
             // The spec is not known here. With `Coexist::On`, the release of the dropped future
             // came before this one and woke the others.
             let on_release = session.usual_release(lease.claim);

@@ -21,8 +21,9 @@ use super::Session;
 /// How many requests have room at a time.
 const ASKS_MAX: usize = 1_024;
 
-/// When all that were inside have left, if they are polled. The limit of a request is a second.
-const LEFT_WITHIN: Duration = Duration::from_millis(1_250);
+/// When all that were inside have left, if they are polled. A request may take twice its limit,
+/// which is a second.
+const LEFT_WITHIN: Duration = Duration::from_millis(2_250);
 
 /// How many groups may keep their rooms although nobody is inside.
 const KEPT_MAX: usize = 64;

@@ -43,11 +43,6 @@ impl Wake {
         self.wake();
     }
 
-    /// Whether a hint said that the key may be free and the task has not noticed it.
-    pub(super) fn is_told(&self) -> bool {
-        self.may_be_free.load(Ordering::Acquire)
-    }
-
     pub(super) fn hand_over(&self, handed_over: HandOver) {
         *self.latest() = Some(handed_over);
         self.handed_over.notify_one();

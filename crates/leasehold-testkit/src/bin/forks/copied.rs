@@ -67,6 +67,10 @@ async fn end_copies(used: Used) {
     refused(mutex.lock().await);
     refused(mutex.lock_timeout(Duration::from_secs(9)).await);
     refused(mutex.with(async |_| ()).await);
+    let several = client.lock_all(["e", "f"]);
+    refused(several.try_lock().await);
+    refused(several.lock().await);
+    refused(several.lock_timeout(Duration::from_secs(9)).await);
     refused(lease.renew(TTL).await);
     refused(lease.release().await);
     refused(client.inspect("a").await);

@@ -7,8 +7,7 @@ use leasehold::host::Host;
 use leasehold::{Client, ErrorKind, Lost, Mutex, Release};
 use leasehold_testkit::faults::{Fault, Request};
 
-use super::{ms, play, play_on};
-use crate::stores;
+use super::{ms, play};
 
 /// More than three ttls of the clients.
 const LIMIT: Duration = ms(10_000);
@@ -134,28 +133,5 @@ fn a_limit_below_the_ttl_or_the_least_hold_is_refused_before_anything_is_asked()
         assert_eq!(scene.faults.count(Request::Acquire), 0);
         let both = mutex().min_hold(ms(3_000)).max_hold(ms(3_000));
         assert!(both.try_lock().await.expect("allowed").is_some());
-    });
-}
-
-/// Each task has a place of its own. A hint that the lock may be free concerns only the first one.
-#[test]
-fn tasks_of_one_client_that_take_turns_on_a_quorum_do_not_all_ask_at_each_turn() {
-    const TASKS: usize = 50;
-    play_on(stores::quorum, 0, async |scene| {
-        let client = scene.client().await;
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|_| {
-                let mutex = report(&client);
-                scene.host.task(async move {
-                    mutex.lock().await.expect("in turn").release().await.expect("an answer")
-                })
-            })
-            .collect();
-        for task in tasks {
-            let released = scene.host.within(ms(60_000), task).await.expect("each has its turn");
-            assert_eq!(released, Release::Released);
-        }
-        let asks = scene.faults.count(Request::Acquire);
-        assert!(asks < 10 * TASKS, "{asks} asks for {TASKS} turns");
     });
 }

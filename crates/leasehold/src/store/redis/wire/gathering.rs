@@ -146,7 +146,7 @@ impl Gathering {
     pub(super) fn doubted(&mut self, answer: &Result<Value, NoAnswer>) {
         // Only a grant that finds the counter is one number.
         if matches!(answer, Ok(Value::Int(_))) {
-            self.doubts += 1;
+            self.doubts = self.doubts.saturating_add(1);
             self.is_refused |= self.doubts >= DOUBTS_MAX;
         }
     }
