@@ -76,7 +76,7 @@ fn locks_whose_futures_are_not_polled_hold_up_no_other_lock_of_their_client() {
                 assert!(lock.now_or_never().is_none(), "no answer has come");
             }
         }
-        for (name, span) in [("other", ms(2_000)), ("later", ms(10))] {
+        for (name, span) in [("other", ms(3_000)), ("later", ms(10))] {
             let mutex = client.mutex(name);
             let tried = scene.host.within(span, mutex.try_lock()).await;
             assert!(tried.expect("it ends").expect("an answer").is_some(), "{name}");
