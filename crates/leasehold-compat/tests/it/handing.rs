@@ -1,12 +1,8 @@
 //! A store that always gives a released key to the first client in line, as ZooKeeper does.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use leasehold::core::token::ClientId;
-use leasehold::store::{
-    Acquired, Ask, Browse, Capabilities, HintSink, LeaseId, MemoryStore, OnRelease, Released,
-    Renewal, Renewed, Snapshot, Store,
-};
+use leasehold::store::{Browse, Capabilities, LeaseId, MemoryStore, OnRelease, Released, Store};
 use leasehold::{Error, ErrorKind, Key};
 use leasehold_compat::gozero::RedisLock;
 use leasehold_compat::jedis::RedisDistributedLock;
@@ -29,17 +25,6 @@ impl Handing {
 }
 
 impl Store for Handing {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        self.0.acquire(ask)
-    }
-
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        self.0.renew(renewal)
-    }
-
     fn release(
         &self,
         lease: LeaseId,
@@ -55,18 +40,6 @@ impl Store for Handing {
         }
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        self.0.inspect(key)
-    }
-
-    fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.0.watch(inbox, sink);
-    }
-
-    fn listen(&self, inbox: &ClientId) {
-        self.0.listen(inbox);
-    }
-
     fn capabilities(&self) -> Capabilities {
         let mut promised = self.0.capabilities();
         promised.frees = false;
@@ -80,6 +53,8 @@ impl Store for Handing {
     fn label(&self) -> String {
         self.0.label()
     }
+
+    leasehold_testkit::forward!(0: acquire, renew, inspect, watch, listen);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use leasehold::store::{
 };
 use leasehold::{Error, ErrorKind, Key};
 
-/// What the store leaves out.
+/// The promise that the store does not make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lacks {
     Sharing,

@@ -19,7 +19,7 @@ pub(super) struct Members<'a> {
     pub(super) scheme: &'static str,
     /// The name of each, and its error if it did not answer.
     pub(super) all: Vec<(&'a str, Option<&'a Error>)>,
-    /// What those that answered say of their roles.
+    /// The roles of those that answered and may tell them.
     pub(super) roles: Vec<String>,
 }
 

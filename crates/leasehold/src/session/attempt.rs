@@ -44,12 +44,12 @@ pub(super) struct Attempt {
     _counted: Counted,
 }
 
-/// What the store may know of the token.
+/// How well the store may know the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// Nothing.
+    /// Not at all.
     Fresh,
-    /// A place, or a lease.
+    /// By a place, or by a lease.
     Known,
     /// Nobody knows what became of an ask. It may still arrive, even after the answer to a later
     /// one.

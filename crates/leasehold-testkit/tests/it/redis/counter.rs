@@ -1,5 +1,6 @@
 //! The fencing counter beside a lock: how long it stays, and how it ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::FencingBlock;
@@ -335,6 +336,17 @@ fn an_ask_wakes_a_head_that_cannot_be_given_its_tokens() {
     });
 }
 
+/// A client of the fake server, and the world that it needs.
+async fn actor_at(fake: &Fake, host: &Arc<VirtualHost>) -> (World, Actor) {
+    let store = RedisStore::connect_with(fake.clone(), host.clone()).await;
+    let store = AnyStore::new(store.expect("connected"));
+    let opened = store.clone();
+    let opener = Box::new(move || Box::pin(std::future::ready(opened.clone())) as _);
+    let world = World::open(host.clone(), opener).await;
+    let anna = world.actor().through(&store);
+    (world, anna)
+}
+
 /// A connection that was left still answers requests on their way. Those answers are about another
 /// server.
 #[test]
@@ -342,12 +354,7 @@ fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_th
     let host = VirtualHost::new(1);
     let fake = Fake::on_terms(Strict::STANDARD);
     host.run(async {
-        let store = RedisStore::connect_with(fake.clone(), host.clone()).await;
-        let store = AnyStore::new(store.expect("connected"));
-        let opened = store.clone();
-        let opener = Box::new(move || Box::pin(std::future::ready(opened.clone())) as _);
-        let world = World::open(host.clone(), opener).await;
-        let anna: Actor = world.actor().through(&store);
+        let (_world, anna) = actor_at(&fake, &host).await;
         host.advance(ms(2_000)).await;
         // The first answer makes the store leave the connection. The next one comes late.
         fake.answer(numbers(&[5]));
@@ -377,12 +384,7 @@ fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_th
 fn an_ask_that_finds_an_earlier_grant_says_nothing_of_the_counter() {
     let (host, fake) = (VirtualHost::new(1), Fake::default());
     host.run(async {
-        let store = RedisStore::connect_with(fake.clone(), host.clone()).await;
-        let store = AnyStore::new(store.expect("connected"));
-        let opened = store.clone();
-        let opener = Box::new(move || Box::pin(std::future::ready(opened.clone())) as _);
-        let world = World::open(host.clone(), opener).await;
-        let anna: Actor = world.actor().through(&store);
+        let (_world, anna) = actor_at(&fake, &host).await;
         // The first answers are about earlier grants.
         let table: [(&[i64], &str); 4] =
             [(&[1, 7, 1, 1], "1"), (&[1, 7, 1, 1], "1"), (&[1, 8, 1], "1"), (&[1, 9, 1], "0")];

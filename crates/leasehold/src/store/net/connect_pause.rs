@@ -33,8 +33,7 @@ impl ConnectPause {
 
     /// Begins a pause.
     pub(crate) fn failed(&mut self, host: &dyn Host, why: &Error) {
-        let until = host.now() + self.delays.next(random_u32(host));
-        self.last = Some((until, why.clone()));
+        self.last = Some((self.next(host), why.clone()));
     }
 
     /// Ends the pause.
@@ -49,8 +48,7 @@ impl ConnectPause {
         self.delays.reset();
     }
 
-    /// When the next try is due after a connection that was of no use.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    /// When the next try is due after a connection that failed, or was of no use.
     pub(crate) fn next(&mut self, host: &dyn Host) -> Moment {
         host.now() + self.delays.next(random_u32(host))
     }

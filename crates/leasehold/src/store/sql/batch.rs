@@ -68,7 +68,7 @@ pub(super) struct Request {
     pub(super) reply: oneshot::Sender<Answer>,
 }
 
-/// What a request does, and so which others may be in its message.
+/// The kind of a request. It decides which others may be in its message.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Work {
     /// Locks the row of this key, and no other. Goes with other steps.

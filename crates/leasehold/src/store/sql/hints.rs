@@ -10,6 +10,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 #[cfg(feature = "postgres")]
+use super::batch::Work;
+#[cfg(feature = "postgres")]
 use super::engine::Answer;
 use super::engine::Engine;
 use super::wire::Wire;
@@ -80,8 +82,7 @@ impl<E: Engine> Hints<E> {
     #[cfg(feature = "postgres")]
     pub(in crate::store) async fn ask_elsewhere(&self, limit: Duration, sql: String) -> Answer {
         // Only the answer is waited for: the store may end meanwhile.
-        let asked =
-            self.asks.upgrade().map(|asks| asks.submit(limit, super::batch::Work::Alone, sql));
+        let asked = self.asks.upgrade().map(|asks| asks.submit(limit, Work::Alone, sql));
         match asked {
             Some(answer) => answer.await,
             None => Err(Error::new(ErrorKind::Unavailable, "the store has ended")),

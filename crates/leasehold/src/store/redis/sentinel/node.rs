@@ -114,7 +114,7 @@ impl Node {
     async fn subscribed(&self) -> Result<Messages, Error> {
         let Subscriber { mut channels, mut messages } = subscribe(self).await?;
         for (channel, _) in CHANNELS {
-            // Whatever is announced meanwhile, the sentinels are asked afterwards.
+            // The sentinels are asked afterwards, so announcements until then may be lost.
             messages.attend(channels.add(channel), drop).await?;
         }
         Ok(messages)

@@ -112,12 +112,8 @@ fn inbox() -> ClientId {
     ClientId::from_random([7; ClientId::CHARS])
 }
 
-fn lease(ask: &Ask) -> LeaseId {
-    ask.lease()
-}
-
 async fn lock(core: &Core, name: &str) -> LeaseId {
-    let (ask, lease) = (ask(name), lease(&ask(name)));
+    let (ask, lease) = (ask(name), ask(name).lease());
     let granted = core.acquire(ask).await.expect("answered");
     assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
     lease
@@ -233,7 +229,7 @@ async fn a_node_in_doubt_stays_in_doubt_until_a_majority_agrees_to_a_later_chang
         core.mine.doubt(Doubt::new(of.clone(), session, now + TTL));
         server.rule(Some((kind::DELETE, Rule::HangsUp)));
         assert!(core.settle(&of, Some(&ask)).await.is_err(), "nobody agrees");
-        let unknown = core.release(lease(&ask), OnRelease::Free).await.expect_err("in doubt");
+        let unknown = core.release(ask.lease(), OnRelease::Free).await.expect_err("in doubt");
         assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
         assert!(core.mine.doubt_of(&of).is_some());
         // It was made at the leader that has been elected.
