@@ -20,12 +20,15 @@ const RUNS: u64 = 3;
 /// The longest time for one run of a test, so that a bug that hangs is noticed.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// Our crates are built again for each bug, for one test of seconds. Other crates are built once.
-const UNOPTIMISED: [&str; 4] = [
+/// Our crates are built again for each bug, for one test of seconds, whose backtrace nobody reads.
+/// Other crates are built once.
+const UNOPTIMISED: [&str; 6] = [
     "--config",
     "profile.dev.opt-level = 0",
     "--config",
     "profile.dev.package.\"*\".opt-level = 1",
+    "--config",
+    "profile.dev.debug = false",
 ];
 
 /// The name of a test: its package, and its path in the package.
