@@ -127,6 +127,10 @@
 //! | `zookeeper` | no | leases in a ZooKeeper ensemble, 3.5 or later |
 //! | `sqlite` | yes | leases in one file, for the processes of one user on one machine |
 
+// A future is a part of each future around it, and builds for debugging copy all of them on a
+// stack of 2 MiB.
+#![warn(clippy::large_futures)]
+
 pub mod blocking;
 pub mod core;
 #[cfg(any(

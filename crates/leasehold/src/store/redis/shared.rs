@@ -35,7 +35,8 @@ impl Shared {
         let shared = Arc::clone(self);
         let look = move || {
             let strict = shared.terms().strict.strict();
-            strict.map(|strict| quarantine::look(strict, shared.servers.asks()))
+            // On the heap: it is large, and rarely needed.
+            strict.map(|strict| Box::pin(quarantine::look(strict, shared.servers.asks())))
         };
         let looking = look();
         async move {

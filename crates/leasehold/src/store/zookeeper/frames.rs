@@ -21,11 +21,13 @@ pub(super) struct Frames {
     read: Vec<u8>,
     /// How many of them, from the first on, belong to messages that were taken.
     taken: usize,
+    /// Where bytes arrive. On the heap: in a future, it would be part of every future around it.
+    chunk: Box<[u8]>,
 }
 
 impl Frames {
     pub(super) fn new(stream: Box<dyn Stream>) -> Self {
-        Self { io: Io(stream), read: Vec::new(), taken: 0 }
+        Self { io: Io(stream), read: Vec::new(), taken: 0, chunk: vec![0; CHUNK].into() }
     }
 
     /// Sends messages that were written with their lengths.
@@ -53,10 +55,9 @@ impl Frames {
             if self.read.is_empty() {
                 self.read.shrink_to(CHUNK);
             }
-            let mut chunk = [0; CHUNK];
-            match self.io.read(&mut chunk).await {
+            match self.io.read(&mut self.chunk).await {
                 Ok(0) => return Err(Failure::Broken("it was closed".to_owned())),
-                Ok(count) => self.read.extend_from_slice(&chunk[..count]),
+                Ok(count) => self.read.extend_from_slice(&self.chunk[..count]),
                 Err(cause) => return Err(Failure::Broken(cause.to_string())),
             }
         }
