@@ -252,7 +252,7 @@ impl Actor {
     /// # Panics
     ///
     /// If no such hint comes in time.
-    pub async fn is_told(&self, wanted: impl Fn(&Hint) -> bool) {
+    pub async fn expect_hint(&self, wanted: impl Fn(&Hint) -> bool) {
         if self.store.capabilities().hints != Reach::Nobody {
             self.hint(|hint| wanted(hint).then_some(())).await;
         }

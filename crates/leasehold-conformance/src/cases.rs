@@ -124,6 +124,7 @@ macro_rules! for_each_case {
                 each_reader_has_a_lease_of_its_own,
                 a_reader_that_leaves_shortens_no_other,
                 readers_are_shown_and_evicted_one_by_one,
+                a_reader_with_a_long_ttl_is_not_forgotten,
             }
             sharing_line {
                 a_reader_does_not_pass_a_waiting_writer,
@@ -137,6 +138,7 @@ macro_rules! for_each_case {
                 a_writer_that_shares_from_now_on_leaves_no_gap,
                 a_downgrade_lets_in_those_that_wait_to_share,
                 a_downgrade_that_comes_too_late_lets_in_those_that_wait,
+                a_writer_is_told_that_a_reader_waits,
                 tokens_of_writers_rise_over_readers,
                 more_readers_than_one_step_grants_all_get_in,
             }
@@ -148,6 +150,7 @@ macro_rules! for_each_case {
                 a_number_of_permits_that_others_do_not_use_is_refused,
                 a_key_is_a_lock_or_a_semaphore_and_not_both,
                 permits_that_cannot_exist_are_refused,
+                permits_with_a_long_ttl_are_not_forgotten,
             }
             permits_line {
                 nobody_passes_a_large_wish,

@@ -27,13 +27,12 @@ pub fn first(block: Option<FencingBlock>) -> u64 {
     block.expect("there are fencing tokens").first.get()
 }
 
-/// Expects a block of at least one number and at most `asked` numbers. Returns the first free
-/// number after it.
+/// Expects a block of at least one number and at most `asked` numbers. Returns its last number.
 #[track_caller]
-pub fn free_after(block: Option<FencingBlock>, asked: u32) -> u64 {
+pub fn last_of(block: Option<FencingBlock>, asked: u32) -> u64 {
     let block = block.expect("there are fencing tokens");
     assert!((1..=asked).contains(&block.count), "{block:?}, {asked} were asked for");
-    block.first.get() + u64::from(block.count)
+    block.first.get() + u64::from(block.count) - 1
 }
 
 /// Expects *taken*. Returns when to ask again, and how many waiters are ahead.
@@ -130,26 +129,26 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Error>, kind: ErrorKind) {
 }
 
 /// The text of a failure that no delay explains. Even a late run is not repeated after it.
-pub(crate) struct Final(pub(crate) String);
+pub(crate) struct FinalFailure(pub(crate) String);
 
 /// Reports that two clients hold a key at once, or that a fencing token did not rise.
 #[track_caller]
-pub(crate) fn broken(what: String) -> ! {
-    std::panic::panic_any(Final(what))
+pub(crate) fn fail_finally(what: String) -> ! {
+    std::panic::panic_any(FinalFailure(what))
 }
 
 /// Expects a fencing token above an earlier one.
 #[track_caller]
-pub(crate) fn above(token: u64, before: u64) {
+pub(crate) fn rises(token: u64, before: u64) {
     if token <= before {
-        broken(format!("the fencing token {token} came after {before}"));
+        fail_finally(format!("the fencing token {token} came after {before}"));
     }
 }
 
 /// Expects a block of fencing tokens above an earlier block, which has at most `asked` tokens.
 #[track_caller]
-pub(crate) fn after(block: Option<FencingBlock>, before: Option<FencingBlock>, asked: u32) {
-    above(first(block), free_after(before, asked) - 1);
+pub(crate) fn rises_past(block: Option<FencingBlock>, before: Option<FencingBlock>, asked: u32) {
+    rises(first(block), last_of(before, asked));
 }
 
 /// Expects a span between two bounds, including both.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 
 use crate::Case;
-use crate::check::Final;
+use crate::check::FinalFailure;
 
 /// A store broke a promise.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ impl Failure {
     pub(crate) fn new(case: &Case, panic: &(dyn Any + Send), time: String) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        let text = text.or_else(|| Some(&*panic.downcast_ref::<Final>()?.0));
+        let text = text.or_else(|| Some(&*panic.downcast_ref::<FinalFailure>()?.0));
         Self { case: *case, seen: text.unwrap_or("a panic without a text").to_owned(), time }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::check::Final;
+use crate::check::FinalFailure;
 use crate::time::{RealTime, Time};
 use crate::{Case, Failure, Opener, RealSetup, Setup, VirtualHost, World, cases};
 
@@ -91,7 +91,7 @@ fn run_in_time(
     let mut run = 1;
     loop {
         let (late, ran) = run_once_in_real_time(case, &setup, is_coarse);
-        let is_final = ran.as_ref().is_err_and(|panic| panic.is::<Final>());
+        let is_final = ran.as_ref().is_err_and(|panic| panic.is::<FinalFailure>());
         if ran.is_ok() || is_final || late < LATE_MAX || run == REAL_RUNS_MAX {
             let time = || format!("on real time, run {run}, {late:?} late");
             return ran.map_err(|panic| Failure::new(case, &*panic, time()));

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use leasehold::Key;
 use leasehold::core::{Moment, WallTime};
-use leasehold::store::{AnyStore, Browse, Capabilities, Snapshot, Store};
+use leasehold::store::{AnyStore, Browse, Capabilities, FENCE_IDLE, Released, Snapshot, Store};
 
 use crate::VirtualHost;
 use crate::actor::Actor;
 pub use crate::actor::{SLACK, ttl};
+use crate::check::{granted, released};
 use crate::time::{Output, Time};
 
 /// A handle that is being opened.
@@ -122,6 +123,21 @@ impl World {
     /// Lets time pass until `at`.
     pub async fn pass_until(&self, at: Moment) {
         self.time.pass(at.since(self.time.now())).await;
+    }
+
+    /// Lets twice as much time pass as it takes until a store may forget a key that nobody uses.
+    /// Another key is used meanwhile, which may make the store clean up.
+    pub(crate) async fn leave_idle(&self) {
+        for _ in 0..2 {
+            self.pass(FENCE_IDLE + ms(1)).await;
+            // Through each of the two handles. A store may clean up behind the first answer.
+            for _ in 0..4 {
+                let other = self.actor();
+                granted(other.ask(&key("other")).send().await);
+                released(other.release(&key("other")).await, Released::Freed);
+            }
+            self.settle().await;
+        }
     }
 
     /// Lets the store do everything that it does at this very moment once a client waits. For
@@ -234,6 +250,9 @@ impl fmt::Debug for World {
 pub fn key(name: &str) -> Key {
     Key::new(name).expect("a name that passes")
 }
+
+/// A ttl that is longer than [`World::leave_idle`] takes.
+pub(crate) const HOUR_MS: u64 = 3_600_000;
 
 /// That many milliseconds.
 #[must_use]

@@ -15,6 +15,7 @@
 
 pub mod chaos;
 mod cut;
+mod deaf;
 pub mod faults;
 mod forward;
 pub mod fuzz;
@@ -25,5 +26,6 @@ pub mod servers;
 pub mod simulation;
 
 pub use cut::{cut_after, cut_when_woken};
+pub use deaf::Deaf;
 pub use leasehold_conformance as conformance;
 pub use leasehold_conformance::virtual_host::{self, VirtualHost};

@@ -67,18 +67,18 @@ pub struct Client {
 /// // On a signal: stop the work, drop its guards, and wait until the store knows.
 /// drop(guard);
 /// let ended = client.shutdown(Duration::from_secs(5)).await;
-/// assert_eq!(ended.left_to_expire, 0, "all locks are free");
+/// assert_eq!(ended.not_released, 0, "all locks are free");
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "`left_to_expire` tells whether leases are left"]
+#[must_use = "`not_released` tells whether leases are left"]
 #[non_exhaustive]
 pub struct Shutdown {
     /// How many releases the store confirmed during the shutdown.
     pub released: usize,
     /// How many leases were not released: a guard holds them, a call is still asking for them, or
     /// their release got no answer. Guards go on renewing theirs. The others end by their ttl.
-    pub left_to_expire: usize,
+    pub not_released: usize,
 }
 
 impl Client {
@@ -287,8 +287,8 @@ impl Client {
     ///
     /// The first poll closes the client. Dropping the future after that loses only the counts.
     pub async fn shutdown(self, grace: Duration) -> Shutdown {
-        let (released, left_to_expire) = self.user.session().shut_down(grace).await;
-        Shutdown { released, left_to_expire }
+        let (released, not_released) = self.user.session().shut_down(grace).await;
+        Shutdown { released, not_released }
     }
 
     fn key(&self, name: &str) -> Result<Key, Error> {
@@ -469,11 +469,8 @@ impl fmt::Debug for ClientBuilder {
 /// Checks that a namespace has no colon. Otherwise `a` with `b:c` would be the same lock as `a:b`
 /// with `c`.
 fn check_namespace(namespace: &str) -> Result<(), Error> {
-    let complaint = match Key::new(namespace) {
-        Err(error) => error.to_string(),
-        Ok(_) if namespace.contains(':') => "it has a colon in it".to_owned(),
-        Ok(_) => return Ok(()),
-    };
+    let has_colon = || namespace.contains(':').then(|| "it has a colon in it".to_owned());
+    let Some(complaint) = Key::complaint(namespace).or_else(has_colon) else { return Ok(()) };
     Err(Error::new(
         ErrorKind::Config,
         format!(

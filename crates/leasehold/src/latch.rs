@@ -221,14 +221,14 @@ impl Latch {
     pub async fn arrive_and_wait(&self) -> Result<(), Error> {
         match self.count_down().await? {
             CountDown::Counted => self.wait_until(Wait::ForEver, true).await.map_err(counted),
-            CountDown::AlreadyOpen => self.locking.named(Err(Error::new(
+            CountDown::AlreadyOpen => self.locking.refused(
                 ErrorKind::Config,
                 format!(
                     "all {} parties of this latch have arrived already; nothing was counted; use \
                      a name of its own for each round",
                     self.count
                 ),
-            ))),
+            ),
         }
     }
 
@@ -240,7 +240,7 @@ impl Latch {
         if !session.store.capabilities().permits {
             let message = "this store has no permits, so it cannot count; nothing was counted; use \
                            another store";
-            return self.locking.named(Err(Error::new(ErrorKind::Unsupported, message)));
+            return self.locking.refused(ErrorKind::Unsupported, message);
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ impl Locking {
                 claim: Claim::Exclusive,
                 min_hold: Duration::ZERO,
                 max_hold: None,
-                acts_late: false,
+                half_validity: false,
                 keep_idle: Duration::ZERO,
                 strict_fifo: false,
                 unqueued,
@@ -111,7 +111,7 @@ impl Locking {
         }
         let message =
             format!("{what} is between 1 and {PERMITS_MAX}, not {number}; no request was sent");
-        Err(Error::new(ErrorKind::Config, message).about(&self.name))
+        self.refused(ErrorKind::Config, message)
     }
 
     /// Checks a time for which a permit stays taken. `what` names it in the error.
@@ -121,7 +121,7 @@ impl Locking {
         }
         let message =
             format!("{what} is between 10 ms and 24 h, not {span:?}; no request was sent");
-        Err(Error::new(ErrorKind::Config, message).about(&self.name))
+        self.refused(ErrorKind::Config, message)
     }
 
     /// Checks that a lock can stay taken for that long after its grant, even without its holder.
@@ -136,7 +136,7 @@ impl Locking {
                  longer, not {span:?}; no request was sent; choose a longer one, or a ttl and a \
                  lock delay of less than {least:?} together"
             );
-            return Err(Error::new(ErrorKind::Config, message).about(&self.name));
+            return self.refused(ErrorKind::Config, message);
         }
         self.check_store()
     }
@@ -145,20 +145,18 @@ impl Locking {
     pub(crate) fn check_store(&self) -> Result<(), Error> {
         let promised = self.session().store.capabilities();
         if !promised.detached {
-            return Err(Error::new(
+            return self.refused(
                 ErrorKind::Unsupported,
                 "a lock in this store ends with the process that took it, so it cannot stay taken \
                  after its holder; nothing is held; use another store",
-            )
-            .about(&self.name));
+            );
         }
         match promised.strict {
-            Some(true) => Err(Error::new(
+            Some(true) => self.refused(
                 ErrorKind::Unsupported,
                 "a store in strict mode keeps no lease for longer than 60 s, so the lock would not \
                  stay taken after its holder; nothing is held; use another store",
-            )
-            .about(&self.name)),
+            ),
             _ => Ok(()),
         }
     }
@@ -178,13 +176,12 @@ impl Locking {
             promised.line && !promised.frees
         };
         if spec.gives_way() && hands_over() {
-            return Err(Error::new(
+            return self.refused(
                 ErrorKind::Unsupported,
                 "this store always gives a lock to the first client in line, so it cannot be \
                  shared with clients that poll (`Coexist::On`); no request was sent; let them wait \
                  in its line",
-            )
-            .about(&self.name));
+            );
         }
         if !spec.min_hold.is_zero() {
             self.check_kept(spec.min_hold)?;
@@ -211,7 +208,7 @@ impl Locking {
         } else {
             return Ok(());
         };
-        Err(Error::new(ErrorKind::Config, message).about(&self.name))
+        self.refused(ErrorKind::Config, message)
     }
 
     pub(crate) async fn try_lock(&self) -> Result<Option<Guard>, Error> {
@@ -235,6 +232,15 @@ impl Locking {
     /// The same result. An error is about the name as the user gave it.
     pub(crate) fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| error.about(&self.name))
+    }
+
+    /// Refuses a call, with an error about the name as the user gave it.
+    pub(crate) fn refused<T>(
+        &self,
+        kind: ErrorKind,
+        message: impl Into<String>,
+    ) -> Result<T, Error> {
+        self.named(Err(Error::new(kind, message)))
     }
 
     fn spec(&self) -> Result<&Arc<Spec>, Error> {

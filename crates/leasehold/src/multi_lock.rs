@@ -109,7 +109,7 @@ impl MultiLock {
     ///
     /// Dropping the future releases the locks that it has, and a grant that is under way.
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
-        let order = self.order()?;
+        let (_, order) = self.order()?;
         let mut guards = Vec::with_capacity(order.len());
         while let Some(&at) = order.get(guards.len()) {
             let Some(guard) = self.locks[at].try_lock().await? else { return Ok(None) };
@@ -146,30 +146,28 @@ impl MultiLock {
     ///
     /// As [`lock`](Self::lock).
     pub async fn lock_timeout(&self, wait: Duration) -> Result<MultiGuard, Error> {
-        let Some(lock) = self.locks.first() else { return Err(no_names()) };
-        self.wait(Wait::Until(lock.session().now() + wait)).await
+        let first = self.locks.first().ok_or_else(no_names)?;
+        self.wait(Wait::Until(first.session().now() + wait)).await
     }
 
     async fn wait(&self, wait: Wait) -> Result<MultiGuard, Error> {
-        let order = self.order()?;
+        let (first, order) = self.order()?;
         let locks = order.iter().map(|&at| self.locks[at].clone()).collect();
-        let Some(first) = self.locks.first() else { return Err(no_names()) };
         // In a copy of a fork, the future below never ends.
         first.named(first.session().check_here())?;
         let guards = first.session().only_here(take_all(locks, wait)).await?;
         Ok(as_named(&order, guards))
     }
 
-    /// The positions of the locks in the order in which everybody takes them: that of their keys.
+    /// The first lock, and the positions of all in the order in which everybody takes them: that of
+    /// their keys.
     ///
     /// # Errors
     ///
     /// `Config` if the names or the ttl cannot be used.
-    fn order(&self) -> Result<Vec<usize>, Error> {
+    fn order(&self) -> Result<(&Locking, Vec<usize>), Error> {
+        let first = self.locks.first().ok_or_else(no_names)?;
         let names = self.locks.len();
-        if names == 0 {
-            return Err(no_names());
-        }
         if names > Self::NAMES_MAX {
             let most = Self::NAMES_MAX;
             let message = format!(
@@ -184,9 +182,9 @@ impl MultiLock {
         if let Some(twice) = order.windows(2).find(|two| keys[two[0]] == keys[two[1]]) {
             let message = "this name is given twice, so the second lock would wait for the first; \
                            no request was sent; name each lock once";
-            return self.locks[twice[0]].named(Err(Error::new(ErrorKind::Config, message)));
+            return self.locks[twice[0]].refused(ErrorKind::Config, message);
         }
-        Ok(order)
+        Ok((first, order))
     }
 }
 

@@ -229,9 +229,10 @@ impl Mutex {
     /// - [`keep_idle`](Self::keep_idle) has no effect.
     ///
     /// A client that polls more often than every 5 ms then gets the key. One that polls less often
-    /// gets it now and then. Use it in every Leasehold client of that lock: one without it hands
-    /// the key over. [`try_lock`](Self::try_lock) does not wait: if the key is free and Leasehold
-    /// clients wait, it hands the key to the first of them.
+    /// gets it now and then: on one server, [`Auto`](Coexist::Auto) serves it as well or better.
+    /// Use `On` in every Leasehold client of that lock: one without it hands the key over.
+    /// [`try_lock`](Self::try_lock) does not wait: if the key is free and Leasehold clients wait,
+    /// it hands the key to the first of them.
     pub fn coexist(self, coexist: Coexist) -> Self {
         Self { locking: self.locking.coexist(coexist) }
     }

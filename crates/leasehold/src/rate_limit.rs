@@ -98,7 +98,7 @@ impl RateLimit {
         let locking = locking.permits(1, starts).changed(|spec| {
             // A lease that outlives its period would count for too long. A permit protects no work,
             // so it needs no margin and no fencing token, and its grant may come later.
-            spec.acts_late = true;
+            spec.half_validity = true;
             spec.ttl = spec.ttl.min(Ttl::nearest(per));
             spec.lock_delay = Duration::ZERO;
             spec.fencing = false;

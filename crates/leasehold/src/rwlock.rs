@@ -210,7 +210,7 @@ impl RwLock {
             "a reader cannot become a writer, since two readers that both want that would wait for \
              each other for ever; {now}; release it, call `write`, and read again"
         );
-        self.writing.named(Err(Error::new(ErrorKind::Config, message)))
+        self.writing.refused(ErrorKind::Config, message)
     }
 
     /// Makes a writer a reader, in one step: no other writer can come in between. Readers at the
@@ -232,7 +232,7 @@ impl RwLock {
         if !writer.is_of(key) {
             let message = "this guard is of another lock, or shares its lock already; it was \
                            released; pass a guard of `write`";
-            return self.writing.named(Err(Error::new(ErrorKind::Config, message)));
+            return self.writing.refused(ErrorKind::Config, message);
         }
         writer.downgrade().await
     }

@@ -3,7 +3,7 @@
 
 use leasehold::store::{Capabilities, Hint, Released, Renewed};
 
-use crate::check::{after, granted, released, taken};
+use crate::check::{granted, released, rises_past, taken};
 use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str =
@@ -26,7 +26,7 @@ pub(crate) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(w
     assert!(snapshot.holders.is_empty(), "{:?}", snapshot.holders);
     assert_eq!(snapshot.waiting, 2, "who waits, waits on");
     assert_eq!(anna.renew(&key("a"), 1_000).await.expect("an answer"), Renewed::Lost);
-    bert.is_told(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
+    bert.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
 }
 
 /// Between our own clients, the order is that of the line: an ask that finds the key free hands it
@@ -44,8 +44,8 @@ pub(crate) async fn who_is_woken_keeps_its_place_and_its_turn(world: &World) {
     released(bert.free(&key("a")).await, Released::Freed);
     let last = granted(carl.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
     if world.capabilities().fencing {
-        after(handed, before, 1);
-        after(last, handed, 1);
+        rises_past(handed, before, 1);
+        rises_past(last, handed, 1);
     }
     assert_eq!(world.inspect(&key("a")).await.waiting, 0, "a grant removes the place");
 }
@@ -93,9 +93,9 @@ pub(crate) async fn a_release_that_wakes_passes_by_the_dead(world: &World) {
     world.settle().await;
     world.pass(ms(600)).await;
     released(anna.free(&key("a")).await, Released::Freed);
-    carl.is_told(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
+    carl.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
     let last = granted(carl.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
     if world.capabilities().fencing {
-        after(last, before, 1);
+        rises_past(last, before, 1);
     }
 }

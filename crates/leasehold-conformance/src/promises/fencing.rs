@@ -3,7 +3,7 @@
 use leasehold::ErrorKind;
 use leasehold::store::{Capabilities, Evicted, FENCE_IDLE, Released};
 
-use crate::check::{above, fence, first, free_after, granted, raised, released, renewed};
+use crate::check::{fence, first, granted, last_of, raised, released, renewed, rises};
 use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "fencing tokens rise with every grant";
@@ -19,7 +19,7 @@ pub(crate) async fn tokens_rise_from_release_to_grant(world: &World) {
     for _ in 0..20 {
         let actor = world.actor();
         let token = fence(actor.ask(&key("a")).send().await);
-        above(token, before);
+        rises(token, before);
         before = token;
         released(actor.release(&key("a")).await, Released::Freed);
     }
@@ -30,7 +30,7 @@ pub(crate) async fn tokens_rise_over_an_expiry(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let before = fence(anna.ask(&key("a")).ttl(1_000).send().await);
     world.pass(ms(1_000) + world.slack()).await;
-    above(fence(bert.ask(&key("a")).send().await), before);
+    rises(fence(bert.ask(&key("a")).send().await), before);
 }
 
 /// Even if the evicted client gets no further grant.
@@ -46,7 +46,7 @@ pub(crate) async fn tokens_rise_over_an_eviction(world: &World) {
     if let Some(shown) = counter(world).await {
         assert!(shown > before, "raised by the eviction itself");
     }
-    above(fence(bert.ask(&key("a")).send().await), before);
+    rises(fence(bert.ask(&key("a")).send().await), before);
 }
 
 /// No number is given twice, even if its block was not used up.
@@ -55,8 +55,8 @@ pub(crate) async fn a_block_is_consecutive_and_never_given_again(world: &World) 
     for reserve in [1, 8, 3, 64, 1] {
         let actor = world.actor();
         let block = granted(actor.ask(&key("a")).reserve(reserve).send().await);
-        above(first(block), used);
-        used = free_after(block, reserve) - 1;
+        rises(first(block), used);
+        used = last_of(block, reserve);
         let shown = world.inspect(&key("a")).await.fencing.expect("the counter is known");
         assert_eq!(shown.get(), used, "the highest given so far");
         released(actor.release(&key("a")).await, Released::Freed);
@@ -78,7 +78,7 @@ pub(crate) async fn a_grant_without_fencing_leaves_the_counter_alone(world: &Wor
     if let Some(shown) = counter(world).await {
         assert_eq!(shown, before);
     }
-    above(fence(world.actor().ask(&key("a")).send().await), before);
+    rises(fence(world.actor().ask(&key("a")).send().await), before);
 }
 
 /// A quorum raises counters in this way, so a store that is no node of a quorum may refuse it. The
@@ -101,20 +101,20 @@ pub(crate) async fn a_renewal_raises_a_counter_that_is_behind(world: &World) {
     }
     assert_eq!(first(granted(anna.ask(&key("a")).send().await)), ahead, "a repeated ask");
     released(anna.release(&key("a")).await, Released::Freed);
-    above(fence(bert.ask(&key("a")).send().await), ahead);
+    rises(fence(bert.ask(&key("a")).send().await), ahead);
 }
 
 /// A counter never goes back.
 pub(crate) async fn a_renewal_never_lowers_a_counter(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let block = granted(anna.ask(&key("a")).reserve(10).send().await);
-    let used = free_after(block, 10) - 1;
+    let used = last_of(block, 10);
     for at_least in [1, first(block), used] {
         let answer = anna.renew_at_least(&key("a"), 10_000, Some(at_least), 0).await;
         assert_eq!(raised(answer), (block, None));
     }
     released(anna.release(&key("a")).await, Released::Freed);
-    above(fence(bert.ask(&key("a")).send().await), used);
+    rises(fence(bert.ask(&key("a")).send().await), used);
 }
 
 /// However the store forgets unused keys.
@@ -123,8 +123,8 @@ pub(crate) async fn tokens_rise_after_a_long_time_without_use(world: &World) {
     for rounds in 0..4_u32 {
         let actor = world.actor();
         let block = granted(actor.ask(&key("a")).reserve(5).send().await);
-        above(first(block), before);
-        before = free_after(block, 5) - 1;
+        rises(first(block), before);
+        before = last_of(block, 5);
         released(actor.release(&key("a")).await, Released::Freed);
         world.pass(FENCE_IDLE * rounds + ms(1)).await;
         // Another key is used meanwhile, which may make the store clean up.

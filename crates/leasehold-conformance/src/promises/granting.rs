@@ -4,7 +4,7 @@ use leasehold::ErrorKind;
 use leasehold::store::{Acquired, Afterwards, Capabilities, Released};
 
 use crate::check::{
-    above, between, broken, contended, fence, granted, refusal, refused, released, taken,
+    between, contended, fail_finally, fence, granted, refusal, refused, released, rises, taken,
 };
 use crate::world::{World, key, ms};
 
@@ -123,7 +123,7 @@ pub(crate) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
             }
         }
         if holders.len() > 1 {
-            broken(format!("{} grants in round {round}", holders.len()));
+            fail_finally(format!("{} grants in round {round}", holders.len()));
         }
         let [holder] = holders[..] else { panic!("no grant in round {round}") };
         released(holder.release(&key).await, Released::Freed);
@@ -148,7 +148,7 @@ pub(crate) async fn an_owner_whose_lease_has_ended_is_granted_anew(world: &World
     world.pass(ms(1_000) + world.slack()).await;
     let after = anna.ask(&key("a")).ttl(1_000).send().await;
     if let Some(before) = before {
-        above(fence(after), before.first.get());
+        rises(fence(after), before.first.get());
     } else {
         granted(after);
     }

@@ -4,8 +4,8 @@ use leasehold::store::{Acquired, Capabilities, Hint, Reach, Released, Renewed};
 
 use crate::actor::Actor;
 use crate::check::{
-    above, after, between, broken, contended, fence, free_after, granted, kept, lost, released,
-    renewed, taken,
+    between, contended, fail_finally, fence, granted, kept, last_of, lost, released, renewed,
+    rises, rises_past, taken,
 };
 use crate::world::{World, key, ms};
 
@@ -96,12 +96,12 @@ pub(crate) async fn tokens_rise_over_a_hand_over(world: &World) {
     taken(carl.ask(&key("a")).reserve(0).join().send().await);
     released(anna.release(&key("a")).await, Released::HandedOver);
     let handed = granted(bert.ask(&key("a")).send().await);
-    after(handed, before, 4);
-    let used = free_after(handed, 3) - 1;
+    rises_past(handed, before, 4);
+    let used = last_of(handed, 3);
     released(bert.release(&key("a")).await, Released::HandedOver);
     assert_eq!(granted(carl.ask(&key("a")).send().await), None, "it asked for none");
     released(carl.release(&key("a")).await, Released::Freed);
-    above(fence(world.actor().ask(&key("a")).send().await), used);
+    rises(fence(world.actor().ask(&key("a")).send().await), used);
 }
 
 /// The lease of the dead holder expires. The next ask, by any client, hands the key to the head of
@@ -145,8 +145,8 @@ pub(crate) async fn a_lease_is_kept_if_nobody_waits(world: &World) {
     let before = granted(anna.ask(&key("a")).ttl(1_000).send().await);
     let block = kept(anna.keep_for(&heir, &key("a"), 5_000, 8).await);
     if world.capabilities().fencing {
-        after(block, before, 1);
-        free_after(block, 8);
+        rises_past(block, before, 1);
+        last_of(block, 8);
     }
     world.pass(ms(4_900)).await;
     taken(bert.ask(&key("a")).send().await);
@@ -208,7 +208,7 @@ pub(crate) async fn a_kept_lease_is_handed_over_when_it_is_given_up(world: &Worl
     released(heir.release(&key("a")).await, Released::HandedOver);
     let handed = granted(bert.ask(&key("a")).send().await);
     if world.capabilities().fencing {
-        after(handed, block, 2); // A reserved token is never given again.
+        rises_past(handed, block, 2); // A reserved token is never given again.
     }
 }
 
@@ -265,7 +265,7 @@ async fn rounds(time: &crate::time::Time, client: &Actor, inside: &std::sync::at
         let others = inside.fetch_add(1, SeqCst);
         time.pass(ms(3)).await;
         if inside.fetch_sub(1, SeqCst) != 1 || others != 0 {
-            broken("two are inside".to_owned());
+            fail_finally("two are inside".to_owned());
         }
         let answer = actor.release(&key("a")).await.expect("answered");
         assert!(matches!(answer, Released::Freed | Released::HandedOver), "{answer:?}");

@@ -50,7 +50,7 @@ pub(crate) async fn a_holder_is_told_that_another_waits(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
-    anna.is_told(|hint| *hint == Hint::Wanted { key: key("a") }).await;
+    anna.expect_hint(|hint| *hint == Hint::Wanted { key: key("a") }).await;
 }
 
 /// Otherwise who only tries, now and then, would end idle leases for nobody's good.

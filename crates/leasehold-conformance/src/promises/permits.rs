@@ -6,7 +6,7 @@ use leasehold::store::{Capabilities, Claim, Released, Store};
 
 use crate::actor::Actor;
 use crate::check::{granted, lost, refused, released, renewed, taken};
-use crate::world::{World, key, ms};
+use crate::world::{HOUR_MS, World, key, ms};
 
 pub(crate) const PROMISE: &str = "never more permits are taken than there are";
 pub(crate) const CONTRACT: &str = "`Capabilities::permits`, `Claim::Permits` and `Store::resize`";
@@ -110,6 +110,23 @@ pub(crate) async fn permits_that_cannot_exist_are_refused(world: &World) {
     }
     refused(world.store().resize(key("a"), 0).await, ErrorKind::Config);
     granted(anna.ask(&key("a")).permits(PERMITS_MAX, PERMITS_MAX).send().await);
+}
+
+/// A start of a rate limit and a count of a latch are such permits, and nobody renews them.
+pub(crate) async fn permits_with_a_long_ttl_are_not_forgotten(world: &World) {
+    let [anna, bert, carl, dora] = actors(world);
+    granted(anna.ask(&key("a")).permits(1, 1).ttl(HOUR_MS).send().await);
+    granted(anna.ask(&key("b")).permits(1, 2).ttl(HOUR_MS).send().await);
+    // A permit that was taken later, for a shorter time, shortens nothing.
+    granted(bert.ask(&key("b")).permits(1, 2).send().await);
+    granted(carl.ask(&key("c")).permits(1, 1).send().await);
+    renewed(carl.renew_as(&key("c"), of(1), HOUR_MS).await);
+    world.leave_idle().await;
+    for (owner, name, number) in [(&anna, "a", 1), (&anna, "b", 2), (&carl, "c", 1)] {
+        taken(dora.ask(&key(name)).permits(number, number).send().await);
+        renewed(owner.renew_as(&key(name), of(number), HOUR_MS).await);
+    }
+    granted(dora.ask(&key("b")).permits(1, 2).send().await);
 }
 
 const fn of(of: u32) -> Claim {

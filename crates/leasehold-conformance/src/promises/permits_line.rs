@@ -4,7 +4,7 @@ use leasehold::ErrorKind;
 use leasehold::store::{Capabilities, Claim, Hint, Released, Store};
 
 use crate::actor::Actor;
-use crate::check::{above, fence, granted, lost, refused, released, renewed, taken};
+use crate::check::{fence, granted, lost, refused, released, renewed, rises, taken};
 use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "a wish for permits passes nobody that waits longer";
@@ -116,7 +116,7 @@ pub(crate) async fn a_waiter_that_wants_more_than_there_are_now_is_granted_nothi
     taken(bert.ask(&key("a")).permits(4, 4).join().send().await);
     world.settle().await;
     assert_eq!(world.other_store().resize(key("a"), 3).await.expect("an answer"), Some(4));
-    bert.is_told(|hint| matches!(hint, Hint::MaybeFree { .. })).await;
+    bert.expect_hint(|hint| matches!(hint, Hint::MaybeFree { .. })).await;
     released(anna.release_as(&key("a"), of(4)).await, Released::Freed);
     taken(carl.ask(&key("a")).permits(3, 3).send().await);
     refused(bert.ask(&key("a")).permits(4, 4).join().send().await, ErrorKind::Config);
@@ -135,8 +135,8 @@ pub(crate) async fn tokens_of_permits_rise(world: &World) {
     taken(carl.ask(&key("a")).permits(1, 2).join().send().await);
     released(anna.release_as(&key("a"), of(2)).await, Released::HandedOver);
     let third = fence(carl.ask(&key("a")).permits(1, 2).send().await);
-    above(second, first);
-    above(third, second);
+    rises(second, first);
+    rises(third, second);
 }
 
 const fn of(of: u32) -> Claim {

@@ -2,7 +2,7 @@
 
 use leasehold::store::{Capabilities, Released};
 
-use crate::check::{after, free_after, granted, lost, released, renewed, taken};
+use crate::check::{granted, last_of, lost, released, renewed, rises_past, taken};
 use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "a renewal restarts the ttl, never shortens, never brings back";
@@ -71,8 +71,8 @@ pub(crate) async fn a_renewal_reserves_further_tokens(world: &World) {
     let anna = world.actor();
     let before = granted(anna.ask(&key("a")).reserve(2).send().await);
     let (reserved, _) = renewed(anna.renew_at_least(&key("a"), 10_000, None, 4).await);
-    after(reserved, before, 2);
-    free_after(reserved, 4);
+    rises_past(reserved, before, 2);
+    last_of(reserved, 4);
     assert_eq!(renewed(anna.renew(&key("a"), 10_000).await).0, reserved);
     assert_eq!(granted(anna.ask(&key("a")).send().await), reserved);
 }

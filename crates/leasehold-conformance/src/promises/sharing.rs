@@ -4,7 +4,7 @@ use leasehold::store::{Capabilities, Claim, Evicted, Released};
 
 use crate::actor::Actor;
 use crate::check::{granted, lost, released, renewed, taken};
-use crate::world::{World, key, ms};
+use crate::world::{HOUR_MS, World, key, ms};
 
 pub(crate) const PROMISE: &str = "readers share a key, and a writer has it alone";
 pub(crate) const CONTRACT: &str = "`Capabilities::shared` and `Claim::Shared`";
@@ -105,6 +105,22 @@ pub(crate) async fn readers_are_shown_and_evicted_one_by_one(world: &World) {
     assert_eq!(evict(anna.owner().as_str().into()).await, Evicted::Changed);
     lost(anna.renew_as(&key("a"), Claim::Shared, 1_000).await);
     renewed(bert.renew_as(&key("a"), Claim::Shared, 1_000).await);
+}
+
+/// A writer beside a forgotten reader would be a second holder.
+pub(crate) async fn a_reader_with_a_long_ttl_is_not_forgotten(world: &World) {
+    let [anna, bert, carl, dora] = actors(world);
+    granted(anna.ask(&key("a")).shared().ttl(HOUR_MS).send().await);
+    // A reader that came later, for a shorter time, shortens nothing.
+    granted(bert.ask(&key("a")).shared().send().await);
+    granted(carl.ask(&key("b")).shared().send().await);
+    renewed(carl.renew_as(&key("b"), Claim::Shared, HOUR_MS).await);
+    world.leave_idle().await;
+    for (reader, name) in [(&anna, "a"), (&carl, "b")] {
+        taken(dora.ask(&key(name)).send().await);
+        renewed(reader.renew_as(&key(name), Claim::Shared, HOUR_MS).await);
+    }
+    lost(bert.renew_as(&key("a"), Claim::Shared, HOUR_MS).await);
 }
 
 fn actors(world: &World) -> [Actor; 4] {

@@ -4,7 +4,7 @@ use leasehold::core::line::RUN_MAX;
 use leasehold::store::{Capabilities, Claim, Hint, Released};
 
 use crate::actor::Actor;
-use crate::check::{above, fence, granted, lost, released, renewed, taken};
+use crate::check::{fence, granted, lost, released, renewed, rises, taken};
 use crate::world::{World, key, ms};
 
 pub(crate) const PROMISE: &str = "readers and writers pass nobody that waits longer";
@@ -37,7 +37,7 @@ pub(crate) async fn a_run_of_readers_is_granted_together(world: &World) {
     world.settle().await;
     released(anna.release(&key("a")).await, Released::HandedOver);
     for reader in [&bert, &carl] {
-        reader.is_told(|hint| is_grant_for(hint, reader)).await;
+        reader.expect_hint(|hint| is_grant_for(hint, reader)).await;
         renewed(reader.renew_as(&key("a"), Claim::Shared, 5_000).await);
     }
     lost(erik.renew_as(&key("a"), Claim::Shared, 5_000).await);
@@ -55,6 +55,16 @@ pub(crate) async fn the_last_reader_hands_over_to_the_writer(world: &World) {
     released(bert.release_as(&key("a"), Claim::Shared).await, Released::HandedOver);
     taken(dora.ask(&key("a")).shared().send().await);
     granted(carl.ask(&key("a")).send().await);
+}
+
+/// The writer can then give up a lease that it does not use. Both clients use one handle, as in
+/// `a_holder_is_told_that_another_waits`.
+pub(crate) async fn a_writer_is_told_that_a_reader_waits(world: &World) {
+    let (anna, bert) = (world.actor_here(), world.actor_here());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).shared().join().send().await);
+    anna.expect_hint(|hint| *hint == Hint::Wanted { key: key("a") }).await;
+    assert!(renewed(anna.renew(&key("a"), 10_000).await).1, "a renewal says so too");
 }
 
 /// A writer waits for the readers that came before it, and for no others.
@@ -100,7 +110,7 @@ pub(crate) async fn an_ask_that_is_granted_lets_those_behind_it_in(world: &World
     world.pass(ms(1_000) + world.slack()).await;
     granted(carl.ask(&key("a")).shared().join_as(2, 5_000, 3_000).send().await);
     for reader in [&bert, &dora] {
-        reader.is_told(|hint| is_grant_for(hint, reader)).await;
+        reader.expect_hint(|hint| is_grant_for(hint, reader)).await;
         renewed(reader.renew_as(&key("a"), Claim::Shared, 5_000).await);
     }
 }
@@ -115,7 +125,7 @@ pub(crate) async fn readers_behind_a_writer_that_goes_away_are_let_in(world: &Wo
     world.settle().await;
     released(bert.release(&key("a")).await, Released::NotHeld);
     for reader in [&carl, &dora] {
-        reader.is_told(|hint| is_grant_for(hint, reader)).await;
+        reader.expect_hint(|hint| is_grant_for(hint, reader)).await;
         renewed(reader.renew_as(&key("a"), Claim::Shared, 5_000).await);
     }
 }
@@ -155,7 +165,7 @@ pub(crate) async fn a_downgrade_lets_in_those_that_wait_to_share(world: &World) 
     taken(bert.ask(&key("a")).shared().join().send().await);
     world.settle().await;
     released(anna.downgrade_to(&heir, &key("a"), 5_000).await, Released::Kept { fencing: None });
-    bert.is_told(|hint| is_grant_for(hint, &bert)).await;
+    bert.expect_hint(|hint| is_grant_for(hint, &bert)).await;
     renewed(bert.renew_as(&key("a"), Claim::Shared, 5_000).await);
     granted(carl.ask(&key("a")).shared().send().await);
 }
@@ -168,7 +178,7 @@ pub(crate) async fn a_downgrade_that_comes_too_late_lets_in_those_that_wait(worl
     world.settle().await;
     world.pass(ms(1_000) + world.slack()).await;
     released(anna.downgrade_to(&heir, &key("a"), 5_000).await, Released::NotHeld);
-    bert.is_told(|hint| is_grant_for(hint, &bert)).await;
+    bert.expect_hint(|hint| is_grant_for(hint, &bert)).await;
     renewed(bert.renew_as(&key("a"), Claim::Shared, 5_000).await);
 }
 
@@ -183,7 +193,7 @@ pub(crate) async fn tokens_of_writers_rise_over_readers(world: &World) {
     released(anna.release(&key("a")).await, Released::HandedOver);
     assert_eq!(granted(bert.ask(&key("a")).shared().send().await), None);
     released(bert.release_as(&key("a"), Claim::Shared).await, Released::Freed);
-    above(fence(carl.ask(&key("a")).send().await), before);
+    rises(fence(carl.ask(&key("a")).send().await), before);
 }
 
 /// The step that reaches its limit tells the next one to ask.
@@ -197,7 +207,7 @@ pub(crate) async fn more_readers_than_one_step_grants_all_get_in(world: &World) 
     world.settle().await;
     released(holder.release(&key("a")).await, Released::HandedOver);
     let next = &readers[RUN_MAX];
-    next.is_told(|hint| matches!(hint, Hint::MaybeFree { .. })).await;
+    next.expect_hint(|hint| matches!(hint, Hint::MaybeFree { .. })).await;
     granted(next.ask(&key("a")).shared().join_as(2, 60_000, 60_000).send().await);
     for reader in &readers {
         granted(reader.ask(&key("a")).shared().join_as(3, 60_000, 60_000).send().await);

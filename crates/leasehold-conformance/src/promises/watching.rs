@@ -23,7 +23,7 @@ pub(crate) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it
     assert!(renewed(anna.renew(&key("a"), 1_000).await).1, "a watching place waits too");
     released(anna.release(&key("a")).await, Released::Freed);
     assert!(world.inspect(&key("a")).await.holders.is_empty());
-    bert.is_told(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
+    bert.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }
 
@@ -39,7 +39,7 @@ pub(crate) async fn an_eviction_wakes_who_watches(world: &World) {
     let seen = anna.owner().as_str().as_bytes().to_vec();
     let evicted = world.browse().evict(key("a"), seen, "a test".to_owned()).await;
     assert_eq!(evicted.expect("answered"), Evicted::Evicted);
-    bert.is_told(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
+    bert.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }
 

@@ -84,7 +84,7 @@ impl Liar {
     fn clear_line(&self, key: &Key) -> Vec<Ask> {
         let joined: Vec<_> = self.kept().joined.extract_if(.., |ask| ask.key == *key).collect();
         for ask in &joined {
-            self.end(lease_of(ask)).expect("answered");
+            self.end(ask.lease()).expect("answered");
         }
         joined
     }
@@ -164,7 +164,7 @@ impl Liar {
             kept.holders.insert(asked.key.clone(), holder);
         }
         if self.lie == Lie::ShortensOnAsk {
-            kept.ends.insert(asked.key.clone(), (lease_of(asked), time + asked.ttl.get()));
+            kept.ends.insert(asked.key.clone(), (asked.lease(), time + asked.ttl.get()));
         }
         let fencing = fencing.map(|block| match self.lie {
             Lie::RepeatsTokens => numbers(7, block.count),
@@ -376,10 +376,6 @@ fn now<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         Poll::Ready(answer) => answer,
         Poll::Pending => unreachable!("the store in memory answers at once"),
     }
-}
-
-fn lease_of(ask: &Ask) -> LeaseId {
-    LeaseId { key: ask.key.clone(), owner: ask.owner.clone(), claim: ask.claim }
 }
 
 fn numbers(first: u64, count: u32) -> FencingBlock {

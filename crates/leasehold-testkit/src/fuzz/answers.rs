@@ -8,12 +8,12 @@ use leasehold::core::token::ClientId;
 use leasehold::host::Host as _;
 use leasehold::store::redis::{Access, Connector, Opening, RedisConnector, RedisStore};
 use leasehold::store::{
-    Ask, Browse as _, Claim, Hint, HintSink, LeaseId, Line as Place, OnRelease, Store as _,
+    Ask, Browse as _, Claim, HintSink, LeaseId, Line as Place, OnRelease, Store as _,
 };
 use leasehold::{Key, OwnerToken, Ttl};
 
-use crate::VirtualHost;
 use crate::protocol::{self, Answer, Command, Line, Value, greeting, served};
+use crate::{Deaf, VirtualHost};
 
 /// The time limit of all requests together: twice the longest limit of one.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -66,13 +66,6 @@ async fn ask(store: &RedisStore) {
         store.release(lease, OnRelease::Free),
         store.list("*", None),
     );
-}
-
-/// Takes hints and forgets them.
-struct Deaf;
-
-impl HintSink for Deaf {
-    fn hint(&self, _: Hint) {}
 }
 
 /// Listens for two clients. The first one waits behind a foreign holder, so the store wants to be

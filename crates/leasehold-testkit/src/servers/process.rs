@@ -20,7 +20,7 @@ use rustix::process::{
 const BECOME: &str = r#"[ "$PPID" = "$1" ] && shift && exec "$@""#;
 
 /// The largest part of a log that is shown.
-const LOG_SHOWN_BYTES: u64 = 16 * 1024;
+const LOG_SHOWN_BYTES_MAX: u64 = 16 * 1024;
 
 /// A process that is killed when this is dropped or when our own process ends.
 #[derive(Debug)]
@@ -175,7 +175,7 @@ fn missing(program: &str, package: &str) -> String {
 /// The last part of a process's log.
 pub(crate) fn tail(log: &File) -> String {
     let length = log.metadata().map_or(0, |metadata| metadata.len());
-    let start = length.saturating_sub(LOG_SHOWN_BYTES);
+    let start = length.saturating_sub(LOG_SHOWN_BYTES_MAX);
     let mut bytes = vec![0; usize::try_from(length - start).expect("a few kilobytes")];
     match log.read_exact_at(&mut bytes, start) {
         Ok(()) => String::from_utf8_lossy(&bytes).into_owned(),

@@ -15,6 +15,7 @@ mod on_etcd;
 mod on_event;
 mod on_mysql;
 mod on_postgres;
+mod on_sql;
 mod on_zookeeper;
 mod quorum;
 mod real_time;

@@ -51,7 +51,7 @@ pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 
 /// How much later each waiter asks than the one before it in line when a lease ends. Only the head
 /// can win, and its ask serves those behind it. The others ask in case the head is dead.
-const PLACES_APART: Duration = Duration::from_millis(20);
+const ASK_STAGGER: Duration = Duration::from_millis(20);
 
 /// How often a client that does not wait asks for a grant that arrives in time.
 pub(crate) const LATE_GRANTS_MAX: u32 = 3;
@@ -93,7 +93,7 @@ pub(crate) enum NextAsk {
 pub(crate) struct Acquisition {
     ttl: Ttl,
     /// The least validity of a grant that is acted on.
-    least: Duration,
+    validity_min: Duration,
     waits: bool,
     asked: u32,
     /// When the latest asks left, by ask number.
@@ -120,7 +120,7 @@ impl Acquisition {
     pub(crate) fn new(ttl: Ttl, waits: bool) -> Self {
         Self {
             ttl,
-            least: ttl.min_validity(),
+            validity_min: ttl.min_validity(),
             waits,
             asked: 0,
             sent: [Moment::default(); SENT_MAX],
@@ -145,8 +145,8 @@ impl Acquisition {
 
     /// Acts on a grant that has half of the usual validity: only one more request relies on it.
     #[must_use]
-    pub(crate) fn acting_late(mut self) -> Self {
-        self.least /= 2;
+    pub(crate) fn accepting_half_validity(mut self) -> Self {
+        self.validity_min /= 2;
         self
     }
 
@@ -219,14 +219,14 @@ impl Acquisition {
     ) -> Option<Moment> {
         let age = self.asked.checked_sub(ask_no).filter(|_| ask_no > 0)?;
         let sent = (age < SENT_MAX as u32).then(|| self.sent[ask_no as usize % SENT_MAX])?;
-        (valid_until(sent, handed_ttl).since(now) >= self.least).then_some(sent)
+        (valid_until(sent, handed_ttl).since(now) >= self.validity_min).then_some(sent)
     }
 
     /// The store *granted* an ask that left at `sent`. The answer arrived at `now`.
     pub(crate) fn on_granted(&mut self, now: Moment, sent: Moment) -> NextAsk {
         self.answered = true;
         self.failures.reset();
-        if valid_until(sent, self.ttl).since(now) >= self.least {
+        if valid_until(sent, self.ttl).since(now) >= self.validity_min {
             return NextAsk::Hold;
         }
         self.late += 1;
@@ -260,7 +260,7 @@ impl Acquisition {
         }
         let behind = match self.polls {
             Some(_) => Duration::ZERO,
-            None => PLACES_APART.saturating_mul(ahead),
+            None => ASK_STAGGER.saturating_mul(ahead),
         };
         let refresh = self.pause(random).unwrap_or_else(|| {
             let place = self.ttl.waiter_ttl().get();

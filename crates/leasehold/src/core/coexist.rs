@@ -18,9 +18,12 @@ pub enum Coexist {
     #[default]
     Auto,
     /// Every release frees the lock for the first client that asks, instead of handing it over.
-    /// Waiters and clients that lock again at once pause for 5 to 10 ms. For names that other
-    /// libraries mostly use: they get most of the lock. Hand-overs between clients of Leasehold
-    /// take some milliseconds longer.
+    /// Waiters and clients that lock again at once pause for 5 to 10 ms. So a client that polls
+    /// more often than that gets most of the lock, and one that polls less often gets it now and
+    /// then. Hand-overs between clients of Leasehold take some milliseconds longer.
+    ///
+    /// For stores that never open: there, [`Auto`](Self::Auto) gives such clients nothing. On one
+    /// server it serves slow ones as well as this or better.
     On,
     /// Releases always hand the lock over. A client that polls may wait for as long as clients of
     /// Leasehold wait in line.

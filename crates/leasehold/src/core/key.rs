@@ -38,31 +38,29 @@ impl Key {
     /// ```
     pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
         let name = name.as_ref();
-        let refused = |complaint: String| {
-            let message = format!("{complaint}; no request was sent; choose another name");
-            Err(Error::new(ErrorKind::Config, message).about(name))
-        };
-        if name.is_empty() {
-            return refused("the name of a lock must not be empty".to_owned());
-        }
-        if name.len() > Self::MAX_BYTES {
+        let Some(complaint) = Self::complaint(name) else { return Ok(Self(name.into())) };
+        let message = format!("{complaint}; no request was sent; choose another name");
+        Err(Error::new(ErrorKind::Config, message).about(name))
+    }
+
+    /// Why a name cannot be used, if it cannot.
+    pub(crate) fn complaint(name: &str) -> Option<String> {
+        Some(if name.is_empty() {
+            "the name of a lock must not be empty".to_owned()
+        } else if name.len() > Self::MAX_BYTES {
             let (most, bytes) = (Self::MAX_BYTES, name.len());
-            return refused(format!("the name of a lock has at most {most} bytes, not {bytes}"));
-        }
-        if name.chars().any(char::is_control) {
-            return refused("the name of a lock must not contain control characters".to_owned());
-        }
-        if name.contains(COMPANION_MARK) {
-            return refused(format!(
+            format!("the name of a lock has at most {most} bytes, not {bytes}")
+        } else if name.chars().any(char::is_control) {
+            "the name of a lock must not contain control characters".to_owned()
+        } else if name.contains(COMPANION_MARK) {
+            format!(
                 "a name with `{COMPANION_MARK}` in it is reserved for the companion keys of a lock"
-            ));
-        }
-        if name.starts_with(PROBE_PREFIX) {
-            return refused(format!(
-                "a name that begins with `{PROBE_PREFIX}` is reserved for probing servers"
-            ));
-        }
-        Ok(Self(name.into()))
+            )
+        } else if name.starts_with(PROBE_PREFIX) {
+            format!("a name that begins with `{PROBE_PREFIX}` is reserved for probing servers")
+        } else {
+            return None;
+        })
     }
 
     /// A key for testing a store. [`new`](Self::new) refuses its name, so no lock has it. Nobody

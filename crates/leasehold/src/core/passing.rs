@@ -27,13 +27,13 @@ pub(crate) const TURN_BLOCK: u32 = PASSES_MAX + 1;
 pub(crate) const KEPT_BLOCK: u32 = 1_024;
 
 /// The longest time a client leaves a key to clients that do not queue.
-const GIVEN_WAY: Duration = Duration::from_millis(10);
+const GIVEN_WAY_MAX: Duration = Duration::from_millis(10);
 
 /// A random time between half of the maximum and all of it, so that clients do not act in step. A
 /// client that polls more often than that gets the key; one that polls less often gets it
 /// sometimes. One round trip, the time of a hint, would be too short for them.
 pub(crate) fn given_way(random: u32) -> Duration {
-    Backoff { first: GIVEN_WAY, longest: GIVEN_WAY }.delays().next(random)
+    Backoff { first: GIVEN_WAY_MAX, longest: GIVEN_WAY_MAX }.delays().next(random)
 }
 
 /// Whether another client is known to wait, and how often the lease was passed on since.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::check::{Check, Subject};
 use super::survival::Deployment;
-use super::texts::{advice_of, failed, span};
-use super::trials::{release, round_trip};
+use super::texts::{advice_of, span};
+use super::trials::{failed, release, round_trip};
 use crate::core::ttl::Ttl;
 use crate::store::{About, DatabaseFacts, HintsArrive, Keeping};
 
@@ -72,7 +72,7 @@ pub(super) fn deployment(facts: &DatabaseFacts) -> Deployment {
 
 fn reachable(facts: &DatabaseFacts) -> Check {
     match (&facts.refused, &facts.about) {
-        (Some(error), _) => failed(REACHABLE, error),
+        (Some(error), _) => failed(REACHABLE, error, advice_of(error)),
         (None, Some(about)) => {
             REACHABLE.ok(format!("{}, with the tables of Leasehold", about.server))
         }

@@ -37,6 +37,9 @@ const REACH: Subject = Subject {
     why: "Processes on other machines do not see the locks in a file, and take the same ones.",
 };
 
+/// The remedy if this user may make no file.
+const LET_WRITE: &str = "let this user write the directory of the file, or choose another path";
+
 /// How much space must be free.
 const FREE_MIN: u64 = 16 << 20;
 
@@ -69,7 +72,11 @@ fn reachable(facts: &FileFacts) -> Check {
             None => REACHABLE.ok("there is no file yet: the first lock makes it"),
             Some(error) => REACHABLE.fail(
                 format!("there is no file, and none can be made: {error}"),
-                "make the directory, or correct the path in the URL",
+                if facts.has_directory {
+                    LET_WRITE
+                } else {
+                    "make the directory, or correct the path in the URL"
+                },
             ),
         },
     }
@@ -88,10 +95,9 @@ fn file_system(facts: &FileFacts) -> Check {
 fn writes(facts: &FileFacts) -> Check {
     match &facts.no_new_file {
         None => WRITES.ok("a file was made in the directory, and removed again"),
-        Some(error) => WRITES.fail(
-            format!("no file can be made in the directory: {error}"),
-            "let this user write the directory of the file, or choose another path",
-        ),
+        Some(error) => {
+            WRITES.fail(format!("no file can be made in the directory: {error}"), LET_WRITE)
+        }
     }
 }
 
@@ -141,8 +147,21 @@ mod tests {
             round_trips: vec![std::time::Duration::from_micros(10); 20],
             lease: Some(Ok(true)),
             shared_by: Ok(None),
+            has_directory: true,
             no_new_file: None,
             unopened: None,
+        }
+    }
+
+    #[test]
+    fn a_directory_is_only_to_be_made_if_there_is_none() {
+        for (has_directory, remedy) in
+            [(true, "let this user write"), (false, "make the directory")]
+        {
+            let no_new_file = Some("denied".to_owned());
+            let facts = FileFacts { exists: false, has_directory, no_new_file, ..healthy() };
+            let told = reachable(&facts).remedy.expect("a remedy");
+            assert!(told.starts_with(remedy), "{told}");
         }
     }
 

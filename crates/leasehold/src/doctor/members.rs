@@ -1,7 +1,8 @@
 //! Checks of the members of a cluster.
 
 use super::check::{Check, Subject};
-use super::texts::{cause_of, failed};
+use super::texts::{advice_of, cause_of};
+use super::trials::failed;
 use crate::core::error::Error;
 
 const REACHABLE: Subject = Subject {
@@ -31,7 +32,7 @@ impl Members<'_> {
     /// Checks that a majority answers. `refused`: why it did not.
     pub(super) fn reachable(refused: Option<&Error>) -> Check {
         match refused {
-            Some(error) => failed(REACHABLE, error),
+            Some(error) => failed(REACHABLE, error, advice_of(error)),
             None => REACHABLE.ok("a member answers, with the consent of a majority"),
         }
     }

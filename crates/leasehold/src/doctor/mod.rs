@@ -145,6 +145,8 @@ fn canary(namespace: Option<&str>, host: &dyn Host) -> String {
 async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found {
     let mut found = Found::default();
     #[cfg(feature = "redis")]
+    let is_quorum = named.len() > 1;
+    #[cfg(feature = "redis")]
     let (mut patients, ends) = (Vec::new(), host.now() + LIMIT);
     for (number, named) in (1..).zip(named) {
         match named {
@@ -164,7 +166,7 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found
                 }
                 for patient in &mut of_url {
                     let place = &mut patient.facts.place;
-                    place.url = number;
+                    (place.url, place.is_in_quorum) = (number, is_quorum);
                     if patients.iter().any(|it: &Patient| it.facts.place.label == place.label) {
                         // Otherwise its checks could not be told from those of the other.
                         place.label.push_str(&format!(" (URL {number})"));

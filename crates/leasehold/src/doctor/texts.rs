@@ -3,8 +3,6 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
-use super::check::{Check, Subject};
 use crate::core::error::Error;
 
 /// A span of time for people.
@@ -45,13 +43,6 @@ pub(super) fn advice_of(error: &Error) -> Option<String> {
     let rest = &text[state_in(&text)? + 2..];
     let (_, advice) = rest.split_once("; ").or_else(|| rest.split_once(", "))?;
     advice.rsplit("; ").next().map(str::to_owned)
-}
-
-/// The check that failed with an error.
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
-pub(super) fn failed(subject: Subject, error: &Error) -> Check {
-    let advice = advice_of(error).unwrap_or_else(|| "see the message".to_owned());
-    subject.fail(cause_of(error), advice)
 }
 
 /// Where an error begins to say what state the store is in.

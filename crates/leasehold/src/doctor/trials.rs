@@ -17,6 +17,11 @@ const RELEASE: Subject = Subject {
     why: "A release must end the lease of its owner, and never that of the next holder.",
 };
 
+/// The check that failed with an error, which may have advice.
+pub(super) fn failed(subject: Subject, error: &Error, advice: Option<String>) -> Check {
+    subject.fail(cause_of(error), advice.unwrap_or_else(|| "see the message".to_owned()))
+}
+
 /// Checks that each request took at most one of so many parts of the ttl. `None` without requests.
 pub(super) fn round_trip(trips: &[Duration], ttl: Ttl, parts: u32, remedy: &str) -> Option<Check> {
     let mut all = trips.to_vec();
@@ -39,7 +44,6 @@ pub(super) fn release(
             "a probe lease was not granted, or was not released by its own token alone",
             "run the command again; if it fails again, report it",
         ),
-        Err(error) => RELEASE
-            .fail(cause_of(error), remedy(error).unwrap_or_else(|| "see the message".to_owned())),
+        Err(error) => failed(RELEASE, error, remedy(error)),
     }
 }

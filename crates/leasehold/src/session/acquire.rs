@@ -89,7 +89,7 @@ impl Drop for Place {
             // Ends the turn, or leaves the work to the next task.
             Ok(told) => drop(self.next_step(told)),
             // The first task may have other settings now.
-            Err(_) => self.session.settle(key),
+            Err(_) => self.session.wake_next_asker(key),
         }
     }
 }

@@ -66,8 +66,8 @@ impl Drop for Right {
     fn drop(&mut self) {
         let Self { session, spec, who_asks } = self;
         match who_asks {
-            WhoAsks::Us => session.end_asking(&spec.key),
-            WhoAsks::Nobody => session.settle(&spec.key),
+            WhoAsks::Us => session.end_asker(&spec.key),
+            WhoAsks::Nobody => session.wake_next_asker(&spec.key),
             WhoAsks::Heir => {}
         }
     }
@@ -200,16 +200,16 @@ impl Session {
     }
 
     /// Makes the first task of a line ask, if it must.
-    pub(super) fn settle(&self, key: &Key) {
+    pub(super) fn wake_next_asker(&self, key: &Key) {
         let next = self.lines.with(key, |line| line.tasks.next_asker());
         if next.is_some_and(|task| task.send(Told::Ask(Work::new(true))).is_err()) {
             // That task went away meanwhile, and has asked nothing.
-            self.end_asking(key);
+            self.end_asker(key);
         }
     }
 
     /// Notes that the asker of a line ended. Makes the first task ask, if it must.
-    fn end_asking(&self, key: &Key) {
+    fn end_asker(&self, key: &Key) {
         while let Some(task) = self.lines.with(key, |line| line.tasks.end_asker()) {
             if task.send(Told::Ask(Work::new(true))).is_ok() {
                 return;

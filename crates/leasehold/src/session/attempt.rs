@@ -8,7 +8,7 @@ use super::Session;
 use super::errors::{UNANSWERED, quarantined, too_slow, wait_elapsed};
 use super::held::Held;
 use super::registry::Counted;
-use super::rooms::{Group, Room};
+use super::rooms::{Group, Permit};
 use super::spec::Spec;
 use super::story::{TARGET, millis};
 use super::wake::Wake;
@@ -84,8 +84,8 @@ impl Attempt {
         if session.calls_up {
             decisions = decisions.called_up();
         }
-        if spec.acts_late {
-            decisions = decisions.acting_late();
+        if spec.half_validity {
+            decisions = decisions.accepting_half_validity();
         }
         let mut not_before = None;
         if spec.unqueued {
@@ -140,9 +140,9 @@ impl Attempt {
             if would_count_twice {
                 left_over.clone()?;
             }
-            let room = tokio::select! {
+            let permit = tokio::select! {
                 biased;
-                room = self.room() => room,
+                permit = self.permit() => permit,
                 (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
             };
             let sent = self.session.now();
@@ -157,7 +157,7 @@ impl Attempt {
                 answer = answer => answer,
                 (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
             };
-            drop(room);
+            drop(permit);
             let answer = answer.map(|answer| as_wanted(answer, &self.spec));
             tracing::trace!(key = %self.spec.key, ?answer, "the store answered");
             if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Unknown) {
@@ -215,11 +215,11 @@ impl Attempt {
         }
     }
 
-    /// Waits for room for a request.
-    async fn room(&self) -> Room {
+    /// Waits until a request may be sent.
+    async fn permit(&self) -> Permit {
         let shard = self.session.store.shard(&self.spec.key);
         let is_answered = self.decisions.is_answered();
-        self.session.asks.enter(&self.session, Group { shard, is_answered }).await
+        self.session.rooms.enter(&self.session, Group { shard, is_answered }).await
     }
 
     /// Whether this try could get a share beside one that an earlier try left. A latch would count

@@ -332,7 +332,7 @@ impl Session {
                     // of the two.
                     let release = self.release(held).by_holder();
                     self.registry.forget(held);
-                    self.settle(key);
+                    self.wake_next_asker(key);
                     return Parted::Releasing(release);
                 }
                 (Parting::Lost(lost), _) => {
@@ -342,7 +342,7 @@ impl Session {
                     }
                     held.tell();
                     self.registry.forget(held);
-                    self.settle(key);
+                    self.wake_next_asker(key);
                     return Parted::Lost(lost);
                 }
                 (Parting::Over, _) => return Parted::Over,
@@ -428,7 +428,7 @@ impl Session {
     /// Removes a lease that cannot be passed on any more: waiting tasks must ask.
     pub(super) fn forget_lease(&self, held: &Arc<Held>) {
         self.lines.with(&held.id.key, |line| line.tasks.forget(held));
-        self.settle(&held.id.key);
+        self.wake_next_asker(&held.id.key);
     }
 
     /// Asks the store to report other clients that wait.

@@ -57,7 +57,7 @@ use self::lines::Lines;
 use self::registry::Registry;
 use self::release::ReleaseInFlight;
 use self::rests::Rests;
-use self::rooms::AskRooms;
+use self::rooms::Rooms;
 use self::wake::HandOver;
 use crate::core::backoff::Delays;
 use crate::core::error::{Error, ErrorKind};
@@ -119,7 +119,7 @@ pub(crate) struct Session {
     lines: Lines,
     rests: Rests,
     left_over: LeftOver,
-    asks: AskRooms,
+    rooms: Rooms,
     giving_back: Arc<Semaphore>,
     closed: AtomicBool,
     /// Whether the last client and mutex are gone, so nobody can ask for a lock any more.
@@ -158,7 +158,7 @@ impl Session {
             lines: Lines::default(),
             rests: Rests::default(),
             left_over: LeftOver::default(),
-            asks: AskRooms::default(),
+            rooms: Rooms::default(),
             giving_back: Arc::new(Semaphore::new(GIVEN_BACK_MAX)),
             closed: AtomicBool::new(false),
             unused: AtomicBool::new(false),

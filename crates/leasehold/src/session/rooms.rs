@@ -3,10 +3,10 @@
 //! A shard answers requests one after another, and each has a time limit, which later ones would
 //! reach while they wait. So only some are under way at a time, and the others queue here.
 //!
-//! The future of a caller has the room, or queues for it. A future that nobody polls would keep its
-//! room from the other tasks of the client, even if it got the room while it queued. Every future
-//! that is polled gives its room back within the limit of a request. If those inside do not, the
-//! others get new rooms.
+//! The future of a caller has a permit, or queues for one. A future that nobody polls would keep
+//! its permit from the other tasks of the client, even if it got the permit while it queued. Every
+//! future that is polled gives its permit back within the limit of a request. If those in a room do
+//! not, the others get a new room.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -18,17 +18,17 @@ use tokio::sync::Semaphore;
 
 use super::Session;
 
-/// How many requests have room at a time.
+/// How many requests a room has permits for.
 const ASKS_MAX: usize = 1_024;
 
-/// When all that were inside have left, if they are polled. A request may take twice its limit,
-/// which is a second.
-const LEFT_WITHIN: Duration = Duration::from_millis(2_250);
+/// A room is stuck if not all have left it after this time: they are not polled. A request may take
+/// twice its limit, which is a second.
+const STUCK_AFTER: Duration = Duration::from_millis(2_250);
 
-/// How many groups may keep their rooms although nobody is inside.
+/// How many groups may keep their room although nobody is inside.
 const KEPT_MAX: usize = 64;
 
-/// Requests that share rooms. They go to the same shard, and the store has answered all of their
+/// Requests that share a room. They go to the same shard, and the store has answered all of their
 /// acquisitions before, or none. A silent shard must not take the room of the others. An
 /// acquisition that was answered can wait. The caller of any other one wants to know whether the
 /// store answers at all.
@@ -40,83 +40,84 @@ pub(super) struct Group {
 
 /// The rooms of a client.
 #[derive(Default)]
-pub(super) struct AskRooms(Mutex<HashMap<Group, Arc<Rooms>>>);
+pub(super) struct Rooms(Mutex<HashMap<Group, Arc<Room>>>);
 
-struct Rooms {
-    free: Semaphore,
-    /// How many have left so far.
-    left: AtomicUsize,
+/// The requests of one group that are under way.
+struct Room {
+    permits: Semaphore,
+    /// How many requests have left so far.
+    left_total: AtomicUsize,
 }
 
-/// The room for one request.
-pub(super) struct Room(Arc<Rooms>);
+/// The right to send one request.
+pub(super) struct Permit(Arc<Room>);
 
-impl AskRooms {
-    /// Waits for room.
-    pub(super) async fn enter(&self, session: &Session, group: Group) -> Room {
+impl Rooms {
+    /// Waits for a permit.
+    pub(super) async fn enter(&self, session: &Session, group: Group) -> Permit {
         loop {
-            let rooms = self.of(group);
-            if rooms.enter(session).await {
-                return Room(rooms);
+            let room = self.of(group);
+            if room.enter(session).await {
+                return Permit(room);
             }
-            self.replace(group, &rooms);
+            self.replace(group, &room);
         }
     }
 
-    fn rooms(&self) -> MutexGuard<'_, HashMap<Group, Arc<Rooms>>> {
+    fn by_group(&self) -> MutexGuard<'_, HashMap<Group, Arc<Room>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, group: Group) -> Arc<Rooms> {
-        let mut all = self.rooms();
-        if !all.contains_key(&group) && all.len() >= KEPT_MAX {
+    fn of(&self, group: Group) -> Arc<Room> {
+        let mut rooms = self.by_group();
+        if !rooms.contains_key(&group) && rooms.len() >= KEPT_MAX {
             // A shard whose number is never used again must not be kept for ever.
-            all.retain(|_, rooms| Arc::strong_count(rooms) > 1);
+            rooms.retain(|_, room| Arc::strong_count(room) > 1);
         }
-        Arc::clone(all.entry(group).or_insert_with(Rooms::new))
+        Arc::clone(rooms.entry(group).or_insert_with(Room::new))
     }
 
-    /// Gives the group new rooms, unless another task did so.
-    fn replace(&self, group: Group, old: &Arc<Rooms>) {
-        let mut all = self.rooms();
-        if all.get(&group).is_some_and(|rooms| Arc::ptr_eq(rooms, old)) {
-            all.insert(group, Rooms::new());
+    /// Gives the group a new room, unless another task did so.
+    fn replace(&self, group: Group, old: &Arc<Room>) {
+        let mut rooms = self.by_group();
+        if rooms.get(&group).is_some_and(|room| Arc::ptr_eq(room, old)) {
+            rooms.insert(group, Room::new());
         }
     }
 }
 
-impl Rooms {
+impl Room {
     fn new() -> Arc<Self> {
-        Arc::new(Self { free: Semaphore::new(ASKS_MAX), left: AtomicUsize::new(0) })
+        Arc::new(Self { permits: Semaphore::new(ASKS_MAX), left_total: AtomicUsize::new(0) })
     }
 
-    /// Waits for room. Returns `false` if those inside are not polled.
+    /// Waits for a permit. Returns `false` if those inside are not polled.
     async fn enter(&self, session: &Session) -> bool {
-        if let Ok(room) = self.free.try_acquire() {
-            room.forget();
+        if let Ok(permit) = self.permits.try_acquire() {
+            permit.forget();
             return true;
         }
-        let mut entering = pin!(self.free.acquire());
+        let mut entering = pin!(self.permits.acquire());
         loop {
-            let left_before = self.left.load(Ordering::Relaxed);
+            let left_before = self.left_total.load(Ordering::Relaxed);
             tokio::select! {
                 biased;
-                room = &mut entering => {
-                    room.expect("the rooms are never closed").forget();
+                permit = &mut entering => {
+                    permit.expect("a room is never closed").forget();
                     return true;
                 }
-                () = session.sleep_until(session.now() + LEFT_WITHIN) => {}
+                () = session.sleep_until(session.now() + STUCK_AFTER) => {}
             }
-            if self.left.load(Ordering::Relaxed).wrapping_sub(left_before) < ASKS_MAX {
+            if self.left_total.load(Ordering::Relaxed).wrapping_sub(left_before) < ASKS_MAX {
                 return false;
             }
         }
     }
 }
 
-impl Drop for Room {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.left.fetch_add(1, Ordering::Relaxed);
-        self.0.free.add_permits(1);
+        self.0.left_total.fetch_add(1, Ordering::Relaxed);
+        self.0.permits.add_permits(1);
     }
 }

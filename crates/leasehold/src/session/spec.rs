@@ -23,9 +23,9 @@ pub(crate) struct Spec {
     pub(crate) min_hold: Duration,
     /// How long a guard holds the key at most.
     pub(crate) max_hold: Option<Duration>,
-    /// Only the request that ends the hold relies on the validity of the grant, so the grant may
-    /// come later.
-    pub(crate) acts_late: bool,
+    /// Half of the usual validity of a grant is enough: only the request that ends the hold relies
+    /// on it.
+    pub(crate) half_validity: bool,
     /// How long a released lease is kept for the next task.
     pub(crate) keep_idle: Duration,
     /// Every task has its own place in the store's line, and leases are not passed on.

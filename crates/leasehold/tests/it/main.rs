@@ -5,6 +5,7 @@
 
 mod blocking;
 mod bounds;
+mod clock;
 mod examples;
 mod listing;
 mod mutex;

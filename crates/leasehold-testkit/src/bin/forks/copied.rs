@@ -46,7 +46,7 @@ pub(crate) fn copies_refuse(url: &str) {
         }
         drop(mutex.try_lock().await.expect("an answer").expect("nobody has it"));
         let shutdown = client.shutdown(Duration::from_secs(9)).await;
-        assert_eq!(shutdown.left_to_expire, 0);
+        assert_eq!(shutdown.not_released, 0);
     });
 }
 
@@ -79,7 +79,7 @@ async fn end_copies(used: Used) {
     refused(client.revoke("a", &token, "test").await);
     let _no_locks = (client.store_label(), client.capabilities(), format!("{client:?}"));
     let shutdown = client.clone().shutdown(Duration::from_secs(9)).await;
-    assert_eq!((shutdown.released, shutdown.left_to_expire), (0, 0));
+    assert_eq!((shutdown.released, shutdown.not_released), (0, 0));
     drop((mutex, lease, client));
 }
 

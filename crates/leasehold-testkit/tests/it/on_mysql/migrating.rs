@@ -9,6 +9,7 @@ use leasehold_testkit::servers::{MysqlDatabase, MysqlServer};
 
 use super::keeper::Keeper;
 use super::{client, until};
+use crate::on_sql::idle_keys_are_forgotten_by_a_client_in_use;
 
 #[tokio::test]
 async fn a_migration_may_be_repeated_and_runs_beside_others() {
@@ -97,15 +98,8 @@ async fn thousands_of_idle_keys_are_forgotten_by_a_client_that_is_in_use() {
         WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 50)
         SELECT CONCAT('k', a.i, '-', b.i) FROM n a CROSS JOIN n b",
     );
-    let client = client(&database.url()).await;
-    let mut used = 0;
-    until("they are forgotten", async || {
-        used += 1;
-        let guard = client.mutex(format!("in use {used}")).try_lock().await.expect("asked");
-        drop(guard.expect("free"));
-        database.sql("SELECT COUNT(*) FROM leasehold_locks WHERE name LIKE 'k%'") == [["0"]]
-    })
-    .await;
+    let idle = || database.sql("SELECT COUNT(*) FROM leasehold_locks WHERE name LIKE 'k%'");
+    idle_keys_are_forgotten_by_a_client_in_use(&database.url(), idle).await;
 }
 
 #[tokio::test]
@@ -113,6 +107,9 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     let database = MysqlDatabase::lend();
     let client = client(&database.url()).await;
     let held = client.mutex("held").lock().await.expect("free");
+    let hour = Duration::from_hours(1);
+    let reader = client.rwlock("read").ttl(hour).read().await.expect("free");
+    let permit = client.semaphore("permit", 1).ttl(hour).acquire().await.expect("free");
     let guard = client.mutex("idle").lock().await.expect("free");
     let before = guard.fencing_token().expect("a token");
     let _released = guard.release().await.expect("released");
@@ -128,12 +125,16 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
         UPDATE leasehold_locks SET counter = counter + 1000000000 WHERE name = 'idle';
         UPDATE leasehold_meta SET purge_due = 0; CALL leasehold_purge()",
     );
-    assert_eq!(database.sql("SELECT name FROM leasehold_locks"), [["held"]]);
+    let names = database.sql("SELECT name FROM leasehold_locks ORDER BY name");
+    assert_eq!(names, [["held"], ["permit"], ["read"]]);
+    assert!(client.rwlock("read").try_write().await.expect("asked").is_none());
+    assert!(client.semaphore("permit", 1).try_acquire().await.expect("asked").is_none());
+    assert_eq!(database.sql("SELECT COUNT(*) FROM leasehold_shares"), [["2"]]);
     assert_eq!(database.sql("SELECT hint FROM leasehold_hints"), [["new"]]);
     let guard = client.mutex("idle").lock().await.expect("free");
     let after = guard.fencing_token().expect("a token");
     assert!(after.get() >= before.get() + 1_000_000_000, "{after} is not above the forgotten one");
-    assert!(held.is_held());
+    assert!(held.is_held() && reader.is_held() && permit.is_held());
 }
 
 /// The row of a client is deleted after the keys.

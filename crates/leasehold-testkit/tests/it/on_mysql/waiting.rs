@@ -1,35 +1,16 @@
 //! Waiters on several connections are woken, and served in order.
 
-use std::time::{Duration, Instant};
-
 use leasehold_testkit::servers::MysqlDatabase;
 
-use super::{client, until};
+use crate::on_sql::a_release_wakes_the_waiter;
 use crate::real_time::tokens_rise_among_clients_that_wait;
-
-const ROUNDS: u32 = 10;
 
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_release_and_not_by_its_next_poll() {
     let database = MysqlDatabase::lend();
-    let (one, other) = (client(&database.url()).await, client(&database.url()).await);
-    let (one, other) = (one.mutex("a"), other.mutex("a"));
-    let began = Instant::now();
-    let mut guard = one.lock().await.expect("free");
-    for round in 0..ROUNDS {
-        let next = if round % 2 == 0 { other.clone() } else { one.clone() };
-        let waiting = tokio::spawn(async move { next.lock().await });
-        until("it waits", async || {
-            database.sql("SELECT COUNT(*) FROM leasehold_places")[0][0] == "1"
-        })
-        .await;
-        drop(guard);
-        guard = waiting.await.expect("no panic").expect("its turn");
-    }
-    // Waiters ask for the key itself once a second.
-    let each = began.elapsed() / ROUNDS;
-    assert!(each < Duration::from_millis(900), "{each:?} for each hand-over");
-    assert_eq!(database.sql("SELECT COUNT(*) FROM leasehold_places")[0][0], "0");
+    let places = || database.sql("SELECT COUNT(*) FROM leasehold_places");
+    let _held = a_release_wakes_the_waiter(&database.url(), 10, places).await;
+    assert_eq!(places(), [["0"]]);
 }
 
 #[tokio::test]

@@ -1,13 +1,12 @@
 //! Requests of one client that wait together share a transaction.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::{ErrorKind, Guard};
 use leasehold_testkit::servers::Schema;
 
-use super::{client, session, until};
+use super::{client, keep, until};
+use crate::on_sql;
 
 const LOCKS: usize = 500;
 
@@ -52,29 +51,11 @@ async fn a_refused_step_fails_alone_and_the_others_of_its_message_go_again() {
     }
     let free = "SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL";
     until("all are released", async || schema.sql(free)[0][0] == "0").await;
-    let keeper = session(&schema).await;
-    keeper.simple_query("BEGIN").await.expect("begun");
-    let lock = "SELECT FROM leasehold.locks WHERE key = 'batch-250' FOR UPDATE";
-    keeper.simple_query(lock).await.expect("locked");
+    let keeper = keep(&schema, &["batch-250"]).await;
     // Ten others share the message with the one that is refused.
     let asked: Vec<_> = (245..256).map(|at| format!("batch-{at}")).collect();
-    let answers =
-        join_all(asked.iter().map(async |name| client.mutex(name).try_lock().await)).await;
-    for (name, answer) in asked.iter().zip(&answers) {
-        match answer {
-            Ok(granted) => {
-                assert_ne!(name, "batch-250", "its row is locked");
-                assert!(granted.is_some(), "{name}: nobody else asks");
-            }
-            // Those that share its message may wait for longer than their limit.
-            Err(error) => {
-                let is_open = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
-                assert!(is_open, "{name}: {error}");
-            }
-        }
-    }
-    drop(answers);
-    keeper.simple_query("ROLLBACK").await.expect("ended");
+    drop(on_sql::try_beside_a_kept_row(&client, &asked, "batch-250").await);
+    keeper.batch_execute("ROLLBACK").await.expect("ended");
     until("nothing is left behind", async || schema.sql(free)[0][0] == "0").await;
 }
 
@@ -131,40 +112,20 @@ async fn clients_with_the_same_keys_in_another_order_do_not_block_each_other() {
 #[tokio::test]
 async fn rows_that_others_keep_cost_no_other_lock_its_renewals() {
     let schema = Schema::lend();
-    let client = client(&schema.url()).await;
-    let names: Vec<_> = names().into_iter().take(150).collect();
-    let mutex = |name: &String| client.mutex(name).ttl(Duration::from_secs(10));
-    let guards = join_all(names.iter().map(async |name| mutex(name).lock().await)).await;
-    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("free")).collect();
-    let keeper = session(&schema).await;
-    keeper.simple_query("BEGIN").await.expect("begun");
-    let lock = "SELECT FROM leasehold.locks WHERE key < 'batch-080' FOR UPDATE";
-    keeper.simple_query(lock).await.expect("locked");
-    let (kept, others) = guards.split_at(80);
-    for guard in kept {
-        guard.lost().await;
-    }
-    assert!(others.iter().all(Guard::is_held), "each was renewed for a whole ttl");
-    keeper.simple_query("ROLLBACK").await.expect("ended");
+    let keeper = async |names: Vec<&str>| keep(&schema, &names).await;
+    let names = &names()[..150];
+    on_sql::kept_rows_cost_no_other_lock_its_renewals(&schema.url(), names, 80, keeper).await;
 }
 
 /// As an error, it would undo all renewals of the message.
 #[tokio::test]
 async fn that_a_row_is_kept_is_an_answer_to_a_renewal() {
     let schema = Schema::lend();
-    let client = client(&schema.url()).await;
-    let _token = client.mutex("a").lock().await.expect("free").detach();
     let renew = |name: &str| {
-        let rows = schema.sql(&format!(
+        schema.sql(&format!(
             "SELECT status FROM leasehold.renew('{name}', 'stranger', 1000000, NULL, 0, false, 0)"
-        ));
-        rows[0][0].clone()
+        ))
     };
-    assert_eq!((&*renew("a"), &*renew("b")), ("lost", "lost"));
-    let keeper = session(&schema).await;
-    keeper.simple_query("BEGIN").await.expect("begun");
-    let lock = "SELECT FROM leasehold.locks WHERE key = 'a' FOR UPDATE";
-    keeper.simple_query(lock).await.expect("locked");
-    assert_eq!((&*renew("a"), &*renew("b")), ("kept", "lost"));
-    keeper.simple_query("ROLLBACK").await.expect("ended");
+    let keeper = async || keep(&schema, &["a"]).await;
+    on_sql::a_kept_row_is_an_answer_to_a_renewal(&schema.url(), renew, keeper).await;
 }

@@ -7,7 +7,7 @@ use leasehold::store::postgres::migrate;
 use leasehold::{ErrorKind, Lost, Release};
 use leasehold_testkit::servers::{PostgresServer, Schema};
 
-use super::{client, until};
+use super::{client, keep, until};
 
 /// A server of its own, with tables, and their URL.
 async fn migrated() -> (PostgresServer, String) {
@@ -118,30 +118,13 @@ async fn a_transaction_that_keeps_a_row_delays_that_lock_alone_and_is_named() {
     let client = client(&schema.url()).await;
     let guard = client.mutex("a").lock().await.expect("free");
     let _released = guard.release().await.expect("released");
-    let lock = "SELECT FROM leasehold.locks WHERE key = 'a' FOR UPDATE";
-    let url = schema.url();
-    let keeper = tokio_postgres::Config::new()
-        .user("postgres")
-        .dbname(schema.database())
-        .connect_raw(
-            tokio::net::TcpStream::connect(("127.0.0.1", schema.server().port()))
-                .await
-                .expect("it listens"),
-            tokio_postgres::NoTls,
-        )
-        .await;
-    let (keeper, connection) = keeper.expect(&url);
-    let moving = tokio::spawn(connection);
-    keeper.simple_query("BEGIN").await.expect("begun");
-    keeper.simple_query(lock).await.expect("locked");
+    let keeper = keep(&schema, &["a"]).await;
     let refused = client.mutex("a").try_lock().await.expect_err("its row is locked");
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert!(refused.to_string().contains("pg_stat_activity"), "{refused}");
     assert!(client.mutex("b").try_lock().await.expect("asked").is_some(), "another key");
-    keeper.simple_query("ROLLBACK").await.expect("ended");
+    keeper.batch_execute("ROLLBACK").await.expect("ended");
     assert!(client.mutex("a").try_lock().await.expect("asked").is_some());
-    drop(keeper);
-    let _ended = moving.await;
 }
 
 #[tokio::test]

@@ -1,11 +1,14 @@
 //! The migration, and the forgetting of idle keys.
 
+use std::time::Duration;
+
 use leasehold::host::SystemHost;
 use leasehold::store::postgres::migrate;
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::servers::{PostgresServer, Schema};
 
 use super::{client, session_at, until};
+use crate::on_sql::idle_keys_are_forgotten_by_a_client_in_use;
 
 #[tokio::test]
 async fn a_migration_may_be_repeated_and_runs_beside_others() {
@@ -70,15 +73,8 @@ async fn tables_of_another_version_are_refused() {
 async fn thousands_of_idle_keys_are_forgotten_by_a_client_that_is_in_use() {
     let schema = Schema::lend();
     schema.sql("INSERT INTO leasehold.locks (key) SELECT 'k' || n FROM generate_series(1, 2500) n");
-    let client = client(&schema.url()).await;
-    let mut used = 0;
-    until("they are forgotten", async || {
-        used += 1;
-        let guard = client.mutex(format!("in use {used}")).try_lock().await.expect("asked");
-        drop(guard.expect("free"));
-        schema.sql("SELECT count(*) FROM leasehold.locks WHERE key LIKE 'k%'") == [["0"]]
-    })
-    .await;
+    let idle = || schema.sql("SELECT count(*) FROM leasehold.locks WHERE key LIKE 'k%'");
+    idle_keys_are_forgotten_by_a_client_in_use(&schema.url(), idle).await;
 }
 
 /// Before PostgreSQL 15, everybody may make such a function. It is a better match than that of
@@ -115,6 +111,9 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     let now = 1_900_000_000_000_000;
     schema.freeze_at(now);
     let held = client.mutex("held").lock().await.expect("free").detach();
+    let hour = Duration::from_hours(1);
+    let reader = client.rwlock("read").ttl(hour).read().await.expect("free");
+    let permit = client.semaphore("permit", 1).ttl(hour).acquire().await.expect("free");
     let guard = client.mutex("idle").lock().await.expect("free");
     let before = guard.fencing_token().expect("a token");
     let _released = guard.release().await.expect("released");
@@ -122,19 +121,22 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     schema.sql("UPDATE leasehold.locks SET expires = expires + 3600000000 WHERE key = 'held'");
     schema.freeze_at(now + 599_000_000);
     schema.sql("SELECT leasehold.purge()");
-    assert_eq!(keys(), [["held"], ["idle"]]);
+    assert_eq!(keys(), [["held"], ["idle"], ["permit"], ["read"]]);
     schema.freeze_at(now + 700_000_000);
     // The client's own look may be under way, and only one is at a time.
     until("the idle key is forgotten", async || {
         // A clock that was far ahead has said when the next look is due.
         schema.sql("UPDATE leasehold.meta SET purge_due = purge_due + 3600000000");
         schema.sql("SELECT leasehold.purge()");
-        keys() == [["held"]]
+        keys() == [["held"], ["permit"], ["read"]]
     })
     .await;
+    assert!(client.rwlock("read").try_write().await.expect("asked").is_none());
+    assert!(client.semaphore("permit", 1).try_acquire().await.expect("asked").is_none());
+    assert_eq!(schema.sql("SELECT count(*) FROM leasehold.shares"), [["2"]]);
     // Even if the clock was set back.
     schema.freeze_at(now - 1_000_000_000);
     let guard = client.mutex("idle").lock().await.expect("free");
     assert!(guard.fencing_token().expect("a token") > before);
-    drop(held);
+    drop((held, reader, permit));
 }

@@ -19,6 +19,15 @@ use tokio_postgres::{Client as Session, Config, NoTls};
 
 use crate::real_time::{client, until};
 
+/// Another transaction, which keeps the rows of some locks until it ends.
+async fn keep(schema: &Schema, names: &[&str]) -> Session {
+    let keeper = session(schema).await;
+    let names = names.join("', '");
+    let sql = format!("BEGIN; SELECT FROM leasehold.locks WHERE key IN ('{names}') FOR UPDATE");
+    keeper.batch_execute(&sql).await.expect("locked");
+    keeper
+}
+
 /// A session of our own, beside those of the store. It ends when it is dropped.
 async fn session(schema: &Schema) -> Session {
     session_at(schema.server().port(), schema.database()).await

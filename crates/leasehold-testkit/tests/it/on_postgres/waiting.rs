@@ -1,34 +1,16 @@
 //! Waiters on several connections are woken, and served in order.
 
-use std::time::{Duration, Instant};
-
 use leasehold_testkit::servers::Schema;
 
 use super::{client, until};
+use crate::on_sql::a_release_wakes_the_waiter;
 use crate::real_time::tokens_rise_among_clients_that_wait;
-
-/// Long enough that no poll can be what woke the waiter: waiters poll once a second.
-const ROUNDS: u32 = 20;
 
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_release_and_not_by_its_next_poll() {
     let schema = Schema::lend();
-    let (one, other) = (client(&schema.url()).await, client(&schema.url()).await);
-    let (one, other) = (one.mutex("a"), other.mutex("a"));
-    let began = Instant::now();
-    let mut guard = one.lock().await.expect("free");
-    for round in 0..ROUNDS {
-        let next = if round % 2 == 0 { other.clone() } else { one.clone() };
-        let waiting = tokio::spawn(async move { next.lock().await });
-        until("it waits", async || {
-            schema.sql("SELECT count(*) FROM leasehold.places")[0][0] == "1"
-        })
-        .await;
-        drop(guard);
-        guard = waiting.await.expect("no panic").expect("its turn");
-    }
-    let each = began.elapsed() / ROUNDS;
-    assert!(each < Duration::from_millis(900), "{each:?} for each hand-over");
+    let places = || schema.sql("SELECT count(*) FROM leasehold.places");
+    let _held = a_release_wakes_the_waiter(&schema.url(), 20, places).await;
 }
 
 #[tokio::test]

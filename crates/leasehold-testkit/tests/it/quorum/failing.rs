@@ -2,11 +2,14 @@
 
 use leasehold::ErrorKind;
 use leasehold::core::Ttl;
+use leasehold::core::token::OwnerToken;
 use leasehold::core::validity::command_limit;
 use leasehold::host::Host as _;
+use leasehold::store::{Ask, Claim, Store as _};
 use leasehold_testkit::faults::{Fault, Request};
 
-use super::{TTL, ms, play};
+use super::far::Far;
+use super::{TTL, key, ms, play};
 
 const FAULTS: [Fault; 4] =
     [Fault::Refuse, Fault::LoseRequest, Fault::LoseReply, Fault::Late(ms(400))];
@@ -295,5 +298,33 @@ fn many_releases_that_a_node_missed_are_not_told_without_end() {
         assert!(told < LOCKS * 40, "told {told} times");
         scene.pass(ms(60_000)).await;
         assert_eq!(scene.faults[0].count(Request::Release), told);
+    });
+}
+
+/// A refusal says nothing about how long its answers take.
+#[test]
+fn a_node_that_refused_at_once_is_waited_for_as_long_as_before() {
+    play(&[3], 0..3, async |scene| {
+        let far = [15, 10, 10].into_iter().zip(&scene.nodes).zip(&scene.faults);
+        let far = far.map(|((way, node), faults)| {
+            faults.decorate(Far::new(&scene.host, node.clone(), ms(way)))
+        });
+        let client = scene.client_of(scene.quorum(far.collect()).await, TTL).await;
+        // A counter that is behind would take another round trip.
+        let mutex = client.mutex("a").fencing(false);
+        scene.faults[0].from_now_on(Request::Acquire, Fault::Refuse);
+        for _ in 0..40 {
+            drop(mutex.lock().await.expect("a majority is free"));
+            scene.pass(ms(100)).await;
+        }
+        scene.faults[0].heal();
+        // One node voted for somebody else, so a majority needs the slowest one.
+        let other = OwnerToken::new("another").expect("a token");
+        let ask = Ask::new(key("a"), other, Claim::Exclusive, Ttl::DEFAULT);
+        let _granted = scene.nodes[2].acquire(ask).await.expect("it is in memory");
+        let begun = scene.host.now();
+        let guard = mutex.try_lock().await.expect("asked");
+        assert!(guard.is_some(), "two nodes of three are free");
+        assert_eq!(scene.host.now().since(begun), ms(30));
     });
 }

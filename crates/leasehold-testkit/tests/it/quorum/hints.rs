@@ -1,14 +1,15 @@
 //! The hints of all nodes, merged into one stream.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use leasehold::OwnerToken;
 use leasehold::core::Moment;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{Hint, HintSink, Store as _};
+use leasehold::{Client, OwnerToken};
 use leasehold_testkit::VirtualHost;
-use leasehold_testkit::faults::Request;
+use leasehold_testkit::faults::{Hints, Request};
 
 use super::{Scene, TTL, key, ms, play};
 
@@ -134,5 +135,43 @@ fn hints_that_may_have_been_missed_at_all_nodes_cost_one_ask() {
             assert_eq!(after - before, 1);
         }
         drop(waiting);
+    });
+}
+
+/// A client that keeps a lock without a guard, and another one that finds it taken.
+async fn idle(scene: &Scene) -> (Client, Client) {
+    let (client, other) = (scene.client().await, scene.calm_client().await);
+    let kept = client.mutex("a").keep_idle(Duration::from_hours(1));
+    drop(kept.lock().await.expect("free"));
+    // By now a renewal has shown the lock as idle. The next one is due much later.
+    scene.pass(ms(300)).await;
+    assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "it is kept");
+    (client, other)
+}
+
+#[test]
+fn an_idle_lock_is_given_up_as_soon_as_its_nodes_say_that_another_client_waits() {
+    play(&[3, 5], 0..3, async |scene| {
+        let (client, other) = idle(scene).await;
+        let renewals = scene.counts(Request::Renew);
+        let waiting = other.mutex("a");
+        let guard = scene.host.within(ms(50), waiting.lock()).await;
+        assert!(guard.expect("soon").expect("in turn").is_held());
+        assert_eq!(scene.counts(Request::Renew), renewals, "a renewal told the client");
+        drop(client);
+    });
+}
+
+/// Without hints, only the answers to renewals tell that another client waits.
+#[test]
+fn an_idle_lock_of_a_client_that_hears_no_hints_is_given_up_at_its_next_renewal() {
+    play(&[3, 5], 0..3, async |scene| {
+        let (client, other) = idle(scene).await;
+        scene.faults.iter().for_each(|faults| faults.hints(Hints::AreLost));
+        let waiting = other.mutex("a");
+        // A third of the ttl, and a tick of the driver.
+        let guard = scene.host.within(TTL / 3 + ms(100), waiting.lock()).await;
+        assert!(guard.expect("at a renewal").expect("in turn").is_held());
+        drop(client);
     });
 }

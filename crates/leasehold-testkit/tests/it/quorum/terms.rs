@@ -80,7 +80,7 @@ fn a_shutdown_while_the_votes_are_split_leaves_nothing() {
         let waiting = scene.host.task(async move { mutex.lock().await.map(drop) });
         scene.pass(ms(scene.host.seed() * 3 + 1)).await;
         let shut = client.shutdown(ms(100)).await;
-        assert_eq!(shut.left_to_expire, 0);
+        assert_eq!(shut.not_released, 0);
         assert_eq!(waiting.await.expect_err("closed").kind(), ErrorKind::Closed);
         scene.pass(ms(50)).await;
         assert_eq!(scene.held_by("a").await, [true, true, false]);

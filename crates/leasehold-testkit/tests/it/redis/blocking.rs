@@ -25,7 +25,7 @@ fn threads_lock_wait_and_release_without_a_runtime_of_their_own() {
                     }
                 }
                 let ended = block_on(async { Ok(client.shutdown(Duration::from_mins(1)).await) });
-                assert_eq!(ended.map(|ended| ended.left_to_expire).ok(), Some(0));
+                assert_eq!(ended.map(|ended| ended.not_released).ok(), Some(0));
             });
         }
     });

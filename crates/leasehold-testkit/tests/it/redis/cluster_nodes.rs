@@ -8,8 +8,9 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host as _;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Hint, HintSink, Store as _};
+use leasehold::store::{HintSink, Store as _};
 use leasehold::{Error, ErrorKind};
+use leasehold_testkit::Deaf;
 use leasehold_testkit::protocol::{Refused, Value};
 
 use super::cluster_order::{Nodes, SLOT, ask, pass, play, sent};
@@ -20,12 +21,6 @@ impl Nodes {
         let mut state = self.state();
         (state.owner, state.has_one_node, state.epoch) = (2, true, 1);
     }
-}
-
-struct Deaf;
-
-impl HintSink for Deaf {
-    fn hint(&self, _: Hint) {}
 }
 
 /// Each pause is a new beginning: only redirections without a pause between them are limited.

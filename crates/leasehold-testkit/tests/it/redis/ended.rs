@@ -44,7 +44,7 @@ impl Wake for AskingAgain {
 }
 
 #[test]
-fn who_asks_again_as_soon_as_a_connection_ends_gets_a_new_one() {
+fn a_caller_that_asks_again_as_soon_as_a_connection_ends_gets_a_new_one() {
     connected(0, async |world| {
         world.fake.answer(None);
         let asking = Arc::new(AskingAgain { store: world.store.clone(), second: Mutex::default() });

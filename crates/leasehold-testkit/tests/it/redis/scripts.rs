@@ -94,6 +94,33 @@ fn after_the_last_release_only_the_counter_stays_for_a_while() {
     });
 }
 
+/// Without that set, their permits would count as free, and readers as gone.
+#[test]
+fn the_set_of_those_who_share_a_key_stays_as_long_as_the_longest_of_their_leases() {
+    on_server(async |world, server| {
+        for (name, claim, reserve) in [
+            ("a", Claim::Shared, 0),
+            ("b", Claim::Shared, 1),
+            ("c", Claim::Permits { want: 1, of: 2 }, 0),
+            ("d", Claim::Permits { want: 1, of: 2 }, 1),
+        ] {
+            let (anna, bert) = (world.actor(), world.actor());
+            let (hour, shares) = (3_600_000, format!("{{{name}}}:lh:shares"));
+            let ask = |actor: &Actor| actor.ask(&key(name)).claim(claim).reserve(reserve);
+            granted(ask(&anna).ttl(hour).send().await);
+            let hour_left = i64::try_from(hour).expect("small");
+            assert_eq!((left(server, name), left(server, &shares)), (hour_left, hour_left));
+            // One that comes later, for a shorter time, shortens nothing.
+            granted(ask(&bert).send().await);
+            assert_eq!((left(server, name), left(server, &shares)), (hour_left, hour_left));
+            renewed(bert.renew_as(&key(name), claim, 20_000).await);
+            assert_eq!(left(server, &shares), hour_left);
+            renewed(anna.renew_as(&key(name), claim, 2 * hour).await);
+            assert_eq!(left(server, &shares), 2 * hour_left);
+        }
+    });
+}
+
 /// The lock is stored under its own name, whatever it looks like, and the other keys beside it.
 #[test]
 fn a_name_with_a_hash_tag_keeps_it() {

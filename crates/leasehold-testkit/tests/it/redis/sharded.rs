@@ -108,7 +108,7 @@ impl Peer {
     }
 
     /// Skips hints until the right one comes.
-    async fn is_told(&mut self, what: &str, is_it: impl Fn(&Hint) -> bool) {
+    async fn expect_hint(&mut self, what: &str, is_it: impl Fn(&Hint) -> bool) {
         loop {
             let hint = timeout(PATIENCE, self.hints.recv()).await;
             let hint = hint.unwrap_or_else(|_| panic!("never {what}"));
@@ -126,17 +126,17 @@ impl Peer {
             Hint::Granted { key, owner, .. } => (key, owner) == (&expected.0, &expected.1),
             _ => false,
         };
-        self.is_told("granted", is_it).await;
+        self.expect_hint("granted", is_it).await;
     }
 
     async fn is_wanted(&mut self, name: &str) {
         let wanted = Hint::Wanted { key: key(name) };
-        self.is_told("wanted", |hint| *hint == wanted).await;
+        self.expect_hint("wanted", |hint| *hint == wanted).await;
     }
 
     /// It may have missed hints, so it asks again.
     async fn missed(&mut self) {
-        self.is_told("missed", |hint| *hint == Hint::Missed).await;
+        self.expect_hint("missed", |hint| *hint == Hint::Missed).await;
     }
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host as _;
 use leasehold::store::redis::RedisStore;
-use leasehold::store::{Hint, HintSink, Store as _};
+use leasehold::store::{HintSink, Store as _};
 use leasehold::{Client, Identity, Key, OwnerToken};
-use leasehold_testkit::VirtualHost;
 use leasehold_testkit::protocol::Value;
 use leasehold_testkit::servers::{Proxy, RedisServer};
+use leasehold_testkit::{Deaf, VirtualHost};
 
 use super::fake::{Fake, numbers, refused};
 
@@ -100,13 +100,6 @@ async fn at_a_real_server_a_lock_is_kept_although_all_sockets_to_it_fall_silent(
         }
     };
     assert!(taken.is_some() && held.is_held());
-}
-
-/// Takes no hint.
-struct Deaf;
-
-impl HintSink for Deaf {
-    fn hint(&self, _: Hint) {}
 }
 
 /// The client asks nothing else there, so only its checks show that the other end is gone.

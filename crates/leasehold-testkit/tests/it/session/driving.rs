@@ -331,7 +331,7 @@ fn the_releases_of_many_lost_leases_do_not_leave_all_at_once() {
         let released = scene.faults.count(Request::Release);
         assert!(released >= LEASES, "each is told in the end: {released}");
         let ended = client.shutdown(ms(1_000)).await;
-        assert_eq!(ended.left_to_expire, 0);
+        assert_eq!(ended.not_released, 0);
     });
 }
 

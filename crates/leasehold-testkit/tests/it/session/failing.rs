@@ -219,7 +219,7 @@ fn a_wait_for_a_store_that_cannot_be_asked_does_not_end_as_taken() {
 
 /// `Unavailable` would say that no grant remains, but the request may be granted late.
 #[test]
-fn a_wait_that_ends_refused_after_a_request_without_an_answer_does_not_know_how_it_went() {
+fn a_wait_that_ends_refused_after_a_request_without_an_answer_ends_as_unknown() {
     let ways: [fn(Mutex) -> Mutex; 3] = [WAYS[0], WAYS[1], Mutex::unqueued];
     play(0..3, async |scene| {
         for (name, way) in ["shared", "alone", "polling"].into_iter().zip(ways) {
@@ -240,7 +240,7 @@ fn a_wait_that_ends_refused_after_a_request_without_an_answer_does_not_know_how_
 
 /// The request was also made for the tasks behind the one that asks.
 #[test]
-fn a_wait_behind_a_request_without_an_answer_does_not_know_how_it_went() {
+fn a_wait_behind_a_request_without_an_answer_ends_as_unknown() {
     play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let _held = other.mutex("a").lock().await.expect("free");
@@ -321,7 +321,7 @@ impl Host for Ticking {
 
 /// The waiter must not hear that another client had the lock.
 #[test]
-fn who_waited_for_a_store_that_never_answered_does_not_know_how_it_went() {
+fn a_wait_for_a_store_that_never_answered_ends_as_unknown() {
     play(0..5, async |scene| {
         let host = Ticking { host: scene.host.clone(), looks: AtomicU64::new(1) };
         let store = scene.faults.decorate(scene.store().await);
@@ -355,7 +355,7 @@ fn a_wait_behind_an_asker_that_saw_an_outage_end_ends_as_taken() {
 
 /// A task that goes on with the requests of another one also reports how they ended.
 #[test]
-fn a_task_that_goes_on_after_a_request_without_an_answer_does_not_know_how_it_went() {
+fn a_task_that_goes_on_after_a_request_without_an_answer_ends_as_unknown() {
     play(0..3, async |scene| {
         let client = scene.client().await;
         scene.faults.next(Request::Acquire, Fault::LoseReply);
@@ -374,7 +374,7 @@ fn a_task_that_goes_on_after_a_request_without_an_answer_does_not_know_how_it_we
 
 /// `Unavailable` would say that no grant remains.
 #[test]
-fn a_wait_that_ends_during_a_request_does_not_know_how_that_went() {
+fn a_wait_that_ends_during_a_request_ends_as_unknown() {
     play(0..3, async |scene| {
         for (name, way) in ["shared", "alone"].into_iter().zip(WAYS) {
             let (client, other) = (scene.client().await, scene.calm_client().await);

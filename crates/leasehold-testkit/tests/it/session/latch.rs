@@ -30,7 +30,7 @@ fn a_latch_opens_when_all_have_counted_and_counts_outlive_their_processes() {
         assert_eq!(remaining(&ours).await, 2);
         counts(&ours).await;
         assert_eq!(remaining(&ours).await, 1);
-        assert_eq!(ours.shutdown(ms(1_000)).await.left_to_expire, 0);
+        assert_eq!(ours.shutdown(ms(1_000)).await.not_released, 0);
         // Far longer than a ttl.
         scene.pass(ms(60_000)).await;
         assert!(!waits.is_finished());

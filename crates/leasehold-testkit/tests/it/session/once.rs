@@ -52,7 +52,7 @@ fn done_work_starts_again_when_its_period_is_over_and_not_before() {
 
         // The process that did it ends.
         let report = ours.shutdown(ms(1_000)).await;
-        assert_eq!(report.left_to_expire, 0);
+        assert_eq!(report.not_released, 0);
         let next = may_start_at(scene, &other, began + PERIOD).await;
         assert!(next.guard().is_held());
         assert!(scene.host.within(ms(0), lost).await.is_none(), "a run that ended is not lost");
@@ -140,7 +140,7 @@ fn a_report_that_nobody_waits_for_arrives_and_a_shutdown_waits_for_it() {
         scene.faults.next(Request::Renew, Fault::LoseRequest);
         drop(run.done());
         let ended = ours.shutdown(ms(10_000)).await;
-        assert_eq!(ended.left_to_expire, 0);
+        assert_eq!(ended.not_released, 0);
         let _next = may_start_at(scene, &other, began + PERIOD).await;
     });
 }

@@ -77,7 +77,7 @@ fn a_start_counts_for_its_period_after_its_process_has_ended_and_no_longer() {
         assert!(starts(&ours, 1).await);
         let began = scene.host.now();
         assert!(!starts(&ours, 1).await, "whoever started is no exception");
-        assert_eq!(ours.shutdown(ms(1_000)).await.left_to_expire, 0);
+        assert_eq!(ours.shutdown(ms(1_000)).await.not_released, 0);
         may_start_at(scene, &other, began + PER).await;
     });
 }

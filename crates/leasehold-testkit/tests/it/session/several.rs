@@ -449,7 +449,7 @@ fn a_client_that_is_shut_down_tells_who_waits_for_several_and_keeps_none() {
         scene.pass(ms(100)).await;
         let ended = client.shutdown(ms(1_000)).await;
         assert_eq!(locking.await.expect_err("it ends").kind(), ErrorKind::Closed);
-        assert_eq!(ended.left_to_expire, 0);
+        assert_eq!(ended.not_released, 0);
         assert_free(scene, &other, &["a"]).await;
         drop(held);
     });

@@ -19,7 +19,7 @@ fn a_shutdown_waits_for_releases_that_are_on_their_way() {
         drop(guards);
         let start = scene.host.now();
         let report = client.shutdown(ms(10_000)).await;
-        assert_eq!((report.released, report.left_to_expire), (5, 0));
+        assert_eq!((report.released, report.not_released), (5, 0));
         assert!(scene.host.now().since(start) <= ms(1_000));
         for number in 0..5 {
             let free = other.mutex(format!("key {number}")).try_lock().await.expect("asked");
@@ -38,7 +38,7 @@ fn a_shutdown_waits_until_those_who_waited_have_left_the_line() {
         let _task = scene.host.task(async move { mutex.lock().await });
         scene.pass(ms(100)).await;
         let report = client.shutdown(ms(10_000)).await;
-        assert_eq!((report.released, report.left_to_expire), (0, 0));
+        assert_eq!((report.released, report.not_released), (0, 0));
         assert!(scene.faults.count(Request::Release) >= 1);
         assert_eq!(other.inspect("a").await.expect("asked").waiting, 0);
     });
@@ -56,7 +56,7 @@ fn a_shutdown_does_not_wait_for_those_who_poll() {
         assert!(!task.is_finished());
         let start = scene.host.now();
         let report = client.shutdown(ms(10_000)).await;
-        assert_eq!((report.released, report.left_to_expire), (0, 0));
+        assert_eq!((report.released, report.not_released), (0, 0));
         assert_eq!(scene.host.now(), start, "it ends with the last of them");
         assert_eq!(task.await.expect_err("closed").kind(), ErrorKind::Closed);
         assert_eq!(scene.faults.count(Request::Release), 0);
@@ -74,7 +74,7 @@ fn a_shutdown_ends_with_its_grace_and_tells_what_is_left() {
         drop(dropped);
         let start = scene.host.now();
         let report = client.shutdown(ms(700)).await;
-        assert_eq!((report.released, report.left_to_expire), (0, 2));
+        assert_eq!((report.released, report.not_released), (0, 2));
         assert_eq!(scene.host.now().since(start), ms(700));
         assert!(held.is_held(), "the work under a guard is not the client's to stop");
     });
@@ -94,7 +94,7 @@ fn whoever_waits_is_told_that_the_client_was_shut_down() {
             .collect();
         scene.pass(ms(100)).await;
         let report = client.clone().shutdown(ms(1_000)).await;
-        assert_eq!(report.left_to_expire, 0);
+        assert_eq!(report.not_released, 0);
         for task in waiting {
             let error = task.await.expect_err("closed");
             assert_eq!(error.kind(), ErrorKind::Closed);
@@ -106,6 +106,34 @@ fn whoever_waits_is_told_that_the_client_was_shut_down() {
         scene.host.settle().await;
         assert_eq!(other.inspect("a").await.expect("asked").waiting, 0);
         drop(held);
+    });
+}
+
+/// These do not wait behind other tasks of their client, but with a place of their own.
+#[test]
+fn whoever_waits_with_a_place_of_its_own_is_told_that_the_client_was_shut_down() {
+    play(0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("a").lock().await.expect("free");
+        let _written = other.rwlock("b").write().await.expect("free");
+        let _permit = other.semaphore("c", 1).acquire().await.expect("free");
+        let (mutex, rwlock) = (client.mutex("a").strict_fifo(), client.rwlock("b"));
+        let semaphore = client.semaphore("c", 1);
+        let waiting = [
+            scene.host.task(async move { mutex.lock().await.map(drop) }),
+            scene.host.task(async move { rwlock.read().await.map(drop) }),
+            scene.host.task(async move { semaphore.acquire().await.map(drop) }),
+        ];
+        scene.pass(ms(100)).await;
+        assert_eq!(client.shutdown(ms(1_000)).await.not_released, 0);
+        for task in waiting {
+            let told = scene.host.within(ms(1_000), task).await;
+            let error = told.expect("in time").expect_err("closed");
+            assert_eq!(error.kind(), ErrorKind::Closed);
+        }
+        for key in ["a", "b", "c"] {
+            assert_eq!(other.inspect(key).await.expect("asked").waiting, 0, "{key}");
+        }
     });
 }
 
@@ -136,7 +164,7 @@ fn a_guard_that_ends_after_the_shutdown_began_leaves_no_idle_lease() {
         scene.pass(ms(100)).await;
         assert!(!report.is_finished(), "the guard is waited for");
         drop(guard);
-        assert_eq!(report.await.left_to_expire, 0);
+        assert_eq!(report.await.not_released, 0);
         assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });
 }
@@ -148,7 +176,7 @@ fn a_shutdown_counts_the_idle_leases_that_it_releases() {
         let (client, other) = (scene.calm_client().await, scene.calm_client().await);
         drop(client.mutex("a").keep_idle(ms(3_600_000)).lock().await.expect("free"));
         let report = client.shutdown(ms(10_000)).await;
-        assert_eq!((report.released, report.left_to_expire), (1, 0));
+        assert_eq!((report.released, report.not_released), (1, 0));
         assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });
 }

@@ -12,7 +12,7 @@ fn ttl(ms: u64) -> Ttl {
 
 #[test]
 fn a_grant_is_acted_on_only_with_enough_validity_left() {
-    // ttl, round trip, what follows; validity is ttl − 1 % − 2 ms, least is min(ttl/2, 1 s)
+    // ttl, round trip, what follows; validity is ttl − 1 % − 2 ms, validity_min is min(ttl/2, 1 s)
     let table = [
         (10_000, 0, NextAsk::Hold),
         (10_000, 8_898, NextAsk::Hold),
@@ -163,7 +163,7 @@ fn each_place_asks_20_ms_after_the_one_before_it_when_a_lease_ends() {
 fn a_grant_that_one_more_request_relies_on_needs_half_of_the_validity() {
     // 40 ms less 1 % and 2 ms are valid
     for (now, expected) in [(20, NextAsk::Hold), (27, NextAsk::Hold), (28, NextAsk::Now)] {
-        let mut acquisition = Acquisition::new(ttl(40), true).acting_late();
+        let mut acquisition = Acquisition::new(ttl(40), true).accepting_half_validity();
         assert_eq!(acquisition.on_granted(at(now), at(0)), expected, "{now}");
     }
 }

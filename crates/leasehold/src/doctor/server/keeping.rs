@@ -117,7 +117,7 @@ fn get_a_file(facts: &Facts) -> String {
     if is_in_cluster(facts) {
         return file.to_owned();
     }
-    format!("{file}; or `{}`, and {YES_IN_ALL_URLS}", switch_on(facts))
+    format!("{file}; or {}, and {YES_IN_ALL_URLS}", switch_on(facts))
 }
 
 /// Whether the last writes to disk worked.

@@ -27,8 +27,8 @@ pub(super) fn strict(facts: &Facts) -> Check {
     let is_on = epoch.act.as_ref().is_some_and(|act| act.is_on);
     if is_on && facts.expected == Strictness::No {
         let evidence = "the database is switched to strict mode, and this URL says `strict=no`";
-        let off = format!("leasehold strict off --url {}", url(facts));
-        return STRICT.fail(evidence, format!("leave `strict` out of the URL; or `{off}`"));
+        let off = switch(facts, "off");
+        return STRICT.fail(evidence, format!("leave `strict` out of the URL; or {off}"));
     }
     if is_refused {
         return refused(facts, is_on);
@@ -77,14 +77,24 @@ pub(super) fn stays_strict(facts: &Facts) -> bool {
     is_strict && (facts.expected != Strictness::AsDatabase || facts.has_log() == Some(true))
 }
 
-/// The command that switches this database.
+/// The command that switches this database on.
 pub(super) fn switch_on(facts: &Facts) -> String {
-    format!("leasehold strict on --url {}", url(facts))
+    switch(facts, "on")
 }
 
-/// The URL of the node, without a login.
-fn url(facts: &Facts) -> &str {
-    facts.place.label.split(" (").next().unwrap_or_default()
+/// The command that switches this database, and the other nodes of its quorum: clients refuse nodes
+/// that differ.
+fn switch(facts: &Facts, to: &str) -> String {
+    let place = &facts.place;
+    if place.is_in_quorum {
+        format!("`leasehold strict {to}` with the URLs of all nodes")
+    } else if place.has_login {
+        // The label of the server has no password.
+        format!("`leasehold strict {to}` with this URL")
+    } else {
+        let url = place.label.split(" (").next().unwrap_or_default();
+        format!("`leasehold strict {to} --url {url}`")
+    }
 }
 
 /// Whether the server is a node of a cluster. A cluster has no strict mode.

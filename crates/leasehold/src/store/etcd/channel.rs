@@ -19,7 +19,7 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// How many calls are remembered that ended before their trailers were read. Trailers of others
 /// count as faults of the server, and in the end close the connection.
-const RESETS_REMEMBERED: usize = 16_384;
+const RESETS_MAX: usize = 16_384;
 
 /// How many bytes a server may send ahead: for one answer, and for the connection.
 const WINDOW: u32 = 4 << 20;
@@ -65,7 +65,7 @@ impl Channel {
         builder
             .initial_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
-            .max_concurrent_reset_streams(RESETS_REMEMBERED)
+            .max_concurrent_reset_streams(RESETS_MAX)
             .enable_push(false);
         let (send, connection) = builder.handshake(Io(stream)).await.map_err(Failure::Unsent)?;
         let is_over = Arc::new(AtomicBool::new(false));

@@ -5,13 +5,13 @@ use std::future::ready;
 use std::sync::Arc;
 
 use super::channel::{Channel, Failure};
-use super::error::{Effect, explain};
+use super::error::explain;
 use super::keys::Keys;
 use super::rpc::{Range, Reading, authenticate, range, read_token};
 use super::url::Address;
 use crate::core::error::Error;
 use crate::host::Host;
-use crate::store::net::Members;
+use crate::store::net::{Effect, Members};
 
 /// Opens connections to the members of an etcd cluster, version 3.4 or newer.
 ///
@@ -45,8 +45,7 @@ impl EtcdConnector {
     /// shows the password.
     pub fn new(url: &str) -> Result<Self, Error> {
         let address = Address::parse(url)?;
-        let (servers, limit) = (address.members.clone(), address.connect_limit);
-        let members = Members::new(servers, address.tls.as_ref(), limit)?;
+        let members = Members::new(Arc::clone(&address.parts))?;
         Ok(Self { address: Arc::new(address), members: Arc::new(members) })
     }
 
@@ -88,8 +87,8 @@ impl EtcdConnector {
         let stream = self.members.stream(number).await?;
         let failed = |failure: Failure| explain(&failure, Effect::Connects);
         let mut channel = Channel::open(stream, host).await.map_err(failed)?;
-        let limit = self.address.connect_limit;
-        if let Some((user, password)) = &self.address.login {
+        let limit = self.address.parts.connect_limit;
+        if let Some((user, password)) = &self.address.parts.login {
             let asking = authenticate(user, password);
             match channel.call("/etcdserverpb.Auth/Authenticate", &asking, limit).await {
                 Ok(answer) => {

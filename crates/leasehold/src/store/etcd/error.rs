@@ -4,17 +4,7 @@ use std::time::Duration;
 
 use super::channel::Failure;
 use crate::core::error::{Error, ErrorKind};
-
-/// The effect of a call on the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// It is part of connecting.
-    Connects,
-    /// It only reads, or only concerns leases that no lock has.
-    Nothing,
-    /// It changes locks.
-    Changes,
-}
+use crate::store::net::Effect;
 
 /// Why a call of a step has no answer.
 #[derive(Debug)]
@@ -106,13 +96,7 @@ fn has_no_leader(text: &str) -> bool {
 
 /// The error for a failed call.
 pub(super) fn explain(failure: &Failure, effect: Effect) -> Error {
-    let state = match effect {
-        Effect::Connects => "no request was sent",
-        Effect::Nothing => "nothing was changed",
-        Effect::Changes => "the request may have taken effect",
-    };
-    let unsure =
-        if effect == Effect::Changes { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    let (state, unsure) = (effect.state(), effect.unanswered());
     let (kind, message) = match failure {
         Failure::Unsent(cause) => (
             ErrorKind::Unavailable,

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{Effect, explain};
+use super::error::explain;
 use super::message::Message;
 use super::rpc::Status;
 use super::{EtcdConnector, EtcdStore};
 use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::host::Host;
+use crate::store::net::Effect;
 use crate::store::{Store as _, try_lease, within};
 
 /// How many inspections are measured.

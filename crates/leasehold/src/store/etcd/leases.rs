@@ -14,12 +14,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::channel::Failure;
-use super::error::{Effect, explain};
+use super::error::explain;
 use super::wire::Wire;
 use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
 use crate::host::Host;
+use crate::store::net::Effect;
 
 /// The most leases that are kept for later.
 const SPARES_MAX: usize = 256;
@@ -28,7 +29,7 @@ const SPARES_MAX: usize = 256;
 const KEPT_SECONDS_MAX: i64 = 60;
 
 /// How many leases are revoked at once.
-const REVOKED_AT_ONCE: usize = 64;
+const REVOKED_AT_ONCE_MAX: usize = 64;
 
 /// The most leases that wait to be revoked. Further ones end by themselves.
 const SURPLUS_MAX: usize = 16_384;
@@ -170,7 +171,7 @@ impl Leases {
         loop {
             let some = {
                 let mut unused = self.unused();
-                let count = unused.surplus.len().min(REVOKED_AT_ONCE);
+                let count = unused.surplus.len().min(REVOKED_AT_ONCE_MAX);
                 unused.is_revoking = count > 0;
                 unused.surplus.drain(..count).collect::<Vec<_>>()
             };

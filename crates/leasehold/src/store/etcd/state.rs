@@ -7,7 +7,7 @@ use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 
 /// How many places of a line one step reads. All others are counted.
-const PLACES_READ: u32 = 128;
+const PLACES_READ_MAX: u32 = 128;
 
 /// Who has a lock, and who waits for it.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct State {
 
 /// The reads for a state.
 pub(super) fn look(keys: &Keys, name: &Key) -> Vec<Do> {
-    let by_age = Reading { limit: PLACES_READ.into(), by_age: true, keys_only: false };
+    let by_age = Reading { limit: PLACES_READ_MAX.into(), by_age: true, keys_only: false };
     vec![
         Do::Read(Range::one(keys.held(name)), Reading::default()),
         Do::Read(keys.line(name), by_age),
@@ -94,7 +94,7 @@ impl State {
     /// far back, this is the most that there can be.
     pub(super) fn ahead(&self, owner: &OwnerToken) -> u32 {
         match self.place_of(owner).map(u32::try_from) {
-            Some(Ok(at)) if at < PLACES_READ => at,
+            Some(Ok(at)) if at < PLACES_READ_MAX => at,
             Some(_) => self.count.saturating_sub(1),
             None => self.count,
         }
@@ -120,7 +120,7 @@ mod tests {
             let value = Entry::of(&ask, 2, WallTime::from_unix_micros(0)).write();
             Kv { key: name.as_bytes().to_vec(), value, ..Kv::default() }
         };
-        let first: Vec<_> = (0..PLACES_READ).map(|number| kv(&format!("x{number}"))).collect();
+        let first: Vec<_> = (0..PLACES_READ_MAX).map(|number| kv(&format!("x{number}"))).collect();
         for (name, count, at, ahead) in
             [("x0", 128, Some(0), 0), ("x127", 200, Some(127), 127), ("y", 200, Some(128), 199)]
         {

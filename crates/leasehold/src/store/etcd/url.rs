@@ -10,7 +10,7 @@
 //! scheme of a URL, because a misplaced part may be the password.
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
 
 use crate::core::error::Error;
 use crate::store::net::{ClusterUrl, ClusterWords, TlsOptions};
@@ -29,18 +29,10 @@ const PREFIX: &str = "leasehold";
 const PREFIX_BYTES_MAX: usize = 256;
 
 /// The address of a cluster, and the login.
-#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
-    /// Name or address, without brackets, and port of each member; at least one.
-    pub(super) members: Vec<(String, u16)>,
-    /// User and password.
-    pub(super) login: Option<(String, String)>,
+    pub(super) parts: Arc<ClusterUrl>,
     /// Below which keys the locks are; without a slash at its end.
     pub(super) prefix: String,
-    /// How long connecting may take, with TLS and the login.
-    pub(super) connect_limit: Duration,
-    /// `None` if connections are not encrypted.
-    pub(super) tls: Option<TlsOptions>,
 }
 
 impl Address {
@@ -50,14 +42,13 @@ impl Address {
     ///
     /// `Config`, with the mistake and the right form, but without the URL.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
-        let parts = WORDS.read(url, |name, _| {
+        let (mut parts, path) = WORDS.read(url, |name, _| {
             Err(format!(
                 "there is no option `{}`; the options are `connect_timeout`, and `sslmode`, `ca`, \
                  `cert`, `key` and `tls_name` for TLS",
                 name.escape_debug()
             ))
         })?;
-        let ClusterUrl { servers, login, path, connect_limit, tls } = parts;
         let prefix = path.unwrap_or_default();
         if prefix.len() > PREFIX_BYTES_MAX || prefix.chars().any(char::is_control) {
             return Err(WORDS.not_understood(&format!(
@@ -65,13 +56,13 @@ impl Address {
             )));
         }
         let prefix = if prefix.is_empty() { PREFIX.to_owned() } else { prefix };
-        let tls = tls.map(|options| TlsOptions { alpn: Some("h2"), ..options });
-        Ok(Self { members: servers, login, prefix, connect_limit, tls })
+        parts.tls = parts.tls.map(|options| TlsOptions { alpn: Some("h2"), ..options });
+        Ok(Self { parts: Arc::new(parts), prefix })
     }
 
     /// The URL without password, for messages and logs.
     pub(super) fn label(&self) -> String {
-        WORDS.label(&self.members, self.login.as_ref(), &format!("/{}", self.prefix))
+        WORDS.label(&self.parts, &format!("/{}", self.prefix))
     }
 }
 
@@ -83,6 +74,8 @@ impl fmt::Debug for Address {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::core::error::ErrorKind;
 
@@ -91,15 +84,18 @@ mod tests {
         let read = |url| Address::parse(url).expect(url);
         let whole = read("etcd://us%40er:p%3Ass@a,b:99,[::1]:7/app/locks/?connect_timeout=5");
         let members = [("a", 2379), ("b", 99), ("::1", 7)];
-        assert_eq!(whole.members, members.map(|(host, port)| (host.to_owned(), port)));
-        assert_eq!(whole.login, Some(("us@er".to_owned(), "p:ss".to_owned())));
-        assert_eq!((&*whole.prefix, whole.connect_limit), ("app/locks", Duration::from_secs(5)));
+        assert_eq!(whole.parts.servers, members.map(|(host, port)| (host.to_owned(), port)));
+        assert_eq!(whole.parts.login, Some(("us@er".to_owned(), "p:ss".to_owned())));
+        assert_eq!(whole.prefix, "app/locks");
+        assert_eq!(whole.parts.connect_limit, Duration::from_secs(5));
         assert_eq!(whole.label(), "etcd://us@er@a:2379,b:99,[::1]:7/app/locks");
         let plain = read("etcd://h");
-        assert_eq!((&*plain.prefix, plain.login, plain.tls), ("leasehold", None, None));
-        assert!(!read("etcd://h?sslmode=require").tls.expect("encrypted").verifies);
+        assert_eq!(plain.prefix, "leasehold");
+        assert_eq!((&plain.parts.login, &plain.parts.tls), (&None, &None));
+        let unchecked = read("etcd://h?sslmode=require");
+        assert!(!unchecked.parts.tls.as_ref().expect("encrypted").verifies);
         let checked = read("etcd://h?sslmode=verify-full&ca=/a&cert=/b&key=/c&tls_name=x");
-        let checked = checked.tls.expect("encrypted");
+        let checked = checked.parts.tls.as_ref().expect("encrypted");
         assert!(checked.verifies && checked.ca == Some("/a".into()));
         assert_eq!(checked.identity, Some(("/b".into(), "/c".into())));
     }

@@ -9,12 +9,12 @@ use tokio::sync::{Mutex, oneshot};
 
 use super::channel::{Channel, Failure};
 use super::connect::EtcdConnector;
-use super::error::{Effect, Fault, explain};
+use super::error::{Fault, explain};
 use super::message::{Malformed, Message};
 use super::rpc::{LeaseAnswer, Ranged, Txn, TxnDone, lease, lease_grant};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
-use crate::store::net::{ConnectPause, Home};
+use crate::store::net::{ConnectPause, Effect, Home};
 
 /// How long a call may take before its member counts as cut off. Longer than the limit of any
 /// request.

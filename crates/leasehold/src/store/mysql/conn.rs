@@ -229,13 +229,19 @@ const NOT_PRIVATE: &str = "the server wants to see the password, and the connect
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::DuplexStream;
 
     use super::*;
 
-    /// What a client sends, after its name, to a server that asks for the password itself.
-    async fn sent_in_the_clear(is_private: bool) -> (Vec<u8>, Option<Failure>) {
-        let (stream, mut server) = tokio::io::duplex(10_000);
+    const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
+
+    /// A client with the password `secret` logs in at a server that `serve` plays. Returns what
+    /// `serve` returns, and why the login failed.
+    async fn logged_in<T>(
+        is_private: bool,
+        serve: impl AsyncFnOnce(DuplexStream) -> T,
+    ) -> (T, Option<Failure>) {
+        let (stream, server) = tokio::io::duplex(10_000);
         let address = Address::parse("mysql://anna:secret@h/locks").expect("a URL");
         let (nonce, plugin) = (vec![7; 20], CACHING.to_owned());
         let greeting = Greeting { flags: 0, nonce, plugin };
@@ -243,26 +249,47 @@ mod tests {
             let io = Io(Box::new(stream));
             Conn::log_in(io, &address, (&greeting, 1, is_private)).await.err()
         };
-        let serve = async {
+        tokio::join!(serve(server), client)
+    }
+
+    /// What a client sends, after its name, to a server that asks for the password itself.
+    async fn sent_in_the_clear(is_private: bool) -> (Option<Vec<u8>>, Option<Failure>) {
+        let serve = async |mut server: DuplexStream| {
             let _login = read_packet(&mut server).await.expect("its name");
             write_packet(&mut server, 2, &[1, 4]).await.expect("it listens");
-            let mut packet = [0; 64];
-            let count = server.read(&mut packet).await.expect("it says more, or goes");
-            if count > 0 {
-                write_packet(&mut server, 4, &[0, 0, 0, 2, 0, 0, 0]).await.expect("it listens");
+            let sent = read_packet(&mut server).await.ok();
+            if sent.is_some() {
+                write_packet(&mut server, 4, OK).await.expect("it listens");
             }
-            packet[..count].to_vec()
+            sent.map(|(_, packet)| packet)
         };
-        let (failed, rest) = tokio::join!(client, serve);
-        (rest, failed)
+        logged_in(is_private, serve).await
     }
 
     #[tokio::test]
     async fn a_password_is_shown_to_a_server_only_if_nobody_can_listen() {
         let (sent, failed) = sent_in_the_clear(true).await;
-        assert!(sent.ends_with(b"secret\0") && failed.is_none(), "{failed:?}");
+        assert_eq!(sent.as_deref(), Some(&b"secret\0"[..]));
+        assert!(failed.is_none(), "{failed:?}");
         let (sent, failed) = sent_in_the_clear(false).await;
-        assert_eq!(sent, b"");
+        assert_eq!(sent, None);
         assert!(matches!(failed, Some(Failure::Login(NOT_PRIVATE))), "{failed:?}");
+    }
+
+    /// Servers end the nonce with a zero, which is not part of it.
+    #[tokio::test]
+    async fn a_server_that_wants_another_plugin_gets_the_password_mixed_with_its_new_nonce() {
+        let nonce = b"abcdefghijklmnopqrst";
+        let serve = async |mut server: DuplexStream| {
+            let _login = read_packet(&mut server).await.expect("its name");
+            let wanted = [b"\xfemysql_native_password\0", &nonce[..], b"\0"].concat();
+            write_packet(&mut server, 2, &wanted).await.expect("it listens");
+            let (_, answer) = read_packet(&mut server).await.expect("it answers");
+            write_packet(&mut server, 4, OK).await.expect("it listens");
+            answer
+        };
+        let (answer, failed) = logged_in(false, serve).await;
+        assert_eq!(Some(answer), login::answer(login::NATIVE, b"secret", nonce));
+        assert!(failed.is_none(), "{failed:?}");
     }
 }

@@ -23,7 +23,7 @@ const OLDEST_MYSQL: (u32, u32) = (8, 0);
 const OLDEST_MARIADB: (u32, u32) = (10, 6);
 
 /// The settings of each connection. Without locks on gaps, steps at different keys do not wait for
-/// each other. The limit is the shortest that servers have: a row that another transaction keeps
+/// each other. The limit is the shortest that servers have: a row that another transaction locks
 /// must not stop all requests behind it.
 const SETTINGS: &str = "SET NAMES utf8mb4, SESSION autocommit = 1, \
     SESSION sql_mode = 'STRICT_TRANS_TABLES', SESSION innodb_lock_wait_timeout = 1, \
@@ -137,7 +137,7 @@ impl Engine for MysqlConnector {
 
     const POLLS: bool = true;
 
-    async fn log_in_without_limit(&self) -> Result<Link, Error> {
+    async fn log_in(&self) -> Result<Link, Error> {
         let mut conn = match &self.address.place {
             Place::Tcp(host, port) => self.log_in_over_tcp(host, *port).await?,
             Place::Unix(path, _) => {

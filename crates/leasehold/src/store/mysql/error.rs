@@ -39,8 +39,8 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
                 code if quotes_request(code) => format!("error {code}, with a part of the request"),
                 code => format!("{} ({code})", shown(&said.text)),
             };
-            let is_row_kept = is_row_kept(said.code);
-            Error::new(kind, message).with_source(Said { text, is_row_kept })
+            let is_row_locked = is_row_locked(said.code);
+            Error::new(kind, message).with_source(Said { text, is_row_locked })
         }
         Failure::Unsent => {
             let message = "the connection ended before the request was sent; nothing was changed; \
@@ -68,8 +68,8 @@ impl Failure {
     }
 }
 
-/// Whether another transaction keeps a row.
-const fn is_row_kept(code: u16) -> bool {
+/// Whether another transaction has locked a row.
+const fn is_row_locked(code: u16) -> bool {
     code == 1205
 }
 
@@ -149,7 +149,7 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
             "the server logs statements, which needs repeatable reads; nothing was changed; set \
              `binlog_format` to `ROW` there",
         ),
-        _ if is_row_kept(code) => (
+        _ if is_row_locked(code) => (
             ErrorKind::Unavailable,
             "another transaction keeps a row of this lock; nothing was changed; look for an open \
              transaction in `information_schema.innodb_trx`",

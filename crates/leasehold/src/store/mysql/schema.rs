@@ -94,14 +94,15 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
     let connector = MysqlConnector::new(url)?;
     host.start()?;
     let migrating = async {
-        let link = connector.log_in(&host).await?;
+        let link = connector.log_in_within_limit(&host).await?;
         let facts = Facts::read(&link).await?;
         facts.check()?;
         let before = version_before(connector.version(&link).await, VERSION)?;
         make(&link, facts.is_mariadb()).await?;
         Ok(before)
     };
-    Migrated::by(&host, (connector.label(), VERSION), migrating).await
+    // On the heap: it is large.
+    Migrated::by(&host, (connector.label(), VERSION), Box::pin(migrating)).await
 }
 
 /// Makes what is missing. Each statement is committed by itself, and the version is written last.

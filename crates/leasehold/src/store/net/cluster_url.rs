@@ -16,14 +16,12 @@ pub(crate) struct ClusterWords {
     pub(crate) form: &'static str,
 }
 
-/// The parts of a URL.
+/// The parts of a URL that mean the same for all engines.
 pub(crate) struct ClusterUrl {
     /// Name or address, without brackets, and port of each server; at least one.
     pub(crate) servers: Vec<(String, u16)>,
     /// User and password.
     pub(crate) login: Option<(String, String)>,
-    /// The path, without slashes at its ends. `None` if no slash follows the servers.
-    pub(crate) path: Option<String>,
     /// How long connecting may take, with TLS and the login.
     pub(crate) connect_limit: Duration,
     /// `None` if connections are not encrypted.
@@ -31,7 +29,8 @@ pub(crate) struct ClusterUrl {
 }
 
 impl ClusterWords {
-    /// Reads a URL. `other` reads an option that is not among the common ones, or refuses it.
+    /// Reads a URL. `other` reads an option that is not among the common ones, or refuses it. Also
+    /// returns the path, without slashes at its ends; `None` if no slash follows the servers.
     ///
     /// # Errors
     ///
@@ -40,7 +39,7 @@ impl ClusterWords {
         &self,
         url: &str,
         other: impl FnMut(&str, String) -> Result<(), String>,
-    ) -> Result<ClusterUrl, Error> {
+    ) -> Result<(ClusterUrl, Option<String>), Error> {
         let rest = url.split_once(':').map_or("", |(_, rest)| rest);
         let is_strange = |c: char| c.is_whitespace() || c.is_control();
         if rest.contains(is_strange) {
@@ -62,7 +61,7 @@ impl ClusterWords {
         &self,
         rest: &str,
         other: impl FnMut(&str, String) -> Result<(), String>,
-    ) -> Result<ClusterUrl, String> {
+    ) -> Result<(ClusterUrl, Option<String>), String> {
         let rest = rest.strip_prefix("//").ok_or("it needs two slashes after the scheme")?;
         let (rest, options) =
             rest.split_once('?').map_or((rest, None), |(it, more)| (it, Some(more)));
@@ -83,13 +82,10 @@ impl ClusterWords {
         if servers.len() > most {
             return Err(format!("it names more than {most} {what}"));
         }
-        Ok(ClusterUrl {
-            servers,
-            login: login.map(|login| self.login(login)).transpose()?,
-            path: path.map(|path| decode(path.trim_matches('/'))).transpose()?,
-            connect_limit: options.connect_limit(),
-            tls: tls(options)?,
-        })
+        let login = login.map(|login| self.login(login)).transpose()?;
+        let path = path.map(|path| decode(path.trim_matches('/'))).transpose()?;
+        let connect_limit = options.connect_limit();
+        Ok((ClusterUrl { servers, login, connect_limit, tls: tls(options)? }, path))
     }
 
     fn server(&self, text: &str) -> Result<(String, u16), String> {
@@ -113,15 +109,10 @@ impl ClusterWords {
     }
 
     /// The URL of such parts without password, for messages and logs. `path` begins with a slash.
-    pub(crate) fn label(
-        &self,
-        servers: &[(String, u16)],
-        login: Option<&(String, String)>,
-        path: &str,
-    ) -> String {
-        let servers = servers.iter().map(|(host, port)| host_and_port_text(host, *port));
+    pub(crate) fn label(&self, parts: &ClusterUrl, path: &str) -> String {
+        let servers = parts.servers.iter().map(|(host, port)| host_and_port_text(host, *port));
         let servers: Vec<_> = servers.collect();
-        let user = login.map_or_else(String::new, |(user, _)| format!("{user}@"));
+        let user = parts.login.as_ref().map_or_else(String::new, |(user, _)| format!("{user}@"));
         let (user, path) = (user.escape_debug(), path.escape_debug());
         format!("{}://{user}{}{path}", self.scheme, servers.join(","))
     }

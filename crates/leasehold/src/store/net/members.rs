@@ -7,44 +7,37 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::{Stream, Tls, TlsOptions, host_and_port_text, tcp_stream};
-use crate::core::error::{Error, ErrorKind};
+use super::{ClusterUrl, Stream, Tls, connecting, host_and_port_text, tcp_stream};
+use crate::core::error::Error;
 use crate::host::Host;
-use crate::store::within;
 
 /// How much later each further member is tried, so that one that is out of reach costs little.
 const STAGGER: Duration = Duration::from_millis(150);
 
 /// The members that a URL names. The number of a member is its index there.
 pub(crate) struct Members {
-    /// Name or address, without brackets, and port; at least one.
-    addresses: Vec<(String, u16)>,
+    url: Arc<ClusterUrl>,
     /// `None` if connections are not encrypted.
     tls: Option<Tls>,
-    /// How long each part of connecting may take.
-    limit: Duration,
 }
 
 impl Members {
     /// # Errors
     ///
     /// `Config` if the options of TLS cannot be used.
-    pub(crate) fn new(
-        addresses: Vec<(String, u16)>,
-        tls: Option<&TlsOptions>,
-        limit: Duration,
-    ) -> Result<Self, Error> {
-        Ok(Self { addresses, tls: tls.map(Tls::new).transpose()?, limit })
+    pub(crate) fn new(url: Arc<ClusterUrl>) -> Result<Self, Error> {
+        let tls = url.tls.as_ref().map(Tls::new).transpose()?;
+        Ok(Self { url, tls })
     }
 
     /// The host and the port of each member.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        self.addresses.iter().map(|(host, port)| host_and_port_text(host, *port))
+        self.url.servers.iter().map(|(host, port)| host_and_port_text(host, *port))
     }
 
     /// Opens a stream to a member. It is encrypted if the URL wants that.
     pub(crate) async fn stream(&self, number: usize) -> Result<Box<dyn Stream>, Error> {
-        let (name, port) = &self.addresses[number];
+        let (name, port) = &self.url.servers[number];
         let stream = tcp_stream(name, *port).await?;
         match &self.tls {
             Some(tls) => tls.secure(stream, name).await,
@@ -58,28 +51,13 @@ impl Members {
         &self,
         host: &Arc<dyn Host>,
         number: usize,
-        connecting: impl Future<Output = Result<T, Error>>,
+        part: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        within(Arc::clone(host), self.limit, connecting).await.map_err(|error| {
-            let error = match error.kind() {
-                // Nothing of the user was sent.
-                ErrorKind::Unknown => self.silent(),
-                _ => error,
-            };
-            match &self.addresses[..] {
-                [_only] => error,
-                all => error.at(&host_and_port_text(&all[number].0, all[number].1)),
-            }
+        let connected = connecting(host, self.url.connect_limit, part).await;
+        connected.map_err(|error| match &self.url.servers[..] {
+            [_only] => error,
+            all => error.at(&host_and_port_text(&all[number].0, all[number].1)),
         })
-    }
-
-    fn silent(&self) -> Error {
-        let message = format!(
-            "the server did not answer within {:?}; no request was sent; check whether it is \
-             stopped, overloaded, or cut off from the others of its cluster",
-            self.limit
-        );
-        Error::new(ErrorKind::Unavailable, message)
     }
 
     /// Tries to reach all members: number `first` at once, and each further one a little later.
@@ -100,8 +78,8 @@ impl Members {
         Begin: Future<Output = Result<T, Error>>,
     {
         let reach = &reach;
-        let tries = (0..self.addresses.len()).map(|turn| {
-            let number = first.wrapping_add(turn) % self.addresses.len();
+        let tries = (0..self.url.servers.len()).map(|turn| {
+            let number = first.wrapping_add(turn) % self.url.servers.len();
             async move {
                 if turn > 0 {
                     let wait = STAGGER.saturating_mul(u32::try_from(turn).unwrap_or(u32::MAX));

@@ -4,6 +4,10 @@
 mod cluster_url;
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 mod connect_pause;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+mod connecting;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod effect;
 mod home;
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 mod io;
@@ -22,6 +26,10 @@ mod url_options;
 pub(crate) use self::cluster_url::{ClusterUrl, ClusterWords};
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 pub(crate) use self::connect_pause::ConnectPause;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+pub(crate) use self::connecting::connecting;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) use self::effect::Effect;
 pub(crate) use self::home::Home;
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 pub(crate) use self::io::Io;

@@ -111,7 +111,7 @@ impl Engine for PostgresConnector {
 
     const POLLS: bool = false;
 
-    async fn log_in_without_limit(&self) -> Result<Link, Error> {
+    async fn log_in(&self) -> Result<Link, Error> {
         let stream = self.open().await?;
         Link::log_in(stream, &self.address).await
     }
@@ -320,7 +320,7 @@ mod tests {
         });
         let url = format!("postgres://anna:secret@127.0.0.1:{port}/locks");
         let connector = PostgresConnector::new(&url).expect("a URL");
-        let refused = connector.log_in(&SystemHost::shared()).await;
+        let refused = connector.log_in_within_limit(&SystemHost::shared()).await;
         server.join().expect("no panic");
         refused.err().expect("it is refused")
     }

@@ -60,7 +60,7 @@ fn refusal(said: &DbError, stage: Stage) -> Error {
         _ => explain(code),
     };
     let text = shown(&format!("{} ({code})", said.message()));
-    Error::new(kind, message).with_source(Said { text, is_row_kept: code == "55P03" })
+    Error::new(kind, message).with_source(Said { text, is_row_locked: code == "55P03" })
 }
 
 /// Says what an error code of SQL means, in what state the locks are, and what to do.

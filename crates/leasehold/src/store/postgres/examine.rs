@@ -41,7 +41,7 @@ async fn ask(
     let rows = within(Arc::clone(host), LIMIT, asking).await?;
     let trip = host.now().since(sent);
     let notify = async |sql: String| {
-        let mut other = connector.log_in(host).await?;
+        let mut other = connector.log_in_within_limit(host).await?;
         try_in_time(host, other.ask(&sql)).await
     };
     let hints = match are_told(host, &mut link, random_part(canary), notify).await {

@@ -48,7 +48,7 @@ use crate::host::Host;
 ///
 /// [`migrate`] makes its tables, once. Clones share the connections, each opened when it is first
 /// used: one for requests, one for renewals, one for hints, and one for renewals of keys whose row
-/// another transaction keeps. The locks reach every client of the database, and outlive its
+/// another transaction has locked. The locks reach every client of the database, and outlive its
 /// restarts. The clock of the server decides when a lease ends.
 #[derive(Clone)]
 pub struct PostgresStore {

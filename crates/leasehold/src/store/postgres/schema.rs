@@ -7,7 +7,7 @@ use super::error::failure;
 use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
-use crate::store::sql::errors::Stage;
+use crate::store::sql::errors::{Said, Stage};
 use crate::store::sql::{Engine as _, Migrated, version_before};
 
 /// The version of the tables and functions that this build makes and uses.
@@ -119,7 +119,7 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
     let connector = PostgresConnector::new(url)?;
     host.start()?;
     let migrating = async {
-        let mut link = connector.log_in(&host).await?;
+        let mut link = connector.log_in_within_limit(&host).await?;
         Facts::read(&mut link).await?.check()?;
         let before = version_before(connector.version(&mut link).await, VERSION)?;
         let done = link.ask(&script(&connector.address)).await;
@@ -136,7 +136,10 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
 fn may_not_create(denied: &Error) -> Error {
     let message = "this user may not create the schema, its tables or its functions; nothing was \
                    changed; migrate as the owner of the database or of the schema";
-    Error::new(ErrorKind::Denied, message).with_source(denied.clone())
+    // Not the whole error, whose advice is for users of locks.
+    let said = std::error::Error::source(denied).and_then(|it| it.downcast_ref::<Said>());
+    let text = said.map(|said| said.text.clone()).unwrap_or_default();
+    Error::new(ErrorKind::Denied, message).with_source(Said::new(text))
 }
 
 #[cfg(test)]
@@ -154,6 +157,16 @@ mod tests {
             .collect();
         assert_eq!(called.len(), ENTRY_POINTS.len());
         assert!(called.iter().all(|name| ENTRY_POINTS.contains(name)), "{called:?}");
+    }
+
+    #[test]
+    fn who_may_not_migrate_is_not_told_of_the_rights_of_users() {
+        let source = Said::new("permission denied for database".to_owned());
+        let denied = Error::new(ErrorKind::Denied, "`GRANT USAGE ON SCHEMA`").with_source(source);
+        let refused = may_not_create(&denied);
+        let cause = std::error::Error::source(&refused).expect("a cause").to_string();
+        assert!(cause.contains("permission denied for database"), "{cause}");
+        assert!(!refused.to_string().contains("GRANT") && !cause.contains("GRANT"), "{cause}");
     }
 
     #[test]

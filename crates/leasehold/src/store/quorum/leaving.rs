@@ -27,7 +27,7 @@ const RETRY: Backoff =
 
 /// How often a release is retried at a node before the other nodes have decided. Without a
 /// decision, the caller repeats it at all nodes.
-const RETRIES_BEFORE: usize = 4;
+const RETRIES_BEFORE_MAX: usize = 4;
 
 /// How many retries there are after decisions at a time, over all releases and nodes. Further
 /// leases expire by themselves.
@@ -174,7 +174,7 @@ impl<S: Store> UnderWay<S> {
     fn retry_before_the_decision(&self, node: usize) {
         let (shared, release) = (Arc::clone(&self.shared), self.release.clone());
         self.retries.push(Box::pin(async move {
-            (node, repeat(&shared, &release, node, RETRIES_BEFORE).await)
+            (node, repeat(&shared, &release, node, RETRIES_BEFORE_MAX).await)
         }));
     }
 

@@ -33,7 +33,7 @@ const SCAN_STEPS_MAX: u64 = 50_000;
 const SCAN_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// About how many names a listing looks at side by side: as many as one step of a scan finds.
-const LOOKED_AT_ONCE: usize = 1_000;
+const LOOKED_AT_ONCE_MAX: usize = 1_000;
 
 impl Browse for RedisStore {
     /// A server has no list of locks, so a listing reads each key of its database once and returns
@@ -114,7 +114,7 @@ impl Shared {
                     (is_asked_for && !listed.contains(&key)).then_some(key)
                 });
                 let names = Vec::from_iter(names.collect::<BTreeSet<Key>>());
-                for names in names.chunks(LOOKED_AT_ONCE) {
+                for names in names.chunks(LOOKED_AT_ONCE_MAX) {
                     listed.extend(self.living(names.to_vec()).await?);
                     while listed.len() > LISTING_KEYS_MAX {
                         listed.pop_last();

@@ -19,6 +19,7 @@ mod hints;
 mod keys;
 mod node;
 mod options;
+mod place;
 mod records;
 mod scripts;
 mod sentinel;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::call::claim_of;
 use super::engine::Row;
-use super::errors::{row_kept, strange};
+use super::errors::{row_locked, strange};
 use super::text::decode;
 use crate::core::claim::{Claim, Usage};
 use crate::core::error::Error;
@@ -86,7 +86,7 @@ pub(super) fn renewed(rows: &[Row]) -> Result<Renewed, Error> {
             revoked: revocation(row.text(6)),
         }),
         "lost" => Ok(Renewed::Lost),
-        "kept" => Err(row_kept()),
+        "kept" => Err(row_locked()),
         _ => Err(strange("a renewal")),
     }
 }

@@ -158,7 +158,8 @@ pub(super) fn take(queue: &mut VecDeque<Request>, size: usize) -> Batch {
 /// long that one took beyond a round trip. `is_done`: whether it was carried out.
 pub(super) fn next_size(size: usize, took: Duration, is_done: bool) -> usize {
     if took > SLOW && !is_done {
-        // It may have waited for a row, and kept others. Those are sent again, one by one at first.
+        // It may have waited for a row, with others locked. Those are sent again, one by one at
+        // first.
         1
     } else if took > SLOW {
         (size / 2).max(1)

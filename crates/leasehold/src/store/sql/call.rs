@@ -132,8 +132,8 @@ pub(super) fn acquire(dialect: &Dialect, ask: &Ask, limit: Duration) -> String {
     call.text_or_null(ask.note.as_ref().and_then(|note| note.why.as_deref())).patience(limit).end()
 }
 
-/// `waits`: whether it waits for a row that another step or transaction keeps, or only for as long
-/// as a step takes.
+/// `waits`: whether it waits for a row that another step or transaction has locked, or only for as
+/// long as a step takes.
 pub(super) fn renew(dialect: &Dialect, renewal: &Renewal, limit: Duration, waits: bool) -> String {
     let Renewal { lease, ttl, at_least, reserve, idle } = renewal;
     let call = Call::new(dialect, "renew")

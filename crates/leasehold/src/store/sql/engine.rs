@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::batch::Batch;
-use super::connecting::connected;
 use super::hints::Hints;
 use crate::core::error::Error;
 use crate::host::Host;
+use crate::store::net::connecting;
 
 /// A row of an answer: the columns as text, `None` for null.
 pub(in crate::store) type Row = Vec<Option<String>>;
@@ -29,7 +29,7 @@ pub(in crate::store) trait Engine:
     const POLLS: bool;
 
     /// Opens a connection and logs in.
-    fn log_in_without_limit(&self) -> impl Future<Output = Result<Self::Link, Error>> + Send;
+    fn log_in(&self) -> impl Future<Output = Result<Self::Link, Error>> + Send;
 
     /// Refuses a server that cannot keep locks.
     fn check(&self, link: &mut Self::Link) -> impl Future<Output = Result<(), Error>> + Send;
@@ -47,11 +47,11 @@ pub(in crate::store) trait Engine:
     fn receive(hints: &Arc<Hints<Self>>, link: Self::Link) -> impl Future<Output = ()> + Send;
 
     /// Logs in, within the limit.
-    fn log_in(
+    fn log_in_within_limit(
         &self,
         host: &Arc<dyn Host>,
     ) -> impl Future<Output = Result<Self::Link, Error>> + Send {
-        connected(host, self.connect_limit(), self.log_in_without_limit())
+        connecting(host, self.connect_limit(), self.log_in())
     }
 
     /// Connects, and refuses a server that cannot keep locks. The checks have a limit of their own:
@@ -61,12 +61,12 @@ pub(in crate::store) trait Engine:
         host: &Arc<dyn Host>,
     ) -> impl Future<Output = Result<Self::Link, Error>> + Send {
         async move {
-            let connecting = async {
-                let mut link = self.log_in(host).await?;
-                connected(host, self.connect_limit(), self.check(&mut link)).await?;
+            let opening = async {
+                let mut link = self.log_in_within_limit(host).await?;
+                connecting(host, self.connect_limit(), self.check(&mut link)).await?;
                 Ok(link)
             };
-            connecting.await.map_err(|error: Error| error.at(&self.label()))
+            opening.await.map_err(|error: Error| error.at(&self.label()))
         }
     }
 }

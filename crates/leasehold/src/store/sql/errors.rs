@@ -45,14 +45,14 @@ pub(in crate::store) fn broken(cause: String, stage: Stage, server: &str) -> Err
 #[derive(Debug)]
 pub(in crate::store) struct Said {
     pub(in crate::store) text: String,
-    /// Whether it says that another transaction keeps a row.
-    pub(in crate::store) is_row_kept: bool,
+    /// Whether it says that another transaction has locked a row.
+    pub(in crate::store) is_row_locked: bool,
 }
 
 impl Said {
     /// A text about anything but a row.
     pub(in crate::store) fn new(text: String) -> Self {
-        Self { text, is_row_kept: false }
+        Self { text, is_row_locked: false }
     }
 }
 
@@ -65,17 +65,17 @@ impl fmt::Display for Said {
 impl std::error::Error for Said {}
 
 /// The error for a renewal that did not wait for its row.
-pub(super) fn row_kept() -> Error {
+pub(super) fn row_locked() -> Error {
     let message = "another transaction keeps the row of this lock; nothing was changed; look for \
                    an open transaction";
-    let said = Said { text: "kept".to_owned(), is_row_kept: true };
+    let said = Said { text: "kept".to_owned(), is_row_locked: true };
     Error::new(ErrorKind::Unavailable, message).with_source(said)
 }
 
-/// Whether a step failed because another transaction kept the row of its key.
-pub(super) fn is_row_kept(error: &Error) -> bool {
+/// Whether a step failed because another transaction had locked the row of its key.
+pub(super) fn is_row_locked(error: &Error) -> bool {
     let said = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Said>());
-    said.is_some_and(|said| said.is_row_kept)
+    said.is_some_and(|said| said.is_row_locked)
 }
 
 /// Text from outside, escaped and shortened for messages.
@@ -91,17 +91,6 @@ pub(in crate::store) fn strange(what: &str) -> Error {
         format!(
             "the server answered something that is no answer of Leasehold ({what}); the request \
              may have taken effect; check which functions and procedures are in the database"
-        ),
-    )
-}
-
-/// The error for a server that did not answer while a connection was made.
-pub(in crate::store) fn silent(limit: std::time::Duration) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "the server does not answer within {limit:?}; no request was sent; check host and \
-             port, and whether the server is stopped or overloaded"
         ),
     )
 }

@@ -9,14 +9,13 @@
 //! | `call`, `answer`, `hint` | requests as SQL, rows as answers, texts as hints |
 //! | `hints` | the task that receives hints |
 //! | `records` | what a store writes now and then |
-//! | `url`, `connecting` | what a URL says, and what connections share |
+//! | `url` | what a URL says |
 //! | `examine` | asks a database what a diagnosis needs |
 //! | `errors`, `text` | texts of servers, and texts for them |
 
 mod answer;
 mod batch;
 mod call;
-pub(super) mod connecting;
 pub(super) mod engine;
 pub(super) mod errors;
 pub(crate) mod examine;

@@ -46,6 +46,11 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether a record is to be written, if this was written last.
+fn is_due(written: Option<&(ClientRecord, Moment)>, record: &ClientRecord, now: Moment) -> bool {
+    written.is_none_or(|(last, at)| last != record || now.since(*at) >= REFRESH_EVERY)
+}
+
 impl Records {
     pub(super) fn new(host: Arc<dyn Host>) -> Self {
         Self { host, state: Arc::default() }
@@ -61,10 +66,7 @@ impl Records {
     ) {
         let now = self.host.now();
         let mut state = lock(&self.state);
-        let written = state.written.get(&record.id);
-        if written
-            .is_some_and(|(as_it_is, at)| as_it_is == record && now.since(*at) < REFRESH_EVERY)
-        {
+        if !is_due(state.written.get(&record.id), record, now) {
             return;
         }
         if state.written.len() >= CLIENTS_MAX {
@@ -95,5 +97,27 @@ impl Records {
                 Err(cause) => tracing::debug!(%cause, "idle keys could not be forgotten"),
             }
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_written_if_it_is_new_or_has_changed_or_was_written_long_ago() {
+        let record = ClientRecord::new(ClientId::new("Nn23PXTR8zL5").expect("an id"));
+        let renamed = ClientRecord { host: "db2".to_owned(), ..record.clone() };
+        let at = Moment::from_nanos(1_000_000_000);
+        let soon = at + (REFRESH_EVERY - Duration::from_millis(1));
+        for (written, now, is_written) in [
+            (None, at, true),
+            (Some((record.clone(), at)), soon, false),
+            (Some((renamed, at)), soon, true),
+            // The database may have forgotten it, or it never arrived.
+            (Some((record.clone(), at)), at + REFRESH_EVERY, true),
+        ] {
+            assert_eq!(is_due(written.as_ref(), &record, now), is_written, "{written:?} {now:?}");
+        }
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::batch::Work;
 use super::engine::{Answer, Dialect, Engine, Row};
-use super::errors::is_row_kept;
+use super::errors::is_row_locked;
 use super::hints::Hints;
 use super::records::Records;
-use super::wire::{SILENT_AFTER, SILENT_AFTER_LONGEST, Wire};
+use super::wire::{SILENT_AFTER, SILENT_AFTER_MAX, Wire};
 use super::{answer, call};
 use crate::core::error::Error;
 use crate::core::key::Key;
@@ -43,7 +43,7 @@ struct Shared<E: Engine> {
     dialect: Dialect,
     asks: Arc<Wire<E>>,
     renewals: Wire<E>,
-    /// For renewals whose row somebody else keeps. They wait here, and no other renewal with them.
+    /// For renewals whose row somebody else locked. They wait here, and no other renewal with them.
     late_renewals: Wire<E>,
     records: Records,
     hints: Arc<Hints<E>>,
@@ -55,7 +55,7 @@ impl<E: Engine> SqlStore<E> {
     pub(in crate::store) fn open(engine: E, host: Arc<dyn Host>) -> Self {
         let sinks = Arc::<Sinks>::default();
         let wire = |home, longest| Wire::new(Arc::clone(&host), engine.clone(), home, longest);
-        let asks = Arc::new(wire(Home::Asker, SILENT_AFTER_LONGEST));
+        let asks = Arc::new(wire(Home::Asker, SILENT_AFTER_MAX));
         let hints = Hints::new(
             Arc::clone(&host),
             engine.clone(),
@@ -184,7 +184,7 @@ impl<E: Engine> Store for SqlStore<E> {
         let shared = Arc::clone(shared);
         async move {
             match asked.await {
-                Err(error) if is_row_kept(&error) => {
+                Err(error) if is_row_locked(&error) => {
                     let sql = call::renew(&shared.dialect, &renewal, limit, true);
                     shared.submit((&shared.late_renewals, limit), &key, sql, answer::renewed).await
                 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::core::error::{Error, ErrorKind};
-use crate::store::net::{TlsOptions, UrlOptions, decode, host_and_port, host_and_port_text};
+use crate::store::net::{Tls, TlsOptions, UrlOptions, decode, host_and_port, host_and_port_text};
 
 /// The words of one engine in URLs.
 pub(in crate::store) struct Words {
@@ -56,6 +56,22 @@ pub(in crate::store) enum TlsMode {
     Prefer(TlsOptions),
     /// It is, or there is no connection.
     Require(TlsOptions),
+}
+
+impl TlsMode {
+    /// The encryption of connections, if they are encrypted.
+    ///
+    /// # Errors
+    ///
+    /// `Config` in a build without TLS, if the URL requires it.
+    pub(in crate::store) fn tls(&self) -> Result<Option<Tls>, Error> {
+        match self {
+            Self::Disable => Ok(None),
+            // A build without TLS cannot have it, and does without.
+            Self::Prefer(options) => Ok(Tls::new(options).ok()),
+            Self::Require(options) => Tls::new(options).map(Some),
+        }
+    }
 }
 
 impl Words {

@@ -38,7 +38,7 @@ pub(super) const SILENT_AFTER: Duration = Duration::from_millis(1_500);
 /// The longest such span. An overloaded server is silent too, and new connections are the most
 /// expensive thing to ask of it. So each silent connection doubles the span for the next, until an
 /// answer comes soon.
-pub(super) const SILENT_AFTER_LONGEST: Duration = Duration::from_secs(12);
+pub(super) const SILENT_AFTER_MAX: Duration = Duration::from_secs(12);
 
 /// The longest round trip. An answer that takes longer says that the server is overloaded.
 const TRIP_MAX: Duration = Duration::from_millis(500);
@@ -55,7 +55,7 @@ struct Shared<E> {
     host: Arc<dyn Host>,
     engine: E,
     /// How long a connection may be silent at most.
-    silent_after_longest: Duration,
+    silent_after_max: Duration,
     state: Mutex<State>,
     /// Wakes the task: there is a request, or the wire is gone.
     news: Notify,
@@ -77,13 +77,13 @@ struct State {
 }
 
 impl<E: Engine> Wire<E> {
-    /// A wire without a connection. `silent_after_longest`: how long a connection may be silent
+    /// A wire without a connection. `silent_after_max`: how long a connection may be silent
     /// after others were, at least [`SILENT_AFTER`].
     pub(super) fn new(
         host: Arc<dyn Host>,
         engine: E,
         home: Home,
-        silent_after_longest: Duration,
+        silent_after_max: Duration,
     ) -> Self {
         let state = State {
             queue: VecDeque::new(),
@@ -96,7 +96,7 @@ impl<E: Engine> Wire<E> {
             trip: None,
         };
         let (state, news) = (Mutex::new(state), Notify::new());
-        Self { shared: Arc::new(Shared { host, engine, silent_after_longest, state, news }) }
+        Self { shared: Arc::new(Shared { host, engine, silent_after_max, state, news }) }
     }
 
     /// Submits a request now. It may share a transaction with others. The future waits for its
@@ -217,7 +217,7 @@ impl<E: Engine> Shared<E> {
     /// A connection was silent for too long. Gives the next one more time, and less to do at once.
     fn was_silent(&self) {
         let mut state = self.state();
-        state.silent_after = (state.silent_after * 2).min(self.silent_after_longest);
+        state.silent_after = (state.silent_after * 2).min(self.silent_after_max);
         state.size = (state.size / 2).max(1);
     }
 

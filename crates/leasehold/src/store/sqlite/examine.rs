@@ -25,6 +25,7 @@ pub(crate) struct FileFacts {
     pub(crate) exists: bool,
     /// The file system that other machines or programs may share, if it is one.
     pub(crate) shared_by: Result<Option<&'static str>, String>,
+    pub(crate) has_directory: bool,
     /// Why no file can be made in the directory.
     pub(crate) no_new_file: Option<String>,
     /// The user that the file belongs to, this user, and the permissions.
@@ -48,6 +49,7 @@ pub(crate) async fn examine(path: &Path, host: &Arc<dyn Host>, canary: &str) -> 
     let mut facts = FileFacts {
         exists: metadata.is_some(),
         shared_by: shared_by_others(place).map_err(|error| error.to_string()),
+        has_directory: directory.is_dir(),
         no_new_file: make_and_remove(directory, canary).err().map(|error| error.to_string()),
         owner: metadata.map(|it| (it.uid(), rustix::process::geteuid().as_raw(), it.mode())),
         free: free(directory),

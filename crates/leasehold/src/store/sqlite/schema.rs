@@ -24,10 +24,10 @@ pub(super) const APPLICATION_ID: i32 = 0x4c73_4864;
 const OPEN_BUSY_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often opening tries to switch to a write-ahead log while others open the file too.
-const JOURNAL_TRIES: usize = 50;
+const JOURNAL_TRIES_MAX: usize = 50;
 
 /// How often a file is read before it counts as another program's.
-const PROBE_TRIES: usize = 3;
+const PROBE_TRIES_MAX: usize = 3;
 
 /// How many prepared statements are cached: more than there are.
 const STATEMENTS_MAX: usize = 64;
@@ -130,7 +130,7 @@ fn not_ours(path: &Path) -> Error {
 /// A file that becomes a store at this moment can look foreign if it is read half before and half
 /// after. So a file is read again before it is refused.
 fn probe(path: &Path) -> Result<(), Error> {
-    for _ in 1..PROBE_TRIES {
+    for _ in 1..PROBE_TRIES_MAX {
         if probe_once(path).is_ok() {
             return Ok(());
         }
@@ -231,7 +231,7 @@ fn bring_up_to_date(conn: &mut Connection, path: &Path, boot_id: &str) -> Result
 }
 
 fn set_journal(conn: &mut Connection) -> rusqlite::Result<()> {
-    for _ in 1..JOURNAL_TRIES {
+    for _ in 1..JOURNAL_TRIES_MAX {
         match conn.pragma_update(None, "journal_mode", "wal") {
             // Changing the journal mode does not wait for others, but a transaction does.
             Err(error) if is_busy(&error) => {
@@ -245,4 +245,36 @@ fn set_journal(conn: &mut Connection) -> rusqlite::Result<()> {
 
 fn sql_error(path: &Path, error: rusqlite::Error) -> Error {
     SqlFailure::new(error, Stage::Before).to_error(&format!("sqlite:{}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// The connection that makes the tables first. It commits when the other one waits for it.
+    static FIRST: Mutex<Option<Connection>> = Mutex::new(None);
+
+    fn let_the_first_commit(_tries: i32) -> bool {
+        let first = FIRST.lock().expect("whole").take();
+        first.is_some_and(|first| first.execute_batch("COMMIT").is_ok())
+    }
+
+    #[test]
+    fn a_file_that_another_process_makes_a_store_meanwhile_is_used_as_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("locks.db");
+        let first = Connection::open(&path).expect("a file");
+        first.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
+        first.pragma_update(None, "application_id", APPLICATION_ID).expect("it is new");
+        tables::make(&first, "boot").expect("it is new");
+        *FIRST.lock().expect("whole") = Some(first);
+        let mut second = Connection::open(&path).expect("a file");
+        second.busy_handler(Some(let_the_first_commit)).expect("it waits for nobody yet");
+        bring_up_to_date(&mut second, &path, "boot").expect("the tables are made once");
+        assert!(FIRST.lock().expect("whole").is_none(), "it waited");
+        let marks = Marks::read(&second).expect("a store");
+        assert_eq!(marks.state(&path).expect("a store"), State::Current);
+    }
 }

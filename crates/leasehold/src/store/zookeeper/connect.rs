@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{Effect, Failure, explain};
+use super::error::{Failure, explain};
 use super::frames::Frames;
 use super::names::Names;
 use super::rpc::{Acl, Head, Ticket, connect, login, read_connected, xid};
@@ -13,7 +13,7 @@ use super::url::Address;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
-use crate::store::net::{Members, Stream};
+use crate::store::net::{Effect, Members, Stream};
 
 /// Opens sessions at a ZooKeeper ensemble, version 3.5 or newer.
 ///
@@ -60,8 +60,7 @@ impl ZookeeperConnector {
     /// password.
     pub fn new(url: &str) -> Result<Self, Error> {
         let address = Address::parse(url)?;
-        let (servers, limit) = (address.servers.clone(), address.connect_limit);
-        let members = Members::new(servers, address.tls.as_ref(), limit)?;
+        let members = Members::new(Arc::clone(&address.parts))?;
         Ok(Self { address: Arc::new(address), members: Arc::new(members) })
     }
 
@@ -74,7 +73,7 @@ impl ZookeeperConnector {
     }
 
     pub(super) fn acl(&self) -> Acl {
-        if self.address.login.is_some() { Acl::Creator } else { Acl::Everybody }
+        if self.address.parts.login.is_some() { Acl::Creator } else { Acl::Everybody }
     }
 
     /// Begins a session at the first server that answers, beginning with the one of that number; or
@@ -121,7 +120,7 @@ impl ZookeeperConnector {
             let Some((ticket, timeout)) = ask(&mut frames, &asking).await? else {
                 return Ok(None);
             };
-            if let Some((user, password)) = &self.address.login {
+            if let Some((user, password)) = &self.address.parts.login {
                 let mut asking = Vec::new();
                 login(user, password).frame(&mut asking);
                 log_in(&mut frames, &asking).await?;

@@ -5,17 +5,7 @@ use std::time::Duration;
 use super::jute::Malformed;
 use crate::core::error::{Error, ErrorKind};
 use crate::store::errors::after_a_change;
-
-/// The effect of a request at the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// It is part of connecting.
-    Connects,
-    /// It only reads.
-    Nothing,
-    /// It changes nodes.
-    Changes,
-}
+use crate::store::net::Effect;
 
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
@@ -131,13 +121,7 @@ impl Fault {
 
 /// The error for a failed request.
 pub(super) fn explain(failure: Failure, effect: Effect) -> Error {
-    let state = match effect {
-        Effect::Connects => "no request was sent",
-        Effect::Nothing => "nothing was changed",
-        Effect::Changes => "the request may have taken effect",
-    };
-    let unsure =
-        if effect == Effect::Changes { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+    let (state, unsure) = (effect.state(), effect.unanswered());
     let (kind, message) = match failure {
         Failure::Unsent(error) => return error,
         Failure::SessionOver => return Fault::SessionOver.into_error(),

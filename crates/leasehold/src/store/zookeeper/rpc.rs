@@ -1,7 +1,7 @@
 //! The requests to ZooKeeper and its answers, as values.
 
-use super::error::Effect;
 use super::jute::{Malformed, Message, Reader};
+use crate::store::net::Effect;
 
 /// The numbers of the requests.
 mod kind {

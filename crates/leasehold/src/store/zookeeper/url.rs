@@ -1,11 +1,12 @@
 //! Reads the URL of an ensemble.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::names::is_allowed;
 use crate::core::error::Error;
-use crate::store::net::{ClusterUrl, ClusterWords, TlsOptions};
+use crate::store::net::{ClusterUrl, ClusterWords};
 
 const WORDS: ClusterWords = ClusterWords {
     scheme: "zookeeper",
@@ -28,20 +29,12 @@ const SESSION_MIN: Duration = Duration::from_secs(1);
 const SESSION_MAX: Duration = Duration::from_hours(168);
 
 /// What a URL names.
-#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
-    /// Hosts with ports. An IPv6 address has no brackets.
-    pub(super) servers: Vec<(String, u16)>,
-    /// User and password.
-    pub(super) login: Option<(String, String)>,
+    pub(super) parts: Arc<ClusterUrl>,
     /// Below which node the locks are; without a slash at its end.
     pub(super) root: String,
-    /// How long connecting may take, with TLS and the login.
-    pub(super) connect_limit: Duration,
     /// The timeout of the session that is asked for.
     pub(super) session: Duration,
-    /// `None` if connections are not encrypted.
-    pub(super) tls: Option<TlsOptions>,
 }
 
 impl Address {
@@ -52,7 +45,7 @@ impl Address {
     /// `Config`, with the mistake and the right form, but without the URL.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
         let mut session = SESSION;
-        let parts = WORDS.read(url, |name, value| match name {
+        let (parts, path) = WORDS.read(url, |name, value| match name {
             "session_timeout" => {
                 session =
                     span(&value).filter(|span| (SESSION_MIN..=SESSION_MAX).contains(span)).ok_or(
@@ -66,19 +59,18 @@ impl Address {
                 name.escape_debug()
             )),
         })?;
-        let ClusterUrl { servers, login, path, connect_limit, tls } = parts;
-        if login.as_ref().is_some_and(|(user, _)| user.contains(':')) {
+        if parts.login.as_ref().is_some_and(|(user, _)| user.contains(':')) {
             return Err(WORDS.not_understood("the name of a user has no `:` in ZooKeeper"));
         }
         let root = path.map_or_else(|| Ok(ROOT.to_owned()), |path| read_root(&path));
         let root = root.map_err(|mistake| WORDS.not_understood(&mistake))?;
-        Ok(Self { servers, login, root, connect_limit, session, tls })
+        Ok(Self { parts: Arc::new(parts), root, session })
     }
 
     /// The URL without password, for messages and logs.
     pub(super) fn label(&self) -> String {
         let root = if self.root.is_empty() { "/" } else { &self.root };
-        WORDS.label(&self.servers, self.login.as_ref(), root)
+        WORDS.label(&self.parts, root)
     }
 }
 
@@ -129,13 +121,15 @@ mod tests {
              session_timeout=4500ms",
         );
         let servers = [("a", 2181), ("b", 99), ("::1", 7)];
-        assert_eq!(whole.servers, servers.map(|(host, port)| (host.to_owned(), port)));
-        assert_eq!(whole.login, Some(("us@er".to_owned(), "p:ss".to_owned())));
-        assert_eq!((&*whole.root, whole.connect_limit), ("/app/locks", Duration::from_secs(5)));
+        assert_eq!(whole.parts.servers, servers.map(|(host, port)| (host.to_owned(), port)));
+        assert_eq!(whole.parts.login, Some(("us@er".to_owned(), "p:ss".to_owned())));
+        assert_eq!(whole.root, "/app/locks");
+        assert_eq!(whole.parts.connect_limit, Duration::from_secs(5));
         assert_eq!(whole.session, Duration::from_millis(4_500));
         assert_eq!(whole.label(), "zookeeper://us@er@a:2181,b:99,[::1]:7/app/locks");
         let plain = read("zookeeper://h");
-        assert_eq!((&*plain.root, plain.login, plain.tls), ("/leasehold", None, None));
+        assert_eq!(plain.root, "/leasehold");
+        assert_eq!((&plain.parts.login, &plain.parts.tls), (&None, &None));
         assert_eq!(plain.session, Duration::from_secs(15));
         let top = read("zookeeper://h/");
         assert_eq!((&*top.root, &*top.label()), ("", "zookeeper://h:2181/"));
@@ -147,7 +141,7 @@ mod tests {
             assert_eq!(read(url).session, Duration::from_secs(20), "{url}");
         }
         let checked = read("zookeeper://h?sslmode=verify-full&ca=/a&cert=/b&key=/c&tls_name=x");
-        let checked = checked.tls.expect("encrypted");
+        let checked = checked.parts.tls.as_ref().expect("encrypted");
         assert!(checked.verifies && checked.ca == Some("/a".into()));
     }
 

@@ -62,8 +62,8 @@ fn a_url_that_does_not_fit_its_database_is_named() {
         it.fsync = Ok((1, millis(3)));
     }
     let table: [(Change, Verdict, &str); 7] = [
-        (|it| with_file(it, Strictness::No, true), Fail, "strict off --url redis://h:6379/0`"),
-        (|it| with_file(it, YES, false), Warn, "leasehold strict on --url redis://h:6379/0"),
+        (|it| with_file(it, Strictness::No, true), Fail, "or `leasehold strict off` with this URL"),
+        (|it| with_file(it, YES, false), Warn, "`leasehold strict on` with this URL"),
         (|it| with_file(it, YES, false), Warn, "clients without `strict=yes` are not kept out"),
         (
             |it| {
@@ -87,6 +87,36 @@ fn a_url_that_does_not_fit_its_database_is_named() {
     }
     for expected in [Strictness::No, Strictness::AsDatabase] {
         assert_eq!(faults(|it| with_file(it, expected, false)), []);
+    }
+}
+
+/// Otherwise the command would leave a login out, or switch one node of a quorum alone. Clients
+/// refuse such a quorum.
+#[test]
+fn the_command_that_switches_is_one_that_works() {
+    for (has_login, is_in_quorum, words) in [
+        (false, false, "`leasehold strict on --url redis://h:6379/0`"),
+        (true, false, "`leasehold strict on` with this URL"),
+        (false, true, "`leasehold strict on` with the URLs of all nodes"),
+        (true, true, "`leasehold strict on` with the URLs of all nodes"),
+    ] {
+        let place = |it: &mut Facts| {
+            (it.place.has_login, it.place.is_in_quorum) = (has_login, is_in_quorum);
+        };
+        let without_file = |it: &mut Facts| {
+            place(it);
+            strictly(it, Strictness::AsDatabase, false);
+        };
+        let without_switch = |it: &mut Facts| {
+            place(it);
+            strictly(it, YES, false);
+        };
+        let ids = [faults(without_file), faults(without_switch)].map(|found| {
+            let told =
+                |check: &&Check| check.remedy.as_deref().is_some_and(|it| it.contains(words));
+            found.iter().filter(told).map(|check| check.id).collect::<Vec<_>>()
+        });
+        assert_eq!(ids, [["persistence"], ["strict"]], "{words}");
     }
 }
 

@@ -195,7 +195,8 @@ fn silent() -> Error {
     let message = format!(
         "the server does not answer the TLS handshake within {HANDSHAKE_LIMIT:?}; no request was \
          sent; check whether it has TLS at this port (if not, write `redis` instead of `rediss`, \
-         or `sslmode=disable`), and whether it is stopped or overloaded"
+         and for another store than Redis `sslmode=disable`), and whether it is stopped or \
+         overloaded"
     );
     Error::new(ErrorKind::Unavailable, message)
 }

@@ -15,7 +15,8 @@ pub(crate) fn failure(cause: &io::Error) -> Option<Error> {
         TlsError::InvalidCertificate(reason) => of_certificate(reason),
         TlsError::InvalidMessage(_) => (
             "the server does not speak TLS",
-            "write `redis://` instead of `rediss://`, or `sslmode=disable`",
+            "use its TLS port; or write `redis` instead of `rediss`, and for another store than \
+             Redis `sslmode=disable`",
         ),
         TlsError::AlertReceived(alert) => of_alert(*alert)?,
         TlsError::PeerIncompatible(_) => (

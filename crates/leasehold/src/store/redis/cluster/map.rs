@@ -3,15 +3,13 @@
 use crate::store::redis::codec::command::{Digits, Value};
 use crate::store::redis::error::inside_script;
 use crate::store::redis::keys::{SLOTS, slot};
-
-/// The host and the port of a node.
-pub(in crate::store::redis) type Place = (String, u16);
+use crate::store::redis::place::{Place, is_host};
 
 /// The most nodes of a cluster. Redis recommends at most so many.
 const NODES_MAX: usize = 1_000;
 
 /// How many numbers are tried as tags. A node with few slots may have none of them.
-const TAGS_TRIED: u32 = 16_384;
+const TAGS_TRIED_MAX: u32 = 16_384;
 
 /// The number of no node.
 const NOBODY: u16 = u16::MAX;
@@ -57,7 +55,7 @@ impl Map {
     fn choose_tags(&mut self) {
         let mut tags = vec![None; self.places.len()];
         let mut left = tags.len();
-        for number in 0..TAGS_TRIED {
+        for number in 0..TAGS_TRIED_MAX {
             if left == 0 {
                 break;
             }
@@ -144,13 +142,6 @@ fn address_in(pairs: &[Value]) -> Option<&str> {
 fn place_of(host: &str, port: u16, asked: &Place) -> Option<Place> {
     let host = if host.is_empty() { &asked.0 } else { host };
     (is_host(host) && port != 0).then(|| (host.to_owned(), port))
-}
-
-/// Whether this text can name the host of a server. Any other text could control a terminal that
-/// shows the label of the server.
-pub(in crate::store::redis) fn is_host(host: &str) -> bool {
-    let is_one = |it: u8| it.is_ascii_alphanumeric() || b"-._:%".contains(&it);
-    !host.is_empty() && host.bytes().all(is_one)
 }
 
 /// The epoch in the answer to `CLUSTER INFO`. It rises with each failover.

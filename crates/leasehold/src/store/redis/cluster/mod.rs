@@ -31,12 +31,13 @@ use futures_util::future::Either;
 use tokio::sync::Notify;
 
 use self::journey::{Journey, Routed};
-use self::map::{Map, Place};
+use self::map::Map;
 use self::order::{Queue, UnderWay};
 use self::reading::{READ_EVERY, Reading};
 use super::connector::Connector;
 use super::keys::slot;
 use super::node::{Node, Way};
+use super::place::Place;
 use super::terms::copies::Reply;
 use super::wire::{Request, Subject};
 use crate::core::error::Error;

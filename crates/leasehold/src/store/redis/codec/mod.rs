@@ -147,7 +147,7 @@ fn number(line: &[u8]) -> Result<i64, Invalid> {
 }
 
 #[cfg(test)]
-pub(super) use self::reader::BUFFER_KEPT;
+pub(super) use self::reader::BUFFER_KEPT_MAX;
 
 #[cfg(test)]
 mod tests {

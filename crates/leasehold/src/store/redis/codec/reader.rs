@@ -12,7 +12,7 @@ use crate::store::redis::connector::Stream;
 const READ_BYTES: usize = 16 * 1024;
 
 /// A buffer that has grown larger for a long value is dropped after it.
-pub(in crate::store::redis) const BUFFER_KEPT: usize = 64 * 1024;
+pub(in crate::store::redis) const BUFFER_KEPT_MAX: usize = 64 * 1024;
 
 /// The bytes that have arrived and were not taken yet.
 ///
@@ -109,7 +109,7 @@ impl Reader {
     fn make_room(&mut self) {
         if self.is_empty() {
             (self.begun, self.checked, self.filled) = (0, 0, 0);
-            if self.buffer.len() > BUFFER_KEPT {
+            if self.buffer.len() > BUFFER_KEPT_MAX {
                 self.buffer = vec![0; READ_BYTES];
             }
         }
@@ -161,7 +161,7 @@ mod tests {
         let long = |byte: u8, length| Frame::Bytes(vec![byte; length]);
         let values = [
             Frame::Int(1),
-            long(b'a', 3 * BUFFER_KEPT),
+            long(b'a', 3 * BUFFER_KEPT_MAX),
             Frame::Array(vec![long(b'b', READ_BYTES), Frame::Nil]),
             long(b'c', READ_BYTES - 1),
             Frame::Push(vec![long(b'd', 7)]),
@@ -171,7 +171,7 @@ mod tests {
         };
         let bytes = [
             ":1\r\n".to_owned(),
-            body('a', 3 * BUFFER_KEPT),
+            body('a', 3 * BUFFER_KEPT_MAX),
             format!("*2\r\n{}_\r\n", body('b', READ_BYTES)),
             body('c', READ_BYTES - 1),
             format!(">1\r\n{}", body('d', 7)),

@@ -31,7 +31,7 @@ const HOLDER: &str = "local token = redis.pcall('GET', KEYS[1]) \
                       return type(token) == 'string' and string.sub(token, 1, 100)";
 
 /// How many steps of a scan look for locks, and how many keys each one sees.
-const SCAN_STEPS: usize = 5;
+const SCAN_STEPS_MAX: usize = 5;
 const SCAN_COUNT: u64 = 500;
 
 /// The most locks whose end is looked at, and the most names that are kept.
@@ -174,7 +174,7 @@ pub(super) async fn leftovers(line: &mut Line, prefix: &str) -> Answer<Leftovers
     let pattern = glob(prefix);
     let mut names = std::collections::BTreeSet::new();
     let mut cursor = b"0".to_vec();
-    for _ in 0..SCAN_STEPS {
+    for _ in 0..SCAN_STEPS_MAX {
         let scan = Command::new("SCAN").arg(&cursor).arg("MATCH").arg(&pattern);
         let answer = line.ask(scan.arg("COUNT").number(SCAN_COUNT)).await?;
         let Value::Array(parts) = answer else { return Err(Gap::Strange) };

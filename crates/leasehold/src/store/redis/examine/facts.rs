@@ -132,6 +132,8 @@ pub(crate) struct Place {
     pub(crate) has_sentinels: bool,
     /// The number of the URL that leads there. The nodes of a cluster share it.
     pub(crate) url: usize,
+    /// Whether it is a node of a quorum.
+    pub(crate) is_in_quorum: bool,
 }
 
 /// One look at the server's clock.

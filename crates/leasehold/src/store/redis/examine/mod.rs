@@ -365,5 +365,6 @@ pub(crate) fn place(connector: &RedisConnector) -> Place {
         has_tls: address.tls.is_some(),
         has_sentinels,
         url: 0,
+        is_in_quorum: false,
     }
 }

@@ -22,7 +22,7 @@ use crate::store::within;
 const STEP_LIMIT: Duration = Duration::from_secs(2);
 
 /// How many keys the server is asked to track at once. New channels go before further keys.
-const KEYS_AT_ONCE: usize = 64;
+const KEYS_AT_ONCE_MAX: usize = 64;
 
 /// How often the connection is checked. A stream whose other end is gone may stay silent for ever.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
@@ -146,7 +146,7 @@ impl Running {
                 }
             }
             let wanted = || self.hints.upgrade()?.next_wanted_key();
-            let keys: Vec<Key> = std::iter::from_fn(wanted).take(KEYS_AT_ONCE).collect();
+            let keys: Vec<Key> = std::iter::from_fn(wanted).take(KEYS_AT_ONCE_MAX).collect();
             if keys.is_empty() {
                 return Ok(());
             }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::core::error::Error;
-pub(super) use crate::store::redis::cluster::map::Place;
+use crate::store::redis::place::Place;
 
 /// The server that a sentinel names.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,9 +27,10 @@ use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{Notify, oneshot, watch};
 
-use self::decision::{Answer, Named, Place, decide};
+use self::decision::{Answer, Named, decide};
 use self::node::Node;
 use super::connector::{Connector, Stream};
+use super::place::Place;
 use super::url::SentinelAddress;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::SystemHost;

@@ -6,16 +6,16 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::ASK_LIMIT;
-use super::decision::{Answer, Named, Place};
+use super::decision::{Answer, Named};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::SystemHost;
 use crate::store::net::{Tls, host_and_port_text, open_tcp};
-use crate::store::redis::cluster::map::is_host;
 use crate::store::redis::codec::command::Command;
 use crate::store::redis::codec::{self, Frame, Reader};
 use crate::store::redis::connector::{Access, Connector, Opening, Stream, write_all};
 use crate::store::redis::error::{Said, refusal};
 use crate::store::redis::hints::listen::{Messages, News, Subscriber, subscribe};
+use crate::store::redis::place::{Place, is_host};
 use crate::store::redis::wire::handshake::handshake;
 use crate::store::within;
 

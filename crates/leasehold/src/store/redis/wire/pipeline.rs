@@ -30,7 +30,7 @@ use crate::store::redis::connector::{Access, Connector, Stream};
 use crate::store::redis::terms::copies::Confirmation;
 
 /// A buffer that has grown larger is dropped.
-const KEPT_BYTES: usize = 256 * 1024;
+const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 /// A new connection.
 pub(in crate::store::redis) struct Connected {
@@ -361,7 +361,7 @@ impl Mover {
     fn take_out(&mut self, cx: &Context<'_>) -> bool {
         self.written = 0;
         self.writing.clear();
-        self.writing.shrink_to(KEPT_BYTES);
+        self.writing.shrink_to(KEPT_BYTES_MAX);
         let mut state = self.pipeline.state();
         if state.has_nothing_to_write() {
             state.writer = Some(cx.waker().clone());

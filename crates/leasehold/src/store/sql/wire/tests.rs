@@ -135,7 +135,7 @@ impl<const MAX: usize> Engine for Server<MAX> {
     type Link = Connection<MAX>;
     const POLLS: bool = false;
 
-    async fn log_in_without_limit(&self) -> Result<Connection<MAX>, Error> {
+    async fn log_in(&self) -> Result<Connection<MAX>, Error> {
         self.connecting().await;
         let now = self.0.host.now.load(Ordering::SeqCst) / 1_000_000;
         self.0.connected.lock().expect("whole").push(now);
@@ -209,7 +209,7 @@ impl<const MAX: usize> Server<MAX> {
 #[test]
 fn each_silent_connection_is_given_twice_the_time_of_the_one_before_until_an_answer_comes_soon() {
     let server = Server::<1>::default();
-    let (host, wire) = wire(&server, SILENT_AFTER_LONGEST);
+    let (host, wire) = wire(&server, SILENT_AFTER_MAX);
     // Each connection takes one along.
     ask(&wire, 10);
     host.pass_until(40);
@@ -229,7 +229,7 @@ fn each_silent_connection_is_given_twice_the_time_of_the_one_before_until_an_ans
 #[test]
 fn a_late_answer_does_not_shorten_the_time_of_the_next_message() {
     let server = Server::<1>::default();
-    let (host, wire) = wire(&server, SILENT_AFTER_LONGEST);
+    let (host, wire) = wire(&server, SILENT_AFTER_MAX);
     ask(&wire, 2);
     // The connection of 1.6 s may be silent for 3 s. Its answer comes after 2.4 s.
     host.pass_until(4);

@@ -17,7 +17,7 @@ use crate::store::{Acquired, Ask, Hint, Line, Refusal};
 
 /// How often a grant is retried because another process changed the lock. After that it runs in a
 /// transaction.
-const QUICK_TRIES: usize = 3;
+const QUICK_TRIES_MAX: usize = 3;
 
 /// The step of [`Store::acquire`](crate::store::Store::acquire).
 pub(in crate::store::sqlite) struct Acquire(pub(in crate::store::sqlite) Ask);
@@ -33,7 +33,7 @@ impl Step for Acquire {
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Acquired>> {
         let ask = &self.0;
-        for _ in 0..QUICK_TRIES {
+        for _ in 0..QUICK_TRIES_MAX {
             let mut row = LockRow::find(turn.conn, &ask.key)?;
             let holding = row.holding(turn.now, ask.owner.as_str());
             let only_tries = ask.line == Line::None;

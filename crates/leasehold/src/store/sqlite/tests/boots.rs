@@ -1,7 +1,7 @@
 //! Clocks: a restart of the machine, and how idle locks are forgotten.
 
 use super::*;
-use crate::store::{ClientRecord, FENCE_IDLE, Note, Snapshot};
+use crate::store::{ClientRecord, FENCE_IDLE, Note, Renewal, Renewed, Snapshot};
 
 #[test]
 fn leases_of_an_earlier_boot_run_out_on_our_own_clock() {
@@ -149,6 +149,31 @@ fn what_is_in_use_is_not_forgotten() {
     let count = |sql| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a number");
     assert_eq!(count("SELECT count(*) FROM clients"), 1);
     assert_eq!(count("SELECT count(*) FROM locks WHERE key = 'idle'"), 0);
+}
+
+/// The row of their lock names no owner token.
+#[test]
+fn readers_and_owners_of_permits_are_not_forgotten() {
+    let world = World::new();
+    let store = world.open();
+    let permit = Claim::Permits { want: 1, of: 1 };
+    let claims = [("read", Claim::Shared, Claim::Exclusive), ("permit", permit, permit)];
+    let shared = |name, claim, client| {
+        let asked = ask(name, owner(client, 1));
+        run(store.acquire(Ask { claim, reserve: 0, ttl: Ttl::MAX, ..asked }))
+    };
+    for (name, claim, _) in claims {
+        let answer = shared(name, claim, 1);
+        assert!(matches!(answer, Ok(Acquired::Granted { .. })), "{name}: {answer:?}");
+    }
+
+    pass_idle_time(&world, &store);
+    for (name, claim, other) in claims {
+        is_taken(shared(name, other, 2));
+        let lease = LeaseId { claim, ..lease(name, owner(1, 1)) };
+        let answer = run(store.renew(Renewal::new(lease, Ttl::MAX)));
+        assert!(matches!(answer, Ok(Renewed::Renewed { .. })), "{name}: {answer:?}");
+    }
 }
 
 /// The place may live for longer than its client is silent.

@@ -17,7 +17,7 @@ use crate::store::{
 };
 
 /// How many questions are sent at a time.
-const ASKED_AT_ONCE: usize = 500;
+const ASKED_AT_ONCE_MAX: usize = 500;
 
 impl Core {
     pub(in crate::store::zookeeper) async fn inspect(&self, key: Key) -> Result<Snapshot, Error> {
@@ -85,7 +85,7 @@ impl Core {
         let mut names: Vec<_> = names.filter(is_wanted).collect();
         names.sort_unstable();
         let mut found = Vec::new();
-        for some in names.chunks(ASKED_AT_ONCE) {
+        for some in names.chunks(ASKED_AT_ONCE_MAX) {
             let asked: Vec<_> = some
                 .iter()
                 .map(|key| (key, session.ask(exists(&self.names.lock(key)), Stat::read)))

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
-use crate::store::redis::codec::{BUFFER_KEPT, parse};
+use crate::store::redis::codec::{BUFFER_KEPT_MAX, parse};
 use crate::store::redis::connector::Access;
 
 /// How much the pipe between client and server holds.
@@ -250,7 +250,7 @@ async fn messages_that_nobody_takes_are_not_read_and_none_of_them_is_lost() {
 #[tokio::test]
 async fn a_message_longer_than_what_is_read_at_a_time_is_taken_and_those_after_it() {
     let (mut subscriber, mut server) = subscribed().await;
-    let long = "x".repeat(3 * BUFFER_KEPT);
+    let long = "x".repeat(3 * BUFFER_KEPT_MAX);
     let write = async {
         server.write_all(&message(&long)).await.expect("the client reads");
         server.write_all(&message("short")).await.expect("the client reads");

@@ -1,0 +1,106 @@
+//! What the stores on SQL servers have in common, in real time.
+#![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use leasehold::{Client, ErrorKind, Guard};
+
+use crate::real_time::{client, until};
+
+/// What a statement returns.
+type Rows = Vec<Vec<String>>;
+
+/// Two clients pass a lock to and fro so fast that no poll can be what wakes them. `places` counts
+/// the waiters. Returns the last guard.
+pub(crate) async fn a_release_wakes_the_waiter(
+    url: &str,
+    rounds: u32,
+    places: impl Fn() -> Rows,
+) -> Guard {
+    let (one, other) = (client(url).await, client(url).await);
+    let (one, other) = (one.mutex("a"), other.mutex("a"));
+    let began = Instant::now();
+    let mut guard = one.lock().await.expect("free");
+    for round in 0..rounds {
+        let next = if round % 2 == 0 { other.clone() } else { one.clone() };
+        let waiting = tokio::spawn(async move { next.lock().await });
+        until("it waits", async || places() == [["1"]]).await;
+        drop(guard);
+        guard = waiting.await.expect("no panic").expect("its turn");
+    }
+    // Waiters ask for the key itself once a second.
+    let each = began.elapsed() / rounds;
+    assert!(each < Duration::from_millis(900), "{each:?} for each hand-over");
+    guard
+}
+
+/// Tries all locks at once. Another transaction keeps the row of one, so that request fails alone.
+/// Returns the other locks.
+pub(crate) async fn try_beside_a_kept_row(
+    client: &Client,
+    names: &[String],
+    kept: &str,
+) -> Vec<Guard> {
+    let answers = join_all(names.iter().map(async |name| client.mutex(name).try_lock().await));
+    let mut guards = Vec::new();
+    for (name, answer) in names.iter().zip(answers.await) {
+        match answer {
+            Ok(guard) => {
+                assert_ne!(name, kept, "its row is kept");
+                guards.push(guard.unwrap_or_else(|| panic!("{name}: nobody else asks")));
+            }
+            // Those that share its message may wait for longer than their limit.
+            Err(error) => {
+                let is_open = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
+                assert!(is_open, "{name}: {error}");
+            }
+        }
+    }
+    guards
+}
+
+/// Another transaction, the keeper, keeps the rows of the first locks.
+pub(crate) async fn kept_rows_cost_no_other_lock_its_renewals<K>(
+    url: &str,
+    names: &[String],
+    kept: usize,
+    keeper: impl AsyncFnOnce(Vec<&str>) -> K,
+) {
+    let client = client(url).await;
+    let mutex = |name: &String| client.mutex(name).ttl(Duration::from_secs(10));
+    let guards = join_all(names.iter().map(async |name| mutex(name).lock().await)).await;
+    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("free")).collect();
+    let (kept, others) = guards.split_at(kept);
+    let _keeper = keeper(kept.iter().map(Guard::name).collect()).await;
+    for guard in kept {
+        guard.lost().await;
+    }
+    assert!(others.iter().all(Guard::is_held), "each was renewed for a whole ttl");
+}
+
+/// `renew` asks for a renewal by an owner that does not have the lock.
+pub(crate) async fn a_kept_row_is_an_answer_to_a_renewal<K>(
+    url: &str,
+    renew: impl Fn(&str) -> Rows,
+    keeper: impl AsyncFnOnce() -> K,
+) {
+    let client = client(url).await;
+    let _token = client.mutex("a").lock().await.expect("free").detach();
+    assert_eq!((&*renew("a")[0][0], &*renew("b")[0][0]), ("lost", "lost"));
+    let _keeper = keeper().await;
+    assert_eq!((&*renew("a")[0][0], &*renew("b")[0][0]), ("kept", "lost"));
+}
+
+/// `idle` counts the idle keys.
+pub(crate) async fn idle_keys_are_forgotten_by_a_client_in_use(url: &str, idle: impl Fn() -> Rows) {
+    let client = client(url).await;
+    let mut used = 0;
+    until("they are forgotten", async || {
+        used += 1;
+        let guard = client.mutex(format!("in use {used}")).try_lock().await.expect("asked");
+        drop(guard.expect("free"));
+        idle() == [["0"]]
+    })
+    .await;
+}
