@@ -56,7 +56,7 @@ impl Flags {
         while let Some(flag) = args.next() {
             let name = flag.strip_prefix("--").ok_or_else(|| format!("what is `{flag}`?"))?;
             let value = match name {
-                "without-run" => String::new(),
+                "without-run" | "shares" => String::new(),
                 _ => args.next().ok_or_else(|| format!("`{flag}` wants a value"))?.clone(),
             };
             flags.insert(name.to_owned(), value);
@@ -88,6 +88,7 @@ fn work(flags: &Flags) -> Result<WorkerPlan, String> {
         url: flags.value("url")?,
         ttl: Duration::from_millis(flags.value("ttl-ms")?),
         keys: keys.split(',').map(str::to_owned).collect(),
+        shares: flags.has("shares"),
         tasks: flags.value("tasks")?,
         process: ProcessId(flags.value("process")?),
         seed: flags.value("seed")?,
@@ -139,7 +140,7 @@ fn campaign(flags: &Flags) -> Result<Campaign, String> {
             deployment,
             ttl: Duration::from_millis(flags.or("ttl-ms", 1_200)?),
             workers: 3,
-            tasks: 4,
+            tasks: 5,
             runs: if without_run { 0 } else { 2 },
         },
         worlds: flags.or("worlds", 3)?,

@@ -6,15 +6,19 @@ use std::time::{Duration, Instant};
 
 use super::black_hole;
 use super::board::{Board, missing, owed};
+use super::calm;
 use super::kind::Kind;
 use super::record::{BlackHoles, Record, WakeUps};
-use super::verdict::Verdict;
+use super::verdict::{Verdict, bounds};
 use super::world::{Make, World};
 use crate::history::event::What;
 use crate::virtual_host::SeededRandom;
 
-/// How long after the last process ends its keys may stay on the server.
+/// How long after the last process ends the server may still do what it was asked to.
 const ALL_GONE: Duration = Duration::from_millis(500);
+
+/// After so many crashes, one of them surely hit a `leasehold run` with a child.
+const KILLS_SURE: u64 = 10;
 
 /// The settings of a run.
 #[derive(Clone, Debug)]
@@ -51,7 +55,7 @@ impl Campaign {
             faults: AtomicU32::new(0),
         };
         let mut wrong = Vec::new();
-        let (mut verdict, mut server) = (Verdict::default(), String::new());
+        let (mut verdict, mut server, mut killed_runs) = (Verdict::default(), String::new(), 0);
         std::thread::scope(|scope| {
             let worlds = if self.minutes > 0.0 { self.worlds } else { 0 };
             let worlds: Vec<_> = (0..worlds)
@@ -66,6 +70,7 @@ impl Campaign {
                         verdict.add(ended.verdict);
                         wrong.extend(ended.wrong);
                         server = ended.server;
+                        killed_runs += ended.killed_runs;
                     }
                     Err(_) => wrong.push(format!("world {number} broke, see above")),
                 }
@@ -75,6 +80,7 @@ impl Campaign {
         let black_holes = self.run_black_holes(&mut wrong);
         wrong.extend(verdict.texts.iter().cloned());
         wrong.extend(missing(&round.board.injected(), owed(self.minutes)));
+        wrong.extend(self.unjudged(&verdict, killed_runs));
         let record = Record {
             schema: "leasehold.trust.chaos.v1".to_owned(),
             commit: self.commit.clone(),
@@ -89,8 +95,30 @@ impl Campaign {
             violations_out_of_model: verdict.out_of_model,
             black_holes,
             wake_up_ms: WakeUps::of(verdict.wake_ups_ms),
+            calm_s: verdict.calm.as_secs(),
+            calm_wake_up_ms: WakeUps::of(verdict.calm_wake_ups_ms),
+            shares_granted: verdict.shares,
+            killed_runs,
         };
         (record, wrong)
+    }
+
+    /// Promises that the run says nothing about, because nothing of the kind happened.
+    fn unjudged(&self, verdict: &Verdict, killed_runs: u64) -> Vec<String> {
+        let has_worlds = self.minutes > 0.0 && self.worlds > 0;
+        let shares = has_worlds && self.make.deployment.shares();
+        let crashes = self.make.runs > 0 && self.kinds.contains(&Kind::ClientCrash);
+        // A short run may happen to kill only workers.
+        let kills = has_worlds && crashes && owed(self.minutes) >= KILLS_SURE;
+        let calm_s = verdict.calm.as_secs();
+        let needs = [
+            // A busy machine may disturb a short run all the time.
+            (owed(self.minutes) > 0 && calm_s == 0, "no world was calm after its last fault"),
+            (shares && verdict.shares == 0, "nobody shared a lock"),
+            (kills && killed_runs == 0, "no `leasehold run` was killed while its child ran"),
+        ];
+        let missing = needs.into_iter().filter(|(is_missing, _)| *is_missing);
+        missing.map(|(_, text)| text.to_owned()).collect()
     }
 
     fn run_black_holes(&self, wrong: &mut Vec<String>) -> BlackHoles {
@@ -123,7 +151,11 @@ impl Campaign {
             let at = round.began.elapsed().as_secs_f64();
             println!("{at:7.1} s world {number} fault {fault:4} {kind:20} {attempts:4}{mark}");
         }
+        let bounds = bounds(world.ttl(), world.stays_after_crash());
+        world.wait(calm::lasts(&bounds));
+        world.note_own_failover(2 * round.faults.fetch_add(1, Ordering::Relaxed));
         let mut wrong = Vec::new();
+        wrong.extend(world.take_wrong().iter().map(|text| format!("world {number}: {text}")));
         if let Err(complaint) = see_it_end(&mut world) {
             wrong.push(format!("world {number}: {complaint}"));
         }
@@ -139,7 +171,7 @@ impl Campaign {
             });
             eprintln!("what world {number} complained of:\n{}", world.complaints());
         }
-        Ended { verdict, wrong, server }
+        Ended { verdict, wrong, server, killed_runs: world.killed_runs() }
     }
 }
 
@@ -156,6 +188,7 @@ struct Ended {
     verdict: Verdict,
     wrong: Vec<String>,
     server: String,
+    killed_runs: u64,
 }
 
 /// Injects a fault and waits for one ttl. Returns how many acquisitions were attempted meanwhile.
@@ -177,12 +210,14 @@ fn one_fault(world: &mut World, fault: u32, kind: Kind) -> usize {
     world.journal.attempts(first, began, ended + ttl)
 }
 
-/// Ends all processes, and waits until their keys have expired on the server.
+/// Ends all processes. They end in order, so they leave no lock behind. The leases of processes
+/// that were killed have ended in the calm.
 fn see_it_end(world: &mut World) -> Result<(), String> {
-    let ended = world.end();
-    let longest = world.stays_after_crash() * 2 + ALL_GONE;
-    std::thread::park_timeout(longest);
+    world.end()?;
     world.journal.tell(What::Over);
     world.look_at_keys();
-    ended
+    let left = world.left_behind();
+    std::thread::park_timeout(ALL_GONE);
+    world.look_at_keys();
+    if left.is_empty() { Ok(()) } else { Err(format!("{} are left behind", left.join(", "))) }
 }

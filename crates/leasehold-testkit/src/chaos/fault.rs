@@ -224,7 +224,13 @@ impl World {
     }
 
     fn crash_client(&mut self) {
-        let slot = self.random.below(self.slots.len());
+        let runs = self.of_role(Role::Run);
+        let is_run = !runs.is_empty() && self.random.once_in(2);
+        let slots = if is_run { runs } else { self.of_role(Role::Worker) };
+        let slot = slots[self.random.below(slots.len())];
+        if is_run {
+            self.until_it_holds(slot);
+        }
         self.crash(slot);
     }
 

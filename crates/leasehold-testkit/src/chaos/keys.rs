@@ -1,5 +1,6 @@
 //! The keys that are left on the servers of a world.
 
+use super::shares;
 use super::world::World;
 use crate::history::event::What;
 
@@ -9,5 +10,12 @@ impl World {
         for (name, left) in self.servers.granting().into_iter().flat_map(|server| server.keys()) {
             self.journal.tell(What::Key { name: name.into(), left });
         }
+    }
+
+    /// The keys of shared locks on the servers, which nobody may leave behind.
+    pub(super) fn left_behind(&self) -> Vec<String> {
+        let servers = self.servers.granting();
+        let keys = servers.into_iter().flat_map(|server| server.keys()).map(|(name, _)| name);
+        keys.filter(|name| shares::is_left_behind(name)).collect()
     }
 }

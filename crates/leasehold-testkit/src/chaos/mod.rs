@@ -2,9 +2,13 @@
 //!
 //! Several worlds run side by side. A world is one server, or several that belong together, and
 //! some processes, each behind its own bad network where there can be one. *Workers* use the
-//! library. *Runs* are `leasehold run` with a child that reports that it lives. A world gets one
-//! fault at a time. The fault counts only if the processes attempt enough acquisitions meanwhile.
-//! The reports of all processes become one history, which is checked at the end.
+//! library: they take mutexes and, where the servers grant shares, a lock of readers and writers
+//! and a semaphore. *Runs* are `leasehold run` with a child that reports that it lives. A world
+//! gets one fault at a time. The fault counts only if the processes attempt enough acquisitions
+//! meanwhile.
+//!
+//! After the last fault, the world goes on until it was calm for a while. Then all processes end in
+//! order, and no key of a lock may be left. Their reports become one history, which is checked.
 //!
 //! | module | contents |
 //! |---|---|
@@ -17,15 +21,18 @@
 //! | [`world`] | a server, its processes, and their history |
 //! | [`board`] | chooses the next fault, and counts those that met enough load |
 //! | [`verdict`] | checks the history of a world |
+//! | `calm` | the calm after the last fault, and how long waiters wait in it |
 //! | [`black_hole`] | tests that a child dies in time when its server is out of reach |
 //! | [`record`] | the record of a run |
 //! | [`campaign`] | a whole run |
 //! | [`worker`], [`child`] | the processes |
+//! | [`shares`] | locks that holders share |
 //! | [`teller`] | how the processes report events |
 #![allow(clippy::disallowed_methods, reason = "processes live in real time")]
 
 pub mod black_hole;
 pub mod board;
+mod calm;
 pub mod campaign;
 pub mod child;
 pub mod fault;
@@ -35,6 +42,7 @@ mod reader;
 pub mod record;
 mod server;
 pub mod servers;
+pub mod shares;
 mod takeover;
 pub mod teller;
 pub mod verdict;

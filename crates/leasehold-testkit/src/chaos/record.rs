@@ -34,6 +34,19 @@ pub struct Record {
     pub black_holes: BlackHoles,
     /// The times from the end of a window to the next window of a waiter, outside of faults.
     pub wake_up_ms: WakeUps,
+    /// For how many seconds the worlds were calm after their last fault. Errors and waiting need
+    /// another cause than a fault then.
+    #[serde(default)]
+    pub calm_s: u64,
+    /// How long waiters waited after a release in that time.
+    #[serde(default)]
+    pub calm_wake_up_ms: WakeUps,
+    /// How many of the grants were to readers, or of permits.
+    #[serde(default)]
+    pub shares_granted: u64,
+    /// How many `leasehold run` were killed while their child ran.
+    #[serde(default)]
+    pub killed_runs: u64,
 }
 
 /// How often a fault was injected, and how often it met enough load.

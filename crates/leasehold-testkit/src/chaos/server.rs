@@ -32,6 +32,24 @@ const MYSQL_CLOCK: &str = "CREATE TABLE clock_steps (us bigint NOT NULL);
         SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
                    + (SELECT us FROM clock_steps)";
 
+/// The names of the leases, shares and places of a PostgreSQL server, and how long each lasts. The
+/// row of a lease that has ended keeps its owner until the next step.
+const POSTGRES_KEYS: &str = "
+    SELECT key, greatest(expires - leasehold.clock(), 0) FROM (
+        SELECT key, expires FROM leasehold.locks WHERE owner IS NOT NULL
+        UNION ALL SELECT '{' || key || '}:lh:share', expires FROM leasehold.shares
+        UNION ALL SELECT '{' || key || '}:lh:place', expires FROM leasehold.places
+    ) AS kept (key, expires) WHERE expires > leasehold.clock()";
+
+/// The same of a MariaDB server.
+const MYSQL_KEYS: &str = "
+    CALL leasehold_clock(@now);
+    SELECT name, expires - @now FROM (
+        SELECT name, expires FROM leasehold_locks WHERE owner IS NOT NULL
+        UNION ALL SELECT CONCAT('{', name, '}:lh:share'), expires FROM leasehold_shares
+        UNION ALL SELECT CONCAT('{', name, '}:lh:place'), expires FROM leasehold_places
+    ) AS kept WHERE expires > @now";
+
 /// A PostgreSQL server with the tables of Leasehold, and a clock that can be stepped.
 pub(super) fn postgres() -> PostgresServer {
     let server = PostgresServer::start();
@@ -195,30 +213,20 @@ impl<'a> Server<'a> {
                 names.filter_map(key).collect()
             }
             Self::Postgres(server) => {
-                // The row of a lease that has ended keeps its owner until the next step.
-                let rows = server.sql(
-                    "SELECT key, greatest(expires - leasehold.clock(), 0) FROM leasehold.locks
-                      WHERE owner IS NOT NULL AND expires > leasehold.clock()",
-                );
+                let rows = server.sql(POSTGRES_KEYS);
                 let left = |us: &str| us.parse().map(Duration::from_micros).expect("a number");
                 rows.into_iter().map(|row| (row[0].clone(), Some(left(&row[1])))).collect()
             }
             Self::Mysql(server) => {
-                let rows = server.sql_in(
-                    DATABASE,
-                    "CALL leasehold_clock(@now); SELECT name, expires - @now FROM leasehold_locks
-                      WHERE owner IS NOT NULL AND expires > @now",
-                );
+                let rows = server.sql_in(DATABASE, MYSQL_KEYS);
                 let left = |us: &str| us.parse().map(Duration::from_micros).expect("a number");
                 rows.into_iter().map(|row| (row[0].clone(), Some(left(&row[1])))).collect()
             }
             Self::Etcd(server, _) => {
-                let held = format!("{PREFIX}/held/");
-                let lock = |(key, left): (String, Option<u64>)| {
-                    let name = key.strip_prefix(&held)?.to_owned();
-                    Some((name, left.map(Duration::from_secs)))
+                let key = |(key, left): (String, Option<u64>)| {
+                    Some((etcd_key(&key)?, left.map(Duration::from_secs)))
                 };
-                server.keys().into_iter().filter_map(lock).collect()
+                server.keys().into_iter().filter_map(key).collect()
             }
             Self::Zookeeper(server, _) => {
                 // The node of a lock has no time of its own. It ends with its session.
@@ -227,6 +235,16 @@ impl<'a> Server<'a> {
             }
         }
     }
+}
+
+/// The name of a lease or a place in etcd.
+fn etcd_key(key: &str) -> Option<String> {
+    let key = key.strip_prefix(PREFIX)?;
+    if let Some(name) = key.strip_prefix("/held/") {
+        return Some(name.to_owned());
+    }
+    let (name, _) = key.strip_prefix("/line/")?.split_once('\t')?;
+    Some(format!("{{{name}}}:lh:place"))
 }
 
 /// For how long a key stays; `None` if it is gone meanwhile.

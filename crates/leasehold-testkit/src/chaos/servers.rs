@@ -113,6 +113,11 @@ impl Deployment {
         [own, &[&OF_PROCESSES]].concat().concat()
     }
 
+    /// Whether its servers grant shares: to readers, and of permits.
+    pub(super) const fn shares(self) -> bool {
+        !matches!(self, Self::Quorum | Self::Etcd | Self::Zookeeper)
+    }
+
     /// How long a lease may stay after a crash of its client, where that is not its ttl.
     pub(super) const fn stays_after_crash(self, ttl: Duration) -> Duration {
         match self {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::history::event::{CallKind, Event, Outcome, What};
+use super::{calm, shares};
+use crate::history::event::{CallKind, Event, Outcome, Share, What};
 use crate::history::{Bounds, Violation, check};
 
 /// The result of the history of a world.
@@ -21,6 +22,12 @@ pub struct Verdict {
     pub granted: u64,
     /// The times from the end of a window to the next window of a waiter, outside of faults.
     pub wake_ups_ms: Vec<f64>,
+    /// The same times after the last fault and its effects.
+    pub calm_wake_ups_ms: Vec<f64>,
+    /// How long it was calm after the last fault.
+    pub calm: Duration,
+    /// How many of the grants were to readers, or of permits.
+    pub shares: u64,
 }
 
 impl Verdict {
@@ -28,20 +35,40 @@ impl Verdict {
     /// lease stays for `stays` at most.
     #[must_use]
     pub fn on(events: &[Event], ttl: Duration, stays: Duration) -> Self {
-        let mut verdict = Self { wake_ups_ms: wake_ups_ms(events), ..Self::default() };
-        for violation in check(events, &bounds(ttl, stays)) {
+        let bounds = bounds(ttl, stays);
+        let mut verdict = Self { calm: calm::after_faults(events, &bounds), ..Self::default() };
+        let [mutexes, shared] = shares::split(events);
+        for violation in [&mutexes, &shared].into_iter().flat_map(|half| check(half, &bounds)) {
             verdict.take(&violation);
         }
+        verdict.take_wake_ups(&mutexes, &bounds);
+        verdict.count(events);
+        verdict
+    }
+
+    fn take_wake_ups(&mut self, mutexes: &[Event], bounds: &Bounds) {
+        let all = calm::wake_ups(mutexes);
+        let begins = calm::begins(mutexes, bounds);
+        let is_calm = |wake_up: &&calm::WakeUp| begins.is_some_and(|begins| wake_up.at >= begins);
+        let calm: Vec<_> = all.iter().filter(is_calm).copied().collect();
+        self.texts.extend(calm::slow(&calm));
+        self.wake_ups_ms.extend(all.iter().map(calm::WakeUp::ms));
+        self.calm_wake_ups_ms.extend(calm.iter().map(calm::WakeUp::ms));
+    }
+
+    fn count(&mut self, events: &[Event]) {
         for event in events {
             match event.what {
                 What::Called { kind: CallKind::Lock | CallKind::TryLock, .. } => {
-                    verdict.attempted += 1;
+                    self.attempted += 1;
                 }
-                What::Returned { outcome: Outcome::Granted, .. } => verdict.granted += 1,
+                What::Returned { outcome: Outcome::Granted, .. } => self.granted += 1,
+                What::Shares { share: Share::Reader | Share::Permits { .. }, .. } => {
+                    self.shares += 1;
+                }
                 _ => {}
             }
         }
-        verdict
     }
 
     fn take(&mut self, violation: &Violation) {
@@ -65,70 +92,24 @@ impl Verdict {
         self.attempted += other.attempted;
         self.granted += other.granted;
         self.wake_ups_ms.extend(other.wake_ups_ms);
+        self.calm_wake_ups_ms.extend(other.calm_wake_ups_ms);
+        self.calm += other.calm;
+        self.shares += other.shares;
     }
 }
 
 /// How long things take in real worlds, on a machine that is busy with all these processes.
-fn bounds(ttl: Duration, stays: Duration) -> Bounds {
+pub(super) fn bounds(ttl: Duration, stays: Duration) -> Bounds {
     Bounds {
         slack: Duration::from_secs(2),
         opened: Bounds::OPENED,
+        // Half of the time that a client waits for an answer.
+        hiccup: ttl / 8,
         wake: Duration::from_millis(250),
         notice: Duration::from_millis(500),
         // To others, a lease that stays longer than its ttl is one with a lock delay.
         lock_delay: stays.saturating_sub(ttl),
         ..Bounds::of_ttl(ttl)
-    }
-}
-
-/// How long waiters waited for a key after its window ended, outside of faults.
-fn wake_ups_ms(events: &[Event]) -> Vec<f64> {
-    let mut waits = Waits::default();
-    events.iter().filter_map(|event| waits.see(event)).collect()
-}
-
-/// Matches waiters with released keys.
-#[derive(Default)]
-struct Waits {
-    /// For each waiting call: when it began to wait, and its key.
-    waiting: BTreeMap<u32, (u64, crate::history::event::Name)>,
-    /// For each window: its key.
-    held: BTreeMap<u32, crate::history::event::Name>,
-    /// For each key: when it was last given up.
-    freed: BTreeMap<crate::history::event::Name, u64>,
-    faults: u32,
-    calm_since: u64,
-}
-
-impl Waits {
-    fn see(&mut self, event: &Event) -> Option<f64> {
-        let at = event.at.as_nanos();
-        match &event.what {
-            What::FaultBegan { .. } => self.faults += 1,
-            What::FaultEnded { .. } => {
-                self.faults -= 1;
-                self.calm_since = at;
-            }
-            What::Called { call, key, kind: CallKind::Lock, .. } => {
-                self.waiting.insert(call.0, (at, key.clone()));
-            }
-            What::Returned { call, outcome } if *outcome != Outcome::Granted => {
-                self.waiting.remove(&call.0);
-            }
-            What::GaveUp { window } => {
-                let key = self.held.remove(&window.0)?;
-                self.freed.insert(key, at);
-            }
-            What::Granted { window, call, .. } => {
-                let (since, key) = self.waiting.remove(&call.0)?;
-                self.held.insert(window.0, key.clone());
-                let freed = self.freed.remove(&key)?;
-                let counts = self.faults == 0 && freed > since && freed > self.calm_since;
-                return counts.then(|| (at - freed) as f64 / 1e6);
-            }
-            _ => {}
-        }
-        None
     }
 }
 
@@ -160,6 +141,30 @@ mod tests {
             at(from, What::Granted { window, call, token, fence, until }),
             at(to, What::GaveUp { window }),
         ]
+    }
+
+    /// Shares are judged, too: the two windows together are more than there is.
+    #[test]
+    fn a_history_in_which_holders_have_too_much_of_a_lock_fails() {
+        let overlaps = |key: &str, of: [Share; 2]| {
+            let parts = [holder(1, 0, 10, 100), holder(2, 50, 90, 200)];
+            let mut all = Vec::new();
+            for ((mut part, share), number) in parts.into_iter().zip(of).zip(1..) {
+                if let What::Called { key: name, .. } = &mut part[0].what {
+                    *name = key.into();
+                }
+                let shares = What::Shares { window: WindowId(number), share };
+                part.insert(3, Event { at: part[2].at, what: shares });
+                all.push(part);
+            }
+            let verdict = judge(&all);
+            (verdict.in_model.get("no-overlap").copied().unwrap_or(0), verdict.shares)
+        };
+        let permits = |want| Share::Permits { want, of: 3 };
+        assert_eq!(overlaps("r", [Share::Reader, Share::Reader]), (0, 2));
+        assert_eq!(overlaps("r", [Share::Reader, Share::Alone]), (1, 1));
+        assert_eq!(overlaps("s", [permits(1), permits(2)]), (0, 2));
+        assert_eq!(overlaps("s", [permits(2), permits(2)]), (1, 2));
     }
 
     fn judge(parts: &[Vec<Event>]) -> Verdict {

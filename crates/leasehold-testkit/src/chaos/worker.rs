@@ -11,9 +11,10 @@ use leasehold::core::Moment;
 use leasehold::{Client, Error, ErrorKind, Guard, Lost, Release};
 use tokio::task::JoinSet;
 
+use super::shares::Wish;
 use super::teller::Teller;
 use super::{share, span};
-use crate::history::event::{CallId, CallKind, Outcome, ProcessId, What, WindowId};
+use crate::history::event::{CallId, CallKind, Outcome, ProcessId, Share, What, WindowId};
 use crate::virtual_host::SeededRandom;
 
 /// The separator of the URLs of a quorum.
@@ -25,6 +26,9 @@ const CALL_LIMIT: Duration = Duration::from_secs(8);
 
 /// How often a holder looks at its guard.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// One wish of so many is for a lock that holders share.
+const SHARED_ONE_IN: usize = 4;
 
 /// How often a process checks whether it stood still.
 const BEAT: Duration = Duration::from_millis(10);
@@ -38,6 +42,8 @@ pub struct WorkerPlan {
     pub ttl: Duration,
     /// The names of its locks. The first is the most contended one, and the last is held for long.
     pub keys: Vec<String>,
+    /// Whether it also takes locks that holders share.
+    pub shares: bool,
     /// How many tasks it has.
     pub tasks: u32,
     /// The number of the process.
@@ -122,14 +128,20 @@ impl Worker {
         self.teller.host().sleep_until(self.teller.now() + span).await;
     }
 
-    fn key(&self, random: &mut SeededRandom) -> String {
+    /// A lock, and its name.
+    fn wish(&self, random: &mut SeededRandom) -> (Wish, String) {
+        if self.plan.shares && random.once_in(SHARED_ONE_IN) {
+            let wish = Wish::of_shared(&self.client, random);
+            let name = wish.shared_name().expect("no mutex").to_owned();
+            return (wish, name);
+        }
         let keys = &self.plan.keys;
-        keys[random.below(keys.len()).min(random.below(keys.len()))].clone()
+        let key = &keys[random.below(keys.len()).min(random.below(keys.len()))];
+        (Wish::Mutex(self.client.mutex(key)), key.clone())
     }
 
     async fn ask(&self, random: &mut SeededRandom) -> Option<(Guard, WindowId, Moment)> {
-        let key = self.key(random);
-        let mutex = self.client.mutex(&key);
+        let (wish, key) = self.wish(random);
         let wait = span(random, 20, 500);
         let (kind, limit) = match random.below(100) {
             0..50 => (CallKind::TryLock, CALL_LIMIT),
@@ -139,8 +151,8 @@ impl Worker {
         let call = self.called(&key, kind, limit);
         let answer = async {
             match kind {
-                CallKind::TryLock => mutex.try_lock().await,
-                _ => mutex.lock_timeout(wait).await.map(Some),
+                CallKind::TryLock => wish.try_lock().await,
+                _ => wish.lock_timeout(wait).await.map(Some),
             }
         };
         let answer = tokio::select! {
@@ -152,7 +164,7 @@ impl Worker {
             }
         };
         match answer {
-            Ok(Some(guard)) => Some(self.granted(call, guard)),
+            Ok(Some(guard)) => Some(self.granted(call, guard, wish.share())),
             Ok(None) => {
                 self.returned(call, Outcome::Taken);
                 None
@@ -164,7 +176,12 @@ impl Worker {
         }
     }
 
-    fn granted(&self, call: CallId, guard: Guard) -> (Guard, WindowId, Moment) {
+    fn granted(
+        &self,
+        call: CallId,
+        guard: Guard,
+        share: Option<Share>,
+    ) -> (Guard, WindowId, Moment) {
         let window = WindowId(self.teller.number());
         let now = self.teller.now();
         let until = now + guard.remaining();
@@ -172,18 +189,24 @@ impl Worker {
         let fence = guard.fencing_token().map(leasehold::FencingToken::get);
         let token = guard.token().as_str().into();
         self.teller.tell_at(now, What::Granted { window, call, token, fence, until });
+        if let Some(share) = share {
+            self.teller.tell_at(now, What::Shares { window, share });
+        }
         (guard, window, until)
     }
 
     async fn hold(&self, guard: Guard, window: WindowId, until: Moment, random: &mut SeededRandom) {
         let mut until = until;
         let is_for_long = self.plan.keys.last().is_some_and(|last| last == guard.name());
+        // Those that share a lock hold it longer, so that they meet.
+        let is_shared = !self.plan.keys.iter().any(|key| key == guard.name());
+        let (short, longer) = if is_shared { (50, 90) } else { (85, 97) };
         let holds = match random.below(100) {
             // Much longer than a lease lives without renewal. A holder that is cut off meanwhile
             // must notice.
             _ if is_for_long => share(random, self.plan.ttl, 50, 400),
-            0..85 => span(random, 0, 15),
-            85..97 => span(random, 50, 250),
+            drawn if drawn < short => span(random, 0, 15),
+            drawn if drawn < longer => span(random, 50, 250),
             _ => share(random, self.plan.ttl, 100, 200),
         };
         let ends = self.teller.now() + holds;
@@ -244,13 +267,15 @@ impl Worker {
     async fn part(&self, guard: Guard, open: Option<WindowId>, random: &mut SeededRandom) {
         let is_dropped = random.once_in(3);
         let name = guard.name().to_owned();
+        // The checker knows a window and its release by their common moment.
+        let now = self.teller.now();
         if let Some(window) = open {
-            self.teller.tell(What::GaveUp { window });
+            self.teller.tell_at(now, What::GaveUp { window });
         }
         if is_dropped {
             return drop(guard);
         }
-        let call = self.called(&name, CallKind::Release, CALL_LIMIT);
+        let call = self.called_at(now, &name, CallKind::Release, CALL_LIMIT);
         let outcome = match guard.release().await {
             Ok(Release::Released) => Outcome::Released,
             Ok(Release::NotHeld) => Outcome::NotHeld,
@@ -260,9 +285,13 @@ impl Worker {
     }
 
     fn called(&self, key: &str, kind: CallKind, limit: Duration) -> CallId {
+        self.called_at(self.teller.now(), key, kind, limit)
+    }
+
+    fn called_at(&self, at: Moment, key: &str, kind: CallKind, limit: Duration) -> CallId {
         let call = CallId(self.teller.number());
         let (process, key, limit) = (self.teller.process(), key.into(), Some(limit));
-        self.teller.tell(What::Called { call, process, key, kind, limit });
+        self.teller.tell_at(at, What::Called { call, process, key, kind, limit });
         call
     }
 

@@ -15,7 +15,7 @@ use super::reader::{Reader, Watch};
 use super::server::Server;
 use super::servers::{Deployment, Servers};
 use super::teller::first_number;
-use super::{span, worker};
+use super::{share, shares, span, worker};
 use crate::history::event::{CallId, CallKind, Event, Name, Outcome, ProcessId, What};
 use crate::servers::process::Process;
 use crate::servers::{PATIENCE, Proxy};
@@ -31,7 +31,7 @@ const BEGIN_EVERY: Duration = Duration::from_millis(200);
 /// How long a process may take to end after it was told to.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// The names of the locks. The first is the most contended one.
+/// The names of the mutexes. The first is the most contended one.
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// The settings of the worlds of a run.
@@ -161,6 +161,10 @@ pub struct World {
     make: Make,
     log: File,
     processes: u32,
+    /// How many `leasehold run` were killed while their child ran.
+    killed_runs: u64,
+    /// What was seen to be wrong.
+    wrong: Vec<String>,
 }
 
 impl World {
@@ -187,6 +191,8 @@ impl World {
             make: make.clone(),
             log,
             processes: 0,
+            killed_runs: 0,
+            wrong: Vec::new(),
         };
         world.read_epoch();
         world.tend();
@@ -195,7 +201,8 @@ impl World {
 
     /// The server that a fault hits.
     pub(super) fn server(&self) -> Server<'_> {
-        self.servers.victim(self.victim, KEYS[self.victim % KEYS.len()])
+        let keys = self.keys();
+        self.servers.victim(self.victim, keys[self.victim % keys.len()])
     }
 
     /// The network of a slot.
@@ -209,7 +216,25 @@ impl World {
 
     /// The name of a lock.
     pub(super) fn some_key(&mut self) -> &'static str {
-        KEYS[self.random.below(KEYS.len())]
+        let keys = self.keys();
+        keys[self.random.below(keys.len())]
+    }
+
+    /// The names of all locks.
+    fn keys(&self) -> Vec<&'static str> {
+        let shared: &[_] = if self.make.deployment.shares() { &shares::NAMES } else { &[] };
+        [&KEYS, shared].concat()
+    }
+
+    /// How many `leasehold run` were killed while their child ran.
+    #[must_use]
+    pub const fn killed_runs(&self) -> u64 {
+        self.killed_runs
+    }
+
+    /// What was seen to be wrong since the last call.
+    pub fn take_wrong(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.wrong)
     }
 
     /// The ttl of every lock.
@@ -315,11 +340,30 @@ impl World {
     /// Kills the process of a slot by SIGKILL. Another one starts at once.
     pub fn crash(&mut self, slot: usize) {
         let Some(mut running) = self.slots[slot].running.take() else { return };
+        let had_child = running.holds.load(Ordering::Acquire);
+        let killed = self.now();
         running.process.signal(rustix::process::Signal::KILL);
         running.process.ends_within(PATIENCE);
-        self.journal.tell(What::Crashed { process: running.id });
+        if self.slots[slot].role == Role::Worker {
+            self.journal.tell(What::Crashed { process: running.id });
+        }
         running.join();
+        if self.slots[slot].role == Role::Run {
+            // The window of a child goes on until its last report. So a child that outlives the
+            // lease beside the next holder is an overlap.
+            self.journal.tell(What::Crashed { process: running.id });
+            self.killed_runs += u64::from(had_child);
+            self.judge_death(running.id, self.now().since(killed));
+        }
         self.tend();
+    }
+
+    /// Nobody renews the lease of a killed `leasehold run`. So its child is dead after one ttl.
+    fn judge_death(&mut self, run: ProcessId, lived: Duration) {
+        if lived > self.make.ttl {
+            let run = run.0;
+            self.wrong.push(format!("the child of process {run} outlived its kill by {lived:?}"));
+        }
     }
 
     /// Tells every process to end, and waits for it.
@@ -383,19 +427,25 @@ impl World {
     fn worker_args(&mut self, id: ProcessId, urls: &[String]) -> Vec<String> {
         let seed = self.random.next_u64();
         let words = format!(
-            "worker --process {} --url {} --ttl-ms {} --tasks {} --seed {seed} --keys {}",
+            "worker --process {} --url {} --ttl-ms {} --tasks {} --seed {seed} --keys {}{}",
             id.0,
             urls.join(worker::BETWEEN_URLS),
             self.make.ttl.as_millis(),
             self.make.tasks,
             KEYS.join(","),
+            if self.make.deployment.shares() { " --shares" } else { "" },
         );
         words.split(' ').map(str::to_owned).collect()
     }
 
     fn run_args(&mut self, id: ProcessId, urls: &[String]) -> Vec<String> {
-        let key: Name = if self.random.once_in(3) { "d".into() } else { "b".into() };
-        let lives = span(&mut self.random, 50, 1_500).as_millis();
+        let (key, lives): (Name, _) = if self.random.once_in(3) {
+            // A child that nobody kills outlives the lease of its killed `leasehold run`.
+            ("d".into(), share(&mut self.random, self.make.ttl, 50, 400))
+        } else {
+            ("b".into(), span(&mut self.random, 50, 1_500))
+        };
+        let lives = lives.as_millis();
         let chaos = self.make.chaos.display();
         let child = format!("{chaos} child --process {} --lives-ms {lives} --every-ms 5", id.0);
         let ttl = self.make.ttl.as_millis();

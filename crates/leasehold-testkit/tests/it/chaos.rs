@@ -14,7 +14,7 @@ fn a_short_run_keeps_the_promises_and_leaves_a_record() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("record.json");
     let kinds = "reset,reply-lost,script-flush,server-stop,client-crash,restart-empty";
-    let mut args = vec!["--minutes", "0.1", "--worlds", "2", "--ttl-ms", "600", "--without-run"];
+    let mut args = vec!["--minutes", "0.1", "--worlds", "2", "--without-run"];
     args.extend(["--kinds", kinds, "--commit", "abc", "--json", path.to_str().expect("UTF-8")]);
     let done = chaos(&args);
     let said = String::from_utf8_lossy(&done.stdout);
@@ -25,6 +25,8 @@ fn a_short_run_keeps_the_promises_and_leaves_a_record() {
     assert_eq!(record["commit"], "abc");
     assert!(record["granted"].as_u64() > Some(0), "{record}");
     assert!(record["acquisitions"].as_u64() >= record["granted"].as_u64(), "{record}");
+    assert!(record["shares_granted"].as_u64() > Some(0), "{record}");
+    assert!(record["calm_s"].is_u64() && record["killed_runs"] == 0, "{record}");
     let faults = record["faults"].as_object().expect("faults by kind");
     assert_eq!(faults.len(), 6, "{record}");
     let injected: u64 = faults.values().filter_map(|fault| fault["injected"].as_u64()).sum();
