@@ -31,6 +31,9 @@ pub struct Bounds {
     /// How long a line may stand aside for clients of other libraries, and its head may take to
     /// notice the end. Zero where it never does.
     pub opened: Duration,
+    /// A process that stood still for less than this is no cause of an error. Zero if it always is
+    /// one.
+    pub hiccup: Duration,
     /// How late a running process may notice a moment: the delay of its timers.
     pub wake: Duration,
     /// How late a process that stood still may notice it, after it goes on: one more look at the
@@ -56,6 +59,7 @@ impl Bounds {
             queued: Duration::from_secs(1),
             wanted: Duration::ZERO,
             opened: Duration::ZERO,
+            hiccup: Duration::ZERO,
             wake: Duration::from_millis(1),
             notice: Duration::from_millis(150),
         }

@@ -147,6 +147,11 @@ impl Tale {
         self.tell(What::Shares { window, share })
     }
 
+    /// Holders share the key, and nobody has it.
+    pub(super) fn shares_keys(self) -> Self {
+        self.steps(JOIN, "", Standing::default(), Standing::default())
+    }
+
     /// Somebody is about to change how many permits the key has.
     pub(super) fn resizes(self, of: u32) -> Self {
         let key = self.key.clone();
@@ -180,7 +185,8 @@ impl Tale {
         after: Standing,
     ) -> Self {
         let (key, token) = (self.key.clone(), token.into());
-        self.tell(What::Stood { request, key, token, before, after })
+        let travelled = self.oldest_unserved(request, &token);
+        self.tell(What::Stood { request, key, token, before, after, travelled })
     }
 
     pub(super) fn extends(self, token: &str, until: f64) -> Self {
@@ -250,6 +256,7 @@ impl Tale {
                     sent.push(event.at);
                 }
                 What::Served { request, token: of, .. }
+                | What::Stood { request, token: of, .. }
                     if of == token && std::mem::discriminant(request) == kind =>
                 {
                     served += 1;

@@ -204,6 +204,9 @@ pub enum What {
         before: Standing,
         /// Just after.
         after: Standing,
+        /// How long the request was on its way; `None` if it is a copy of one that arrived before.
+        #[serde(default)]
+        travelled: Option<Duration>,
     },
     /// A process is about to change how many permits a key has.
     Resizes {
@@ -265,7 +268,8 @@ pub enum What {
         /// The owner of the key on the server. In a quorum: the window's token, if a majority has
         /// it.
         owner: Option<Name>,
-        /// How long that lease has left on the server, or at least on a majority of the nodes.
+        /// How long that lease has left on the server, or at least on a majority of the nodes: at
+        /// most so long on the common clock.
         left: Duration,
     },
     /// A key was seen on the server.
@@ -341,6 +345,9 @@ pub struct Standing {
     pub of: Option<u32>,
     /// The holders whose leases live.
     pub holders: Vec<(Name, Share)>,
+    /// How long the lease of each of them has left on the server.
+    #[serde(default)]
+    pub lefts: Vec<Duration>,
     /// The living places that may be made holders, in order.
     pub line: Vec<(Name, Share)>,
     /// How many dead places are before them.
@@ -350,6 +357,27 @@ pub struct Standing {
     /// Whether the line stands aside for other libraries.
     #[serde(default)]
     pub is_open: bool,
+}
+
+impl Standing {
+    /// Whether a token has a living lease.
+    #[must_use]
+    pub fn is_holder(&self, token: &str) -> bool {
+        self.holders.iter().any(|(holder, _)| **holder == *token)
+    }
+
+    /// Whether a token has a living place in the line.
+    #[must_use]
+    pub fn waits(&self, token: &str) -> bool {
+        self.line.iter().any(|(waiter, _)| **waiter == *token)
+    }
+
+    /// How long the lease of a token has left; zero if it has none.
+    #[must_use]
+    pub fn left(&self, token: &str) -> Duration {
+        let mut lefts = self.holders.iter().zip(&self.lefts);
+        lefts.find(|((holder, _), _)| **holder == *token).map_or(Duration::ZERO, |(_, left)| *left)
+    }
 }
 
 /// The function of the library that was called.

@@ -42,7 +42,7 @@ pub enum Invariant {
     NothingImmortal,
     /// A client that is told *taken* was not alone.
     TakenIsTrue,
-    /// Errors and losses have a cause.
+    /// Errors and losses have a cause, and the answer to a release says whether there was a lease.
     OutcomeExplained,
     /// The holders that a server keeps of a key fit together.
     SharesFit,

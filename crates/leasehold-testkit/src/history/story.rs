@@ -7,7 +7,7 @@ use leasehold::core::Moment;
 
 use super::bounds::Bounds;
 use super::event::{
-    Block, CallId, CallKind, Event, Outcome, ProcessId, Request, Share, What, WindowId,
+    Block, CallId, CallKind, Event, Outcome, ProcessId, Request, Share, Standing, What, WindowId,
 };
 use super::weather::Weather;
 
@@ -106,6 +106,18 @@ impl Served<'_> {
     }
 }
 
+/// A request for a key that holders share, which the server carried out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stood<'a> {
+    pub(super) at: Moment,
+    pub(super) request: Request,
+    pub(super) token: &'a str,
+    pub(super) before: &'a Standing,
+    pub(super) after: &'a Standing,
+    /// `None` for a copy.
+    pub(super) travelled: Option<Duration>,
+}
+
 /// When a process ran and stood still.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Life {
@@ -165,8 +177,14 @@ pub(super) struct OfKey<'a> {
     pub(super) windows: Vec<Window<'a>>,
     pub(super) calls: Vec<Call>,
     pub(super) served: Vec<Served<'a>>,
+    /// The same, if holders share the key.
+    pub(super) stood: Vec<Stood<'a>>,
+    /// When the server made each owner token a holder of the key.
+    pub(super) owned: HashMap<&'a str, Vec<Moment>>,
     /// The highest number of permits to which anybody changed it; 0 if nobody did.
     pub(super) resized: u32,
+    /// When the first of them was about to do so.
+    pub(super) resized_at: Option<Moment>,
     /// How many starts there are in each period, if its permits are starts.
     pub(super) limit: Option<(u32, Duration)>,
     /// How many counts open it, if it is a latch.
@@ -231,6 +249,11 @@ impl<'a> Story<'a> {
         self.lives.get(&process).unwrap_or(&self.nobody)
     }
 
+    /// Whether any step of the server is in the history.
+    pub(super) fn sees_steps(&self) -> bool {
+        self.keys.values().any(|of_key| !of_key.served.is_empty() || !of_key.stood.is_empty())
+    }
+
     pub(super) fn window(&self, id: WindowId) -> &Window<'a> {
         let (key, index) = self.windows[&id];
         &self.keys[key].windows[index]
@@ -257,13 +280,11 @@ impl<'a> Story<'a> {
                 self.window_mut(*window).share = *share;
             }
             What::Resizes { key, of } => {
-                let most = &mut self.keys.entry(key).or_default().resized;
-                *most = (*most).max(*of);
+                let of_key = self.keys.entry(key).or_default();
+                of_key.resized = of_key.resized.max(*of);
+                of_key.resized_at.get_or_insert(at);
             }
-            What::Stood { key, .. } => {
-                self.is_shared = true;
-                self.ours.insert(key);
-            }
+            What::Stood { .. } => self.tell_stood(at, &event.what),
             What::Keeps { window, span } => self.window_mut(*window).keeps = *span,
             What::LeavesTaken { window } => self.window_mut(*window).is_left_taken = true,
             What::ToldLost { window } => {
@@ -368,7 +389,11 @@ impl<'a> Story<'a> {
             return;
         };
         self.ours.insert(key);
-        self.keys.entry(key).or_default().served.push(Served {
+        let of_key = self.keys.entry(key).or_default();
+        if let Some(owner) = after.as_deref().filter(|_| before != after) {
+            of_key.owned.entry(owner).or_default().push(at);
+        }
+        of_key.served.push(Served {
             number,
             at,
             request: *request,
@@ -381,6 +406,18 @@ impl<'a> Story<'a> {
         });
     }
 
+    fn tell_stood(&mut self, at: Moment, what: &'a What) {
+        let What::Stood { request, key, token, before, after, travelled } = what else { return };
+        self.is_shared = true;
+        self.ours.insert(key);
+        let of_key = self.keys.entry(key).or_default();
+        for (token, _) in after.holders.iter().filter(|(token, _)| !before.is_holder(token)) {
+            of_key.owned.entry(token).or_default().push(at);
+        }
+        let (request, travelled) = (*request, *travelled);
+        of_key.stood.push(Stood { at, request, token, before, after, travelled });
+    }
+
     fn window_mut(&mut self, id: WindowId) -> &mut Window<'a> {
         let (key, index) = self.windows[&id];
         &mut self.keys.get_mut(key).expect("a key that was granted").windows[index]
@@ -390,7 +427,9 @@ impl<'a> Story<'a> {
         let life = self.lives.entry(process).or_default();
         if let Some((stopped, resumed @ None)) = life.stood.last_mut() {
             *resumed = Some(at);
-            self.weather.disturb(*stopped, at);
+            if at.since(*stopped) >= self.bounds.hiccup {
+                self.weather.disturb(*stopped, at);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::check::{Gap, gaps};
+use super::check::{Gap, gaps, hand_overs};
 use super::event::{CallKind, Outcome};
 use super::story::Story;
 
@@ -28,6 +28,8 @@ pub struct Summary {
     pub errors: u64,
     /// How many windows were lost.
     pub lost: u64,
+    /// How many hand-overs between two clients had their fencing tokens compared.
+    pub hand_overs: u64,
     /// The faults, by kind.
     pub faults: BTreeMap<String, Injected>,
     /// The delays of wake-ups.
@@ -99,6 +101,7 @@ impl Summary {
             summary.acquisitions += of_key.windows.len() as u64;
             summary.lost += of_key.windows.iter().filter(|w| w.told.is_some()).count() as u64;
             summary.calls += of_key.calls.len() as u64;
+            summary.hand_overs += hand_overs(story, of_key) as u64;
             for (_, outcome) in of_key.calls.iter().filter_map(|call| call.returned) {
                 match outcome {
                     Outcome::Taken | Outcome::WaitElapsed => summary.in_vain += 1,
@@ -143,6 +146,7 @@ impl Summary {
         self.in_vain += other.in_vain;
         self.errors += other.errors;
         self.lost += other.lost;
+        self.hand_overs += other.hand_overs;
         for (kind, more) in &other.faults {
             let faults = self.faults.entry(kind.clone()).or_default();
             faults.injected += more.injected;
@@ -185,6 +189,7 @@ mod tests {
             in_vain: 1,
             errors: 1,
             lost: 1,
+            hand_overs: 2,
             faults: BTreeMap::from([("delay".to_owned(), delay)]),
             wake_ups: wake_ups(&[500]),
             orphaned_max: ms(1_500),

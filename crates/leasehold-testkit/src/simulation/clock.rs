@@ -39,6 +39,16 @@ impl ServerClock {
         right.saturating_add_signed(self.off_at(moment))
     }
 
+    /// How long on the common clock it takes at most until this clock has advanced by `span`. Wave
+    /// and jitter may be at opposite ends at the two moments.
+    pub(super) fn lasts_at_most(&self, span: Duration) -> Duration {
+        let span_us = span.as_micros();
+        let own_second = u128::from(1_000_000_u64.saturating_add_signed(self.faster_ppm));
+        let us = span_us * 1_000_000 / own_second + 1;
+        let us = us + 2 * u128::from(self.wave_us + self.jitter_us);
+        Duration::from_micros(u64::try_from(us).unwrap_or(u64::MAX))
+    }
+
     fn off_at(&self, moment: Moment) -> i64 {
         let passed_us = i64::try_from(moment.as_nanos() / 1_000).unwrap_or(i64::MAX);
         let linear = passed_us / 1_000 * self.faster_ppm / 1_000;
@@ -80,6 +90,16 @@ mod tests {
         let moment = Moment::from_nanos(2_000_000_000_000) + after;
         let right = unstepped_wall(moment).as_unix_micros();
         clock.at(moment).cast_signed() - right.cast_signed()
+    }
+
+    #[test]
+    fn a_span_of_a_fast_clock_is_short_on_the_common_one() {
+        let lasts = |faster_ppm, jitter_us| {
+            let clock = ServerClock { faster_ppm, jitter_us, ..ServerClock::default() };
+            clock.lasts_at_most(Duration::from_millis(1_004)).as_micros()
+        };
+        assert_eq!([lasts(0, 0), lasts(4_000, 0)], [1_004_001, 1_000_001]);
+        assert_eq!([lasts(-4_000, 0), lasts(4_000, 500)], [1_008_033, 1_001_001]);
     }
 
     #[test]

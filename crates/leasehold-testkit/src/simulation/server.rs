@@ -218,7 +218,8 @@ impl Server {
         if let Some(steps) = together {
             self.tell_together((now, now_us, sent), steps, &executed);
         } else if let Some((keys, before)) = stood {
-            self.tell_standing(now_us, asked(script, command), &keys, before, &executed);
+            let times = (now, now_us, sent);
+            self.tell_standing(times, asked(script, command), &keys, before, &executed);
         } else if let Some(asked) = asked(script, command) {
             let served = Carried { now_us, key: &key, before, sent };
             self.tell(now, &served, asked, &executed);
@@ -292,11 +293,12 @@ impl Server {
         self.hashes.get(hash_of(command)?)
     }
 
-    /// The owner of a key, and the time that its lease has left. Of several owners, the one with
-    /// that token.
+    /// The owner of a key, and the time that its lease has left at most, on the common clock. Of
+    /// several owners, the one with that token.
     pub(super) fn owner(&self, now: Moment, key: &str, token: &str) -> Option<(Name, Duration)> {
         let (now_us, key) = (self.clock.at(now), key.as_bytes());
-        self.share_left(now_us, key, token).or_else(|| self.owner_at(now_us, key))
+        let owner = self.share_left(now_us, key, token).or_else(|| self.owner_at(now_us, key));
+        owner.map(|(owner, left)| (owner, self.clock.lasts_at_most(left)))
     }
 
     pub(super) fn owner_at(&self, now_us: u64, key: &[u8]) -> Option<(Name, Duration)> {

@@ -67,7 +67,8 @@ impl Server {
             };
             if let Some((keys, before)) = stood {
                 let after = self.standing(now_us, &keys);
-                self.log.push(What::Stood { request, key, token, before, after });
+                let travelled = sent.map(|sent| now.since(sent));
+                self.log.push(What::Stood { request, key, token, before, after, travelled });
                 continue;
             }
             let is_ask = matches!(request, Request::Ask { .. });

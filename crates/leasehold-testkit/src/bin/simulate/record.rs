@@ -22,6 +22,7 @@ pub(crate) fn write(path: &Path, args: &Args, sweep: &Sweep) -> io::Result<()> {
         "acquisitions": sweep.acquisitions,
         "acquisitions_least": sweep.acquisitions_least,
         "calls": sweep.calls,
+        "hand_overs_compared": sweep.hand_overs,
         "faults": sweep.faults,
         "faults_least": sweep.faults_least,
         "worlds": sweep.kinds,

@@ -20,6 +20,9 @@ const PANIC: &str = "panic";
 /// How many violations are printed at most.
 const PRINTED_MAX: usize = 20;
 
+/// In so many worlds of all kinds, some hand-overs must be compared.
+const HAND_OVERS_IN: u64 = 50;
+
 /// The result of all seeds.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
@@ -31,6 +34,8 @@ pub(crate) struct Sweep {
     pub(crate) acquisitions: u64,
     pub(crate) acquisitions_least: Option<u64>,
     pub(crate) calls: u64,
+    /// How many hand-overs between two clients had their fencing tokens compared.
+    pub(crate) hand_overs: u64,
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) faults_least: Option<u64>,
     pub(crate) in_model: u64,
@@ -39,6 +44,8 @@ pub(crate) struct Sweep {
     /// How many worlds of each kind there were, and counts of events that only such worlds have.
     pub(crate) kinds: BTreeMap<&'static str, u64>,
     pub(crate) did: BTreeMap<&'static str, u64>,
+    /// Whether the user asked for a kind of worlds. Some kinds have no fencing tokens to compare.
+    is_of_a_kind: bool,
     hashes: BTreeMap<u64, u64>,
     found: Option<(u64, Violation)>,
     panicked: Vec<u64>,
@@ -50,7 +57,8 @@ impl Sweep {
         let clock = SystemHost;
         let began: Moment = clock.now();
         let (next, enough) = (AtomicU64::new(args.seeds.start), AtomicBool::new(false));
-        let sweep = Mutex::new(Self::default());
+        let is_of_a_kind = !args.worlds.is_empty();
+        let sweep = Mutex::new(Self { is_of_a_kind, ..Self::default() });
         std::thread::scope(|scope| {
             for _ in 0..args.jobs {
                 scope.spawn(|| {
@@ -88,6 +96,7 @@ impl Sweep {
         self.acquisitions_least =
             Some(self.acquisitions_least.unwrap_or(u64::MAX).min(one.acquisitions));
         self.calls += one.calls;
+        self.hand_overs += one.hand_overs;
         let faults = one.faults.values().sum();
         self.faults_least = Some(self.faults_least.unwrap_or(u64::MAX).min(faults));
         for (kind, number) in one.faults {
@@ -140,7 +149,12 @@ impl Sweep {
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        !self.promised.is_empty()
+        !self.promised.is_empty() || self.compares_nothing()
+    }
+
+    /// Whether the check of fencing tokens had no hand-over to judge in so many worlds.
+    fn compares_nothing(&self) -> bool {
+        self.seeds >= HAND_OVERS_IN && self.hand_overs == 0 && !self.is_of_a_kind
     }
 
     pub(crate) fn print_hashes(&self) {
@@ -181,12 +195,17 @@ impl Sweep {
         );
         println!("calm for {:.1} % of that", 100.0 * self.calm.as_secs_f64() / simulated);
         println!(
-            "{} acquisitions ({:.1} per simulated second, at least {} in each seed), {} calls",
+            "{} acquisitions ({:.1} per simulated second, at least {} in each seed), {} calls, {} \
+             hand-overs compared",
             self.acquisitions,
             self.acquisitions as f64 / simulated,
             self.acquisitions_least.unwrap_or_default(),
-            self.calls
+            self.calls,
+            self.hand_overs
         );
+        if self.compares_nothing() {
+            println!("no hand-over was compared: the check of fencing tokens says nothing");
+        }
         let faults: Vec<_> =
             self.faults.iter().map(|(kind, number)| format!("{kind} {number}")).collect();
         println!(
@@ -228,6 +247,7 @@ struct One {
     hash: u64,
     acquisitions: u64,
     calls: u64,
+    hand_overs: u64,
     faults: BTreeMap<String, u64>,
     kinds: Vec<&'static str>,
     did: BTreeMap<&'static str, u64>,
@@ -253,6 +273,7 @@ impl One {
             hash: ran.hash,
             acquisitions: summary.acquisitions,
             calls: summary.calls,
+            hand_overs: summary.hand_overs,
             faults: summary
                 .faults
                 .iter()

@@ -17,7 +17,8 @@ use crate::history::story::{Call, OfKey, Story};
 /// The calls of a token are the calls that sent an acquire with it. A dropped waiter may leave its
 /// token and place to another waiter of its process. So every call that waits when the last of the
 /// token's calls ends may have the token. A token is not judged if the call of one of its requests
-/// is unknown.
+/// is unknown. Where holders share keys, the same holds for shares, but not for starts and counts:
+/// these stay taken when their calls end.
 ///
 /// A process that dies need not release anything. The same holds for a process that could send
 /// nothing while the server would have kept the key or the place. So a token is judged only if its
@@ -39,6 +40,9 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     given_up
         .filter_map(|(token, asked)| {
             let of_key = story.keys.get(asked.key)?;
+            if of_key.limit.is_some() || of_key.latch.is_some() {
+                return None;
+            }
             let ended = asked.ended(of_key)?;
             let left = left(of_key, token, asked, ended)?;
             let (key, process) = (asked.key, asked.process.0);
@@ -106,7 +110,8 @@ impl<'a> Sent<'a> {
         for event in story.events {
             match &event.what {
                 What::Granted { token, .. }
-                | What::Served { request: Request::Release, token, .. } => {
+                | What::Served { request: Request::Release, token, .. }
+                | What::Stood { request: Request::Release, token, .. } => {
                     sent.settled.insert(token);
                 }
                 What::Sent { process, call, request, key, token } => {
@@ -140,25 +145,65 @@ fn is_open(call: &Call, at: Moment) -> bool {
     call.called <= at && call.returned.is_none_or(|(returned, _)| returned >= at)
 }
 
+/// One step of the server, as far as it concerns an owner token.
+struct Step {
+    at: Moment,
+    request: Request,
+    /// Whether the request is about the token.
+    is_of_it: bool,
+    /// Whether the token owned the key, or a share of it, before and after the step.
+    was_owner: bool,
+    is_owner: bool,
+    /// How long that lease has left.
+    left: Duration,
+    travelled: Option<Duration>,
+}
+
+/// All steps of a key, in order.
+fn steps<'s>(of_key: &'s OfKey<'_>, token: &'s str) -> impl Iterator<Item = Step> + 's {
+    let served = of_key.served.iter().map(move |served| Step {
+        at: served.at,
+        request: served.request,
+        is_of_it: served.token == token,
+        was_owner: served.before == Some(token),
+        is_owner: served.after == Some(token),
+        left: served.left,
+        travelled: served.travelled,
+    });
+    let stood = of_key.stood.iter().map(move |stood| Step {
+        at: stood.at,
+        request: match stood.request {
+            // It was refused, for example because its client knows another number of permits.
+            Request::Ask { .. } if !stood.after.waits(token) => Request::Ask { place: None },
+            request => request,
+        },
+        is_of_it: stood.token == token,
+        was_owner: stood.before.is_holder(token),
+        is_owner: stood.after.is_holder(token),
+        left: stood.after.left(token),
+        travelled: stood.travelled,
+    });
+    // A key has steps of one kind only.
+    served.chain(stood)
+}
+
 /// How long after `ended` the server keeps the key or the place by itself.
 fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Option<Duration> {
     let (mut keeps_until, mut was_offered): (Option<Moment>, _) = (None, false);
     let (mut is_owed, mut latest_sent) = (true, None);
     let mut was_owner = false;
-    for served in of_key.served.iter().take_while(|served| served.at <= ended) {
-        let is_of_it = served.token == token;
+    for served in steps(of_key, token).take_while(|served| served.at <= ended) {
+        let is_of_it = served.is_of_it;
         // The lease has ended before its time, for example because the server's clock was stepped.
-        if was_owner && served.before != Some(token) {
+        if was_owner && !served.was_owner {
             keeps_until = None;
         }
-        was_owner = served.after == Some(token);
+        was_owner = served.is_owner;
         // Nobody hears the answer to a late or repeated acquire, so nobody can release it.
         let is_ask = matches!(served.request, Request::Ask { .. });
         let is_heard = || asked.calls(of_key).any(|call| is_open(call, served.at));
         let lasts = match served.request {
-            _ if served.after == Some(token) && (is_of_it || served.before != served.after) => {
-                Some(served.left)
-            }
+            _ if served.is_owner && (is_of_it || !served.was_owner) => Some(served.left),
             Request::Ask { place } if is_of_it => place,
             _ => None,
         };
@@ -179,6 +224,8 @@ fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Op
         }
         was_offered |= is_of_it && served.request == Request::Keep;
         keeps_until = match served.request {
+            // A reader or an owner of permits may end while others stay.
+            _ if served.was_owner && !served.is_owner => None,
             Request::Release | Request::Keep if is_of_it && lasts.is_none() => None,
             // The server forgot the lease: it knows neither a lease nor a place of this token.
             Request::Ask { .. } if is_of_it && lasts.is_none() => None,
@@ -190,11 +237,14 @@ fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Op
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use crate::history::Invariant::NoOrphan;
     use crate::history::build::{ASK, JOIN, Tale, tale};
     use crate::history::event::CallKind::Lock;
     use crate::history::event::Outcome::{Dropped, Taken, Unknown, WaitElapsed};
     use crate::history::event::Request::{Keep, Release};
+    use crate::history::event::{Share, Standing};
 
     /// A `try_lock` whose answer is lost.
     fn unanswered() -> Tale {
@@ -242,6 +292,30 @@ mod tests {
         let tale = tale().fault("dropped-future").calls(1, Lock, None).sends(1, JOIN, "A");
         let tale = tale.serves(JOIN, "A", "B", "B").also_calls(1, Lock).at(0.5);
         tale.returns_first(1, Dropped).heals()
+    }
+
+    /// The same for a reader beside another one.
+    #[test]
+    fn a_share_or_a_place_among_shares_that_is_never_given_back_is_found() {
+        let stands = |holders: &[&str], line: &[&str]| {
+            let all = |names: &[&str], share| {
+                names.iter().map(|name| ((*name).into(), share)).collect::<Vec<_>>()
+            };
+            let lefts = vec![Duration::from_secs(10); holders.len()];
+            let (holders, line) = (all(holders, Share::Reader), all(line, Share::Alone));
+            Standing { holders, lefts, line, ..Standing::default() }
+        };
+        let asked = |after: Standing| {
+            let tale = tale().fault("dropped-future").calls(1, Lock, None).sends(1, JOIN, "A");
+            let tale = tale.steps(JOIN, "A", stands(&["R"], &[]), after);
+            tale.at(0.5).returns(1, Dropped).heals()
+        };
+        let (shared, waits) = (stands(&["R", "A"], &[]), stands(&["R"], &["A"]));
+        goes_on(asked(shared.clone()), 0.6).breaks(NoOrphan);
+        goes_on(asked(waits.clone()), 0.6).breaks(NoOrphan);
+        goes_on(asked(waits).sends(1, Release, "A"), 0.6).passes();
+        let ended = asked(shared).steps(Release, "B", stands(&["R"], &[]), stands(&["R"], &[]));
+        goes_on(ended, 0.6).passes();
     }
 
     #[test]

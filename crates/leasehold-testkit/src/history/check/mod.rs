@@ -13,6 +13,7 @@ mod no_lost_wake_up;
 mod no_overlap;
 mod outcome_explained;
 mod passes_bounded;
+mod release_told;
 mod said;
 mod served;
 mod sharing;
@@ -26,6 +27,7 @@ mod wanted_answered;
 mod whole;
 mod window_inside_lease;
 
+pub(super) use self::fencing_rises::hand_overs;
 pub(super) use self::no_lost_wake_up::{Gap, gaps};
 
 use super::invariant::Violation;
@@ -45,7 +47,7 @@ pub(super) fn of(story: &Story<'_>) -> impl Iterator<Item = Check> + use<> {
 }
 
 /// The checks of a history in which holders share keys.
-const SHARED: [Check; 13] = [
+const SHARED: [Check; 20] = [
     sharing::windows_fit,
     sharing::shares_fit,
     sharing::nobody_passes,
@@ -56,13 +58,20 @@ const SHARED: [Check; 13] = [
     latches::counts,
     latches::opens,
     window_inside_lease::check,
+    fencing_rises::check,
+    given_back::check,
     told_before_deadline::check,
     calls_return::check,
     leftovers::nothing_immortal,
+    spent_token::check,
+    taken_is_true::check,
+    outcome_explained::check,
+    release_told::check,
+    wanted_answered::check,
 ];
 
 /// The checks of all other histories.
-const ALL: [Check; 17] = [
+const ALL: [Check; 18] = [
     no_overlap::check,
     window_inside_lease::check,
     fencing_rises::check,
@@ -80,6 +89,7 @@ const ALL: [Check; 17] = [
     spent_token::check,
     taken_is_true::check,
     outcome_explained::check,
+    release_told::check,
 ];
 
 /// The checks that take a lock without a window for one that nobody holds. Among locks that are

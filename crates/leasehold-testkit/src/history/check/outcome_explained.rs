@@ -9,9 +9,14 @@ use crate::history::story::{Call, OfKey, Story, Window};
 /// `Failed` never happens. `Unavailable`, `Unknown`, `Lost` and a reported loss happen only if the
 /// world was disturbed during the call or the window, or was in the aftermath of an earlier fault.
 ///
-/// There are three exceptions. The loss of an earlier window explains a `Lost` call of the same
-/// process and key: the loss itself is judged. An eviction explains a loss. A wait with a limit may
-/// end between an acquire and its answer, which makes it `Unknown`.
+/// There are four exceptions:
+///
+/// - A client that knows another number of permits than the store gets `Failed`, once a client was
+///   about to change that number.
+/// - The loss of an earlier window explains a `Lost` call of the same process and key: the loss
+///   itself is judged.
+/// - An eviction explains a loss.
+/// - A wait with a limit may end between an acquire and its answer, which makes it `Unknown`.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key) in &story.keys {
@@ -28,7 +33,7 @@ fn violation(at: Moment, text: String) -> Option<Violation> {
 fn error(story: &Story<'_>, key: &str, of_key: &OfKey<'_>, call: &Call) -> Option<Violation> {
     let (at, outcome) = call.returned?;
     let is_explained = match outcome {
-        Outcome::Failed => false,
+        Outcome::Failed => of_key.resized_at.is_some_and(|resized| resized <= at),
         Outcome::Unavailable => !story.weather.is_calm(call.called, at),
         Outcome::Unknown => {
             !story.weather.is_calm(call.called, at) || gave_up_early(story, key, of_key, call, at)
@@ -77,7 +82,8 @@ fn gave_up_early(
         let from = served.map_or(sent, |served| served.at);
         at.since(from) <= story.bounds.slack
     };
-    call.kind == CallKind::Lock && call.limit.is_some() && asks.last().is_none_or(is_late)
+    let may_wait = matches!(call.kind, CallKind::Lock | CallKind::Start);
+    may_wait && call.limit.is_some() && asks.last().is_none_or(is_late)
 }
 
 /// Whether a window ended without its holder's doing. If the holder gave it up before, nothing
@@ -99,7 +105,7 @@ fn loss(story: &Story<'_>, window: &Window<'_>) -> Option<Violation> {
 mod tests {
     use crate::history::Invariant::OutcomeExplained;
     use crate::history::build::{ASK, JOIN, Tale, tale};
-    use crate::history::event::CallKind::{Lock, Renew};
+    use crate::history::event::CallKind::{self, Lock, Renew};
     use crate::history::event::Outcome::{Failed, Lost, Unavailable, Unknown};
     use crate::history::event::Request::Evict;
 
@@ -143,6 +149,8 @@ mod tests {
         ends(Some(3.0), 0.4).passes();
         ends(Some(3.0), 1.0).breaks(OutcomeExplained);
         ends(None, 0.4).breaks(OutcomeExplained);
+        let starts = tale().calls(1, CallKind::Start, Some(3.0)).sends(1, JOIN, "A").at(0.4);
+        starts.returns(1, Unknown).at(100.0).fault("delay").passes();
         let served = |served: f64, at| {
             let tale = tale().calls(1, Lock, Some(3.0)).sends(1, JOIN, "A").at(served);
             let tale = tale.serves(JOIN, "A", "B", "B").at(at);
@@ -150,6 +158,21 @@ mod tests {
         };
         served(0.7, 1.0).passes();
         served(0.1, 1.0).breaks(OutcomeExplained);
+    }
+
+    #[test]
+    fn a_failure_is_explained_by_another_number_of_permits() {
+        let fails = |tale: Tale| tale.tries(1).at(2.0).returns(1, Failed).at(100.0);
+        fails(tale().shares_keys()).fault("delay").breaks(OutcomeExplained);
+        fails(tale().resizes(2)).passes();
+        fails(tale()).resizes(2).breaks(OutcomeExplained);
+    }
+
+    #[test]
+    fn errors_and_losses_where_keys_are_shared_have_a_cause_too() {
+        let lost = || tale().shares_keys().takes(1, "A", 1, 9.898).at(9.898).loses("A");
+        lost().breaks(OutcomeExplained);
+        lost().fault("delay").passes();
     }
 
     #[test]

@@ -72,7 +72,9 @@ struct Step<'a> {
 
 impl<'a> Step<'a> {
     fn read(event: &'a Event) -> Option<Self> {
-        let What::Stood { request, key, token, before, after } = &event.what else { return None };
+        let What::Stood { request, key, token, before, after, .. } = &event.what else {
+            return None;
+        };
         Some(Self { at: event.at, request: *request, key, token, before, after })
     }
 

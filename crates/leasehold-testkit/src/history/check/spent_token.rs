@@ -24,6 +24,10 @@ use crate::history::story::{Story, Window};
 /// submitted earlier may wait for its connection and be sent later. So a renewal may come up to
 /// `queued` late, or up to `slack` in calm weather.
 ///
+/// Where holders share keys, the server tells who holds a key instead, and a lease was kept if its
+/// owner is still a holder. If such a world does not show its server, an offer spends nothing. The
+/// token of a writer that becomes a reader is spent like a released one.
+///
 /// An acquire may also wait for its connection while the key is handed to its token, and while that
 /// lease is lost. Then it is sent in no call, and may be as late as a renewal.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
@@ -32,6 +36,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut at_nodes: HashMap<(u32, &str), Spent> = HashMap::new();
     let mut offered: HashMap<&str, Spent> = HashMap::new();
     let mut released: HashSet<&str> = HashSet::new();
+    let is_blind = story.is_shared && !story.sees_steps();
     let mut violations = Vec::new();
     for event in story.events {
         match &event.what {
@@ -48,10 +53,14 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
             What::Served { request: Request::Keep, token, before, after, .. }
                 if before == after && before.as_ref() == Some(token) =>
             {
-                if let Some(offered) = offered.get_mut(&**token) {
-                    offered.is_kept = true;
-                }
+                offered.entry(token).and_modify(|offered| offered.is_kept = true);
             }
+            What::Stood { request: Request::Keep, token, before, after, .. }
+                if before.is_holder(token) && after.is_holder(token) =>
+            {
+                offered.entry(token).and_modify(|offered| offered.is_kept = true);
+            }
+            What::Sent { request: Request::Keep, .. } if is_blind => {}
             What::Sent { request: Request::Keep, token, .. } => {
                 let how = "it was offered to others";
                 offered.insert(token, Spent { at: event.at, how, is_kept: false });
@@ -71,7 +80,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
                 let sent = Sent { process, request, token, at, may_be_late: true };
                 violations.extend(spent.and_then(|spent| used(story, &sent, spent)));
             }
-            What::Sent { request: Request::Release, token, .. } => {
+            What::Sent { request: Request::Release | Request::Downgrade, token, .. } => {
                 released.insert(token);
                 spent.entry(token).or_insert(Spent { at: event.at, how: RELEASED, is_kept: false });
             }
@@ -160,7 +169,8 @@ fn used(story: &Story<'_>, sent: &Sent<'_>, spent: &Spent) -> Option<Violation> 
 mod tests {
     use crate::history::Invariant::SpentToken;
     use crate::history::build::{ASK, JOIN, tale};
-    use crate::history::event::Request::{Keep, Release, Renew};
+    use crate::history::event::Request::{Downgrade, Keep, Release, Renew};
+    use crate::history::event::{Share, Standing};
 
     #[test]
     fn an_ask_after_the_release_is_found() {
@@ -228,6 +238,34 @@ mod tests {
         offered().sends(1, Renew, "A").breaks(SpentToken);
         offered().takes(1, "A", 2, 9.898).at(2.0).gives_up("A").breaks(SpentToken);
         offered().serves(Keep, "A", "A", "B").sends(1, Renew, "A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn a_share_that_was_kept_is_used_on_and_one_that_was_handed_over_is_spent() {
+        let stands = |holder: &str| {
+            let holders = vec![(holder.into(), Share::Alone)];
+            Standing { holders, ..Standing::default() }
+        };
+        let kept = |by: &str| {
+            let tale = tale().takes(1, "A", 1, 9.898).at(1.0).gives_up("A").sends(1, Keep, "A");
+            tale.at(1.1).steps(Keep, "A", stands("A"), stands(by)).at(1.6)
+        };
+        kept("A").sends(1, Renew, "A").passes();
+        kept("B").sends(1, Renew, "A").breaks(SpentToken);
+        kept("A").sends(1, ASK, "A").breaks(SpentToken);
+    }
+
+    #[test]
+    fn an_offer_in_a_world_whose_server_is_not_seen_spends_nothing() {
+        let tale = tale().takes(1, "A", 1, 9.898).shares("A", Share::Reader).at(1.0);
+        tale.gives_up("A").sends(1, Keep, "A").at(1.2).sends(1, Renew, "A").passes();
+    }
+
+    #[test]
+    fn a_writer_that_became_a_reader_has_spent_its_token() {
+        let tale = tale().takes(1, "A", 1, 9.898).shares("A", Share::Alone).at(1.0);
+        let tale = tale.gives_up("A").sends(1, Downgrade, "A").at(1.5);
+        tale.sends(1, Renew, "A").breaks(SpentToken);
     }
 
     #[test]

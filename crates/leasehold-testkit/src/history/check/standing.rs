@@ -1,6 +1,6 @@
 //! Places that surely stand in the line, and the turns of a lease.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use leasehold::core::Moment;
 
@@ -46,6 +46,33 @@ pub(super) fn places<'a>(story: &Story<'a>, of_key: &OfKey<'a>) -> Vec<Place<'a>
         }
         if let Some(owner) = served.after {
             close(open.remove(owner), at, &mut places);
+        }
+    }
+    places.extend(open.into_values());
+    places.retain(|place| !is_doubtful(story, place));
+    places.sort_by_key(|place| (place.entered, place.token));
+    places
+}
+
+/// The same where holders share a key. A place stands from the first step that shows it to the last
+/// one.
+pub(super) fn places_among_shares<'a>(story: &Story<'a>, of_key: &OfKey<'a>) -> Vec<Place<'a>> {
+    let mut open: BTreeMap<&str, Place<'a>> = BTreeMap::new();
+    let mut places = Vec::new();
+    for stood in &of_key.stood {
+        for (waiter, _) in &stood.before.line {
+            open.entry(waiter).and_modify(|place| place.until = stood.at);
+        }
+        open.retain(|token, place| {
+            let stays = stood.before.waits(token) && stood.after.waits(token);
+            if !stays {
+                places.push(*place);
+            }
+            stays
+        });
+        for (token, _) in &stood.after.line {
+            let new = Place { token, entered: stood.at, until: stood.at };
+            open.entry(token).or_insert(new);
         }
     }
     places.extend(open.into_values());

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use leasehold::core::Moment;
 
 use crate::history::bounds::Bounds;
-use crate::history::event::{CallKind, Outcome, ProcessId, Request, What};
+use crate::history::event::{CallKind, Name, Outcome, ProcessId, Request, Standing, What};
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{Call, OfKey, Served, Story};
+use crate::history::story::{Call, OfKey, Served, Stood, Story};
 
 /// A `try_lock` that returns *taken* was right: at some moment of the call, another token owned the
 /// key at the server or had a place in its line.
@@ -15,13 +15,18 @@ use crate::history::story::{Call, OfKey, Served, Story};
 /// If the server is known to have served an acquire of the call, that acquire decides: it found or
 /// made another owner, or left the key to the line.
 ///
+/// Where holders share keys, a refusal was right if others held the key or waited for it: the
+/// history does not say what an acquire wants. So a reader that is refused beside readers is not
+/// found here.
+///
 /// This is checked only if the history contains the server's events and the token of the call is
 /// clear. The token is clear if no other call of the process for the key was under way, or ended so
 /// shortly before that it may still send.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = asks_sent(story);
     let mut violations = Vec::new();
-    for (key, of_key) in story.keys.iter().filter(|(_, of_key)| !of_key.served.is_empty()) {
+    let is_seen = |of_key: &OfKey<'_>| !of_key.served.is_empty() || !of_key.stood.is_empty();
+    for (key, of_key) in story.keys.iter().filter(|(_, of_key)| is_seen(of_key)) {
         for call in &of_key.calls {
             let Some((at, Outcome::Taken)) = call.returned else { continue };
             if call.kind != CallKind::TryLock {
@@ -73,6 +78,9 @@ impl<'s> Asked<'_, 's> {
         if own.any(|(_, other)| Some(*other) != token) {
             return true;
         }
+        if !self.of_key.stood.is_empty() {
+            return self.was_shared(token);
+        }
         let of_call = |served: &&Served<'_>| {
             Some(served.token) == token && matches!(served.request, Request::Ask { .. })
         };
@@ -92,6 +100,29 @@ impl<'s> Asked<'_, 's> {
         meanwhile.iter().any(|served| is_other(served.before) || is_other(served.after))
             || self.had_owner(token)
             || self.had_line(bounds, token)
+    }
+
+    /// Whether others held the key or waited for it, where holders share it. A place whose time was
+    /// just over counts too, and so does an opening of the line.
+    fn was_shared(&self, token: Option<&str>) -> bool {
+        let meanwhile = between(&self.of_key.stood, |one| one.at, self.call.called, self.until);
+        let is_ask = |one: &Stood<'_>| matches!(one.request, Request::Ask { .. });
+        let own: Vec<_> =
+            meanwhile.iter().filter(|one| Some(one.token) == token && is_ask(one)).collect();
+        let is_other = |name: &Name| Some(&**name) != token;
+        let is_met = |standing: &Standing| {
+            standing.is_open
+                || standing.holders.iter().any(|(name, _)| is_other(name))
+                || standing.line.iter().any(|(name, _)| is_other(name))
+                || standing.expired.iter().any(|(name, _)| is_other(name))
+        };
+        if !own.is_empty() {
+            return own.iter().any(|one| is_met(one.before) || is_met(one.after));
+        }
+        let before = self.of_key.stood.partition_point(|one| one.at < self.call.called);
+        let last = before.checked_sub(1).map(|index| self.of_key.stood[index].after);
+        meanwhile.iter().any(|one| is_met(one.before) || is_met(one.after))
+            || last.is_some_and(is_met)
     }
 
     /// The requests that the server carried out from `since` until the call returned.
@@ -145,6 +176,7 @@ mod tests {
     use crate::history::build::{ASK, JOIN, Tale, tale};
     use crate::history::event::Outcome::{Taken, Unknown};
     use crate::history::event::Request::Release;
+    use crate::history::event::{Share, Standing};
 
     /// The key was held and is free again. Then a client tries.
     fn free() -> Tale {
@@ -202,6 +234,32 @@ mod tests {
         let tale = tale().fault("reset").tries(1).at(1.0).returns(1, Unknown);
         let tale = tale.at(1.5).tries(1).sends(1, ASK, "A").serves(ASK, "A", "", "A");
         tale.at(1.6).returns(1, Taken).passes();
+    }
+
+    #[test]
+    fn taken_of_a_key_that_holders_share_is_true_only_if_another_holds_it_or_waits() {
+        let stands = |holders: &[&str], line: &[&str]| {
+            let all = |names: &[&str]| {
+                names.iter().map(|name| ((*name).into(), Share::Reader)).collect::<Vec<_>>()
+            };
+            Standing { holders: all(holders), line: all(line), ..Standing::default() }
+        };
+        let refused = |stands: Standing| {
+            let tale = tale().tries(1).sends(1, ASK, "A").at(0.1);
+            tale.steps(ASK, "A", stands.clone(), stands).at(0.2).returns(1, Taken)
+        };
+        refused(stands(&[], &[])).breaks(TakenIsTrue);
+        refused(stands(&["A"], &[])).breaks(TakenIsTrue);
+        refused(stands(&["B"], &[])).passes();
+        let waited = tale().tries(1).sends(1, ASK, "A").at(0.1);
+        let waited = waited.steps(ASK, "A", stands(&[], &["B"]), stands(&["B"], &[]));
+        waited.at(0.2).returns(1, Taken).passes();
+        let unseen = |left: Standing| {
+            let tale = tale().steps(ASK, "C", stands(&["C"], &[]), left).at(5.0).tries(1);
+            tale.at(5.5).returns(1, Taken)
+        };
+        unseen(stands(&[], &[])).breaks(TakenIsTrue);
+        unseen(stands(&["C"], &[])).passes();
     }
 
     #[test]

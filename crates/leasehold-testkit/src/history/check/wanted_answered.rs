@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 
-use super::standing::{Place, places};
+use super::standing::{Place, places, places_among_shares};
 use crate::history::bounds::Bounds;
-use crate::history::event::{Request, What};
+use crate::history::event::{Request, Standing, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Story, Window};
 
@@ -20,11 +20,14 @@ const SHOWN_WITHIN: Duration = Duration::from_millis(110);
 /// it, and `slack` more. If another place surely stands in the line, this happens within the time
 /// of a hint and its effects.
 ///
-/// Checked only if the history contains sent requests, and only for running processes.
+/// Checked only if the history contains sent requests, and only for running processes. Where
+/// holders share keys, only writers are kept without a guard. Readers and permits are given back at
+/// once.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = ends_sent(story);
     let mut violations = Vec::new();
-    for (key, of_key) in story.keys.iter().filter(|(_, of_key)| !of_key.served.is_empty()) {
+    let is_seen = |of_key: &OfKey<'_>| !of_key.served.is_empty() || !of_key.stood.is_empty();
+    for (key, of_key) in story.keys.iter().filter(|(_, of_key)| is_seen(of_key)) {
         let mut places = None;
         for idle in idles(of_key, &sent) {
             let idle = Idle { ends: idle.ends.into_iter().chain(idle.lost(of_key)).min(), ..idle };
@@ -33,7 +36,10 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
             if idle.until(story) <= idle.from + hinted_within(story.bounds) {
                 continue;
             }
-            let places = places.get_or_insert_with(|| self::places(story, of_key));
+            let places = places.get_or_insert_with(|| match of_key.stood.len() {
+                0 => self::places(story, of_key),
+                _ => places_among_shares(story, of_key),
+            });
             let standing = places.iter().take_while(|place| place.entered < idle.until(story));
             let standing = standing.filter(|place| place.token != idle.window.token);
             violations
@@ -60,9 +66,13 @@ type Sent<'a> = HashMap<&'a str, Vec<Moment>>;
 fn ends_sent<'a>(story: &Story<'a>) -> Sent<'a> {
     let mut sent = Sent::new();
     for event in story.events {
-        if let What::Sent { request: Request::Release | Request::Keep, token, .. }
-        | What::Served { request: Request::Release | Request::Keep, token, .. } = &event.what
-        {
+        let (What::Sent { request, token, .. }
+        | What::Served { request, token, .. }
+        | What::Stood { request, token, .. }) = &event.what
+        else {
+            continue;
+        };
+        if matches!(request, Request::Release | Request::Keep | Request::Downgrade) {
             sent.entry(token).or_default().push(event.at);
         }
     }
@@ -105,7 +115,16 @@ impl Idle<'_, '_> {
         let owner = Some(self.window.token);
         let later = of_key.served.partition_point(|served| served.at < self.from);
         let mut later = of_key.served[later..].iter();
-        later.find(|served| served.before != owner || served.after != owner).map(|one| one.at)
+        let lost = later.find(|served| served.before != owner || served.after != owner);
+        let token = self.window.token;
+        let later = of_key.stood.partition_point(|stood| stood.at < self.from);
+        let mut shared = of_key.stood[later..].iter();
+        let is_gone = |before: &Standing, after: &Standing| {
+            !before.is_holder(token) || !after.is_holder(token)
+        };
+        let gone = shared.find(|stood| is_gone(stood.before, stood.after));
+        let gone = gone.map(|one| one.at);
+        lost.map(|one| one.at).or(gone)
     }
 
     fn until(&self, story: &Story<'_>) -> Moment {
@@ -151,6 +170,7 @@ mod tests {
     use crate::history::Invariant::WantedAnswered;
     use crate::history::build::{JOIN, Tale, tale};
     use crate::history::event::Request::{Keep, Release};
+    use crate::history::event::{Share, Standing};
 
     /// A gives up at 1 s, and may be kept for 5 s more.
     fn idle() -> Tale {
@@ -187,6 +207,35 @@ mod tests {
     fn a_lease_that_is_kept_though_another_waits_is_found() {
         wanted(2.9).sends(2, Release, "B").passes();
         wanted(3.0).sends(2, Release, "B").breaks(WantedAnswered);
+    }
+
+    /// A writer gives up at 1 s, and may be kept for 5 s more. A reader waits from 2 s on.
+    #[test]
+    fn a_writer_that_is_kept_though_a_reader_waits_is_found() {
+        let stands = |line: &[&str]| {
+            let line = line.iter().map(|name| ((*name).into(), Share::Reader)).collect();
+            let holders = vec![("A".into(), Share::Alone)];
+            Standing { holders, line, ..Standing::default() }
+        };
+        let kept = |at| {
+            let tale = tale().takes(1, "A", 1, 9.9).shares("A", Share::Alone).at(1.0);
+            let tale = tale.keeps("A", 5.0).gives_up("A").at(2.0);
+            let tale = tale.steps(JOIN, "B", stands(&[]), stands(&["B"])).at(at - 0.01);
+            let tale = tale.steps(JOIN, "B", stands(&["B"]), stands(&["B"])).at(at);
+            tale.sends(1, Release, "A").at(9.0)
+        };
+        kept(2.9).passes();
+        kept(3.0).breaks(WantedAnswered);
+    }
+
+    #[test]
+    fn a_reader_that_is_not_given_back_is_found() {
+        let ends = |at| {
+            let tale = tale().shares_keys().takes(1, "A", 1, 9.9).shares("A", Share::Reader);
+            tale.at(1.0).gives_up("A").at(at).sends(1, Release, "A").at(9.0).tries(9)
+        };
+        ends(1.4).passes();
+        ends(1.5).breaks(WantedAnswered);
     }
 
     #[test]

@@ -187,6 +187,12 @@ impl Network {
     }
 }
 
+/// Whether a command takes, renews or releases a lock, by a script or by itself. What a client
+/// keeps beside its locks, such as its record, has `:lh:` in its name.
 fn is_of_a_lock(command: &Command) -> bool {
-    command.name().starts_with(b"EVAL")
+    const PLAIN: [&[u8]; 4] = [b"SET", b"DEL", b"DELIFEQ", b"DELEX"];
+    let is_beside = |key: &[u8]| key.windows(4).any(|part| part == b":lh:");
+    let name = command.name();
+    name.starts_with(b"EVAL")
+        || PLAIN.contains(&name) && command.args().nth(1).is_some_and(|key| !is_beside(key))
 }

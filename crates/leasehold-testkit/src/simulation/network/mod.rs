@@ -378,9 +378,7 @@ mod tests {
     fn who_waits_for_a_foreign_holder_is_told_of_its_release_over_the_network() {
         let (host, _network, process, connector) = one_process();
         host.run(async {
-            let connected = Asker::connect(&connector).await.expect("a server that is there");
-            let Connection { client: foreign, io, .. } = connected;
-            host.spawn(io);
+            let foreign = connected(&host, &connector).await;
             let set = Command::of(&["SET", "a", "foreign"]);
             assert!(foreign.ask(&set).await.is_some_and(|answer| answer.is_ok()), "it is free");
             let here = Arc::new(process.clone());
@@ -398,13 +396,56 @@ mod tests {
         host.drop_tasks();
     }
 
+    async fn connected(host: &Arc<VirtualHost>, connector: &SimulatedConnector) -> Asker {
+        let connected = Asker::connect(connector).await.expect("a server that is there");
+        let Connection { client, io, .. } = connected;
+        host.spawn(io);
+        client
+    }
+
+    /// Not every lock is taken by a script.
+    #[test]
+    fn commands_that_take_and_end_a_lock_meet_mischief_and_others_do_not() {
+        let (host, network, process, connector) = one_process();
+        host.run(async {
+            let client = connected(&host, &connector).await;
+            let ask = async |words: &str| {
+                let words: Vec<_> = words.split(' ').collect();
+                let began = host.now();
+                (client.ask(&Command::of(&words)).await, host.now().since(began))
+            };
+            let next = |fate| network.trouble(&process, |trouble| trouble.mischief.push(fate));
+            let (soon, late) = (Duration::from_millis(20), Duration::from_secs(1));
+
+            next(Mischief::Late(late));
+            for other in ["SET :lh:client:x me", "DELIFEQ {a}:lh:probe probe", "PTTL a"] {
+                let (answer, took) = ask(other).await;
+                assert!(answer.is_some() && took <= soon, "{other}: {took:?}");
+            }
+            let (answer, took) = ask("SET a anna NX GET PX 60000").await;
+            assert_eq!(answer, Some(Ok(Value::Nil)));
+            assert!(took >= late, "{took:?}");
+
+            next(Mischief::Twice(late));
+            assert_eq!(ask("DEL a").await.0, Some(Ok(Value::Int(1))));
+            assert_eq!(ask("SET a bert NX GET PX 60000").await.0, Some(Ok(Value::Nil)));
+            host.advance(late).await;
+            assert_eq!(ask("EXISTS a").await.0, Some(Ok(Value::Int(0))), "deleted again");
+
+            next(Mischief::LoseReply(soon));
+            assert_eq!(ask("SET a carl NX GET PX 60000").await.0, None);
+            let again = connected(&host, &connector).await;
+            let owner = again.ask(&Command::of(&["GET", "a"])).await;
+            assert_eq!(owner, Some(Ok(Value::Bytes(b"carl".to_vec()))));
+        });
+        host.drop_tasks();
+    }
+
     #[test]
     fn what_a_partition_held_back_arrives_before_what_was_sent_behind_it() {
         let (host, network, process, connector) = one_process();
         host.run(async {
-            let connected = Asker::connect(&connector).await.expect("a server that is there");
-            let Connection { client, io, .. } = connected;
-            host.spawn(io);
+            let client = connected(&host, &connector).await;
             let echo = |word: &str| client.ask(&Command::of(&["ECHO", word]));
             let said = |word: &str| Some(Ok(Value::Bytes(word.into())));
             for _ in 0..20 {

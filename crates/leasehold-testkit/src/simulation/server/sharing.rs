@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::core::Moment;
+
 use super::Server;
 use crate::history::event::{Name, Share, Standing, What};
 use crate::protocol::Command;
@@ -77,7 +79,7 @@ impl Server {
     /// Logs who held and waited before a request, and who does now.
     pub(super) fn tell_standing(
         &self,
-        now_us: u64,
+        (now, now_us, sent): (Moment, u64, Option<Moment>),
         asked: Option<Asked>,
         keys: &Keys,
         before: Standing,
@@ -86,7 +88,8 @@ impl Server {
         let Some(Asked { request, key, token }) = asked else { return };
         if executed.reply.is_ok() {
             let after = self.standing(now_us, keys);
-            self.log.push(What::Stood { request, key, token, before, after });
+            let travelled = sent.map(|sent| now.since(sent));
+            self.log.push(What::Stood { request, key, token, before, after, travelled });
         }
     }
 
@@ -98,15 +101,17 @@ impl Server {
             shares.iter().find(|(member, _)| member == name).map(|(_, score)| *score as u32)
         };
         let of = score(OF);
-        let holders = match self.redis.string_at(now_us, &keys[Keys::LOCK]) {
+        let left = |ends: f64| Duration::from_millis((ends - now_ms).max(0.0) as u64);
+        let holders: Vec<_> = match self.redis.string_at(now_us, &keys[Keys::LOCK]) {
             None => Vec::new(),
-            Some((owner, _)) if !MARKS.contains(&&owner[..]) => {
-                vec![(Name::from(text(&owner)), Share::Alone)]
+            Some((owner, left_ms)) if !MARKS.contains(&&owner[..]) => {
+                let left = left_ms.map_or(Duration::MAX, Duration::from_millis);
+                vec![((Name::from(text(&owner)), Share::Alone), left)]
             }
             Some(_) => shares
                 .iter()
                 .filter(|(member, ends)| member != OF && member != TAKEN && *ends >= now_ms)
-                .map(|(member, _)| {
+                .map(|(member, ends)| {
                     let field = [b"+", &member[..]].concat();
                     let note = self.redis.field_at(now_us, &keys[Keys::GRANT], &field);
                     let want = note.and_then(|note| text(&note).split('|').next()?.parse().ok());
@@ -114,10 +119,11 @@ impl Server {
                         (Some(of), Some(want @ 1..)) => Share::Permits { want, of },
                         _ => Share::Reader,
                     };
-                    (Name::from(text(member)), share)
+                    ((Name::from(text(member)), share), left(*ends))
                 })
                 .collect(),
         };
+        let (holders, lefts) = holders.into_iter().unzip();
         let (mut line, mut dead, mut expired) = (Vec::new(), 0, Vec::new());
         for (owner, _) in self.redis.sorted_at(now_us, &keys[Keys::LINE]) {
             let place = self.redis.field_at(now_us, &keys[Keys::PLACES], &owner);
@@ -137,7 +143,7 @@ impl Server {
             let till = text(&times).split('|').nth(1).and_then(|till| till.parse().ok());
             till.is_some_and(|till: f64| till > now_ms)
         });
-        Standing { of, holders, line, dead, expired, is_open }
+        Standing { of, holders, lefts, line, dead, expired, is_open }
     }
 
     /// How long the lease of an owner lasts that shares a key; `None` if it does not share it.
