@@ -89,7 +89,7 @@ struct GlobalArgs {
     /// When to colour messages
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     color: ColorArg,
-    /// Show only warnings and errors. With -n, do not report a taken lock
+    /// Show only warnings and errors. With -n or --once-per, do not report a taken lock
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
     /// Show when locks are acquired and released. -vv also shows renewals and problems on the way,
@@ -286,7 +286,8 @@ pub(crate) struct Unlock {
     #[arg(long)]
     pub(crate) force: bool,
     /// Ask the holders to let go, and end no lease. `leasehold run` then stops its command; other
-    /// programs decide for themselves. A holder learns of it at its next renewal
+    /// programs decide for themselves, and other libraries do not look at requests. A holder learns
+    /// of it at its next renewal
     #[arg(long, conflicts_with = "force")]
     pub(crate) ask: bool,
     /// With --ask, wait at most this long until they have let go. Default: do not wait

@@ -89,14 +89,17 @@ fn is_of_a_service(name: &str) -> bool {
         || begins_with_number
 }
 
-/// The known name that differs only by a mistake in the prefix, as in `LEASHOLD_URL`.
+/// The known name that differs only by a mistake in the prefix, as in `LEASHOLD_URL` and
+/// `LEASEHOLDURL`.
 fn misspelt_prefix(name: &str) -> Option<&'static str> {
     let upper = name.to_ascii_uppercase();
     let letters = |text: &str| text.chars().take(COMPARED_MAX).collect::<Vec<_>>();
     KNOWN.into_iter().find(|known| {
         let rest = &known[PREFIX.len()..];
-        let prefix = upper.strip_suffix(rest).filter(|prefix| prefix.ends_with('_'));
-        prefix.is_some_and(|prefix| distance(&letters(prefix), &letters(PREFIX)) <= 2)
+        upper.strip_suffix(rest).is_some_and(|prefix| {
+            let is_whole = prefix.ends_with('_') || PREFIX.strip_suffix('_') == Some(prefix);
+            is_whole && distance(&letters(prefix), &letters(PREFIX)) <= 2
+        })
     })
 }
 
@@ -111,7 +114,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     let given = of(name);
     let (distance, known) =
         KNOWN.iter().map(|known| (distance(&given, &of(known)), *known)).min()?;
-    if distance <= 2 && distance * 3 <= given.len() {
+    if distance <= 2 && distance * 3 <= given.len().max(of(known).len()) {
         return Some(known);
     }
     let begins_alike = |known: &&&str| given.len() >= 3 && of(known).starts_with(&given);
@@ -152,6 +155,9 @@ mod tests {
             ("LEASEHOLD_URI", Some(URL)),
             ("LEASEHOLD_ULR", Some(URL)),
             ("LEASEHOLD_URLS", Some(URL)),
+            ("LEASEHOLD_UR", Some(URL)),
+            ("LEASEHOLD_RL", Some(URL)),
+            ("LEASEHOLDURL", Some(URL)),
             ("LEASEHOLD_url", Some(URL)),
             ("LEASEHOLD_URL_FIEL", Some(URL_FILE)),
             ("LEASEHOLD_URLFILE", Some(URL_FILE)),
@@ -171,6 +177,7 @@ mod tests {
             ("LEASEHOLD_PASSWORD", None),
             ("LEASEHOLD_", None),
             ("LEASEHOLD_X", None),
+            ("LEASEHOLD_L", None),
             ("LEASEHOLD_PORTS", None),
             ("LEASEHOLD_PORT_URL", Some(URL)),
         ] {

@@ -22,7 +22,8 @@ Exit codes:
   125     leasehold itself failed
   126     the command cannot be executed
   127     the command was not found
-  130,143 interrupted while waiting (128+n): nothing was acquired, no place in line remains
+  129,130,131,143
+          interrupted while waiting (128+n): nothing was acquired, no place in line remains
 Codes will be added: treat an unknown code as a failure.";
 
 /// How the process ends.

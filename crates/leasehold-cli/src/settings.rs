@@ -15,7 +15,9 @@ use crate::output::{export, name_word, shell_word};
 use crate::patience::Patience;
 use crate::take::DRAIN;
 use crate::talk::{Level, Talk};
-use crate::urls::{absolute, after_scheme, has_password, in_file, split, url_of_place};
+use crate::urls::{
+    absolute, after_scheme, has_password, in_file, missing_file, split, url_of_place,
+};
 
 /// The flags that choose the store.
 #[derive(Clone, Debug, Default)]
@@ -158,6 +160,25 @@ impl Settings {
         self.connect_patiently(&who, None, &mut Patience::new(None), talk).await
     }
 
+    /// As [`connect`](Self::connect), for operators who look at locks. They must not make a store
+    /// that nobody uses, at a path that they mistyped, and then read that all locks are free.
+    pub(crate) async fn connect_to_look(
+        &self,
+        who: Identity,
+        talk: &Talk,
+    ) -> Result<Client, Failure> {
+        let is_named = !matches!(self.source, Source::Default | Source::Local);
+        let missing = self.urls.iter().filter(|_| is_named).find_map(|url| missing_file(url));
+        let Some(file) = missing else { return self.connect(who, talk).await };
+        let kind = ErrorKind::Unavailable;
+        let message = format!(
+            "there is no store at {}; nothing was done; correct the path, unless no lock was ever \
+             taken there: the first one makes the file",
+            file.display()
+        );
+        Err(Failure::new(Exit::Code(kind.exit_code()), kind.as_str(), message))
+    }
+
     /// As [`connect`](Self::connect), with retries for a while. `name` is the lock if there is one.
     pub(crate) async fn connect_patiently(
         &self,
@@ -176,9 +197,14 @@ impl Settings {
         }
     }
 
-    /// The URLs and the namespace.
-    pub(crate) fn named(&self) -> (&[String], Option<&str>) {
-        (&self.urls, self.namespace.as_deref())
+    /// One URL, or those of a quorum.
+    pub(crate) fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    /// The prefix of all names, if there is one.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
     }
 
     /// Whether the user has named a store.
@@ -186,11 +212,10 @@ impl Settings {
         self.source != Source::Default
     }
 
-    /// The URLs and the namespace, after the messages about the choice. For a command that opens no
-    /// client.
-    pub(crate) fn chosen(&self, talk: &Talk) -> Result<(&[String], Option<&str>), Failure> {
+    /// The URLs, after the messages about the choice. For a command that opens no client.
+    pub(crate) fn chosen(&self, talk: &Talk) -> Result<&[String], Failure> {
         self.announce(talk)?;
-        Ok(self.named())
+        Ok(&self.urls)
     }
 
     async fn open(&self, who: Identity) -> Result<Client, Error> {

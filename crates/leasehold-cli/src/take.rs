@@ -113,16 +113,15 @@ pub(crate) fn only(names: &[String]) -> Option<&str> {
 /// Takes what is wanted.
 pub(crate) async fn take(
     client: &Client,
-    asked: Asked<'_>,
+    mut asked: Asked<'_>,
     wanted: &Wanted,
     signals: &mut Signals,
     talk: &Talk,
 ) -> Result<Taken, Failure> {
-    let Asked { settings, names, wait, mut patience } = asked;
-    let busy = async |said: Option<&str>| busy(client, settings, (names, wait), said).await;
+    let names = asked.names;
     let began = SystemHost.now();
     loop {
-        let answer = match ask(client, (names, wait), wanted, signals, talk).await {
+        let answer = match ask(client, &asked, wanted, signals, talk).await {
             Ok(answer) => answer,
             Err(signal) => return Ok(Taken::Interrupted(signal)),
         };
@@ -137,15 +136,15 @@ pub(crate) async fn take(
                 return Ok(Taken::Granted(guard));
             }
             Ok(None) if matches!(wanted, Wanted::Once(_)) => {
-                return Ok(Taken::Busy(skipped(client, settings, &names[0]).await));
+                return Ok(Taken::Busy(skipped(client, asked.settings, &names[0]).await));
             }
-            Ok(None) => return Ok(Taken::Busy(busy(None).await)),
+            Ok(None) => return Ok(Taken::Busy(busy(client, &asked, None).await)),
             Err(error) if error.kind() == ErrorKind::WaitElapsed => {
-                return Ok(Taken::Busy(busy(error.name()).await));
+                return Ok(Taken::Busy(busy(client, &asked, error.name()).await));
             }
             Err(error) => error,
         };
-        if (error.kind(), wait) == (ErrorKind::Unavailable, Wait::Never)
+        if (error.kind(), asked.wait) == (ErrorKind::Unavailable, Wait::Never)
             && let Some(name) = error.name().or_else(|| only(names))
             && let Some(quarantined) = quarantined(client, name).await
         {
@@ -154,7 +153,7 @@ pub(crate) async fn take(
         let again = tokio::select! {
             biased;
             signal = signals.interrupt() => return Ok(Taken::Interrupted(signal)),
-            again = patience.try_again(&error, only(names), talk) => again,
+            again = asked.patience.try_again(&error, only(names), talk) => again,
         };
         if !again {
             return Err(Failure::from(error).about_any(only(names)));
@@ -165,24 +164,20 @@ pub(crate) async fn take(
 /// Asks once, with messages meanwhile. `Err` means that we were told to stop.
 async fn ask(
     client: &Client,
-    (names, wait): (&[String], Wait),
+    asked: &Asked<'_>,
     wanted: &Wanted,
     signals: &mut Signals,
     talk: &Talk,
 ) -> Result<Result<Option<MultiGuard>, Error>, Signal> {
-    let limit = match wait {
-        Wait::AtMost(limit) => Some(limit),
-        Wait::Never | Wait::ForEver => None,
-    };
-    let mut message = WaitMessage::new(client, names, limit, talk);
+    let mut message = WaitMessage::new(client, asked, talk);
     let answer = {
-        let mut asking = pin!(wanted.take(wait));
+        let mut asking = pin!(wanted.take(asked.wait));
         let mut talking = pin!(message.run());
         tokio::select! {
             biased;
             signal = signals.interrupt() => Err(signal),
             answer = &mut asking => Ok(answer),
-            never = &mut talking, if wait != Wait::Never => match never {},
+            never = &mut talking, if asked.wait != Wait::Never => match never {},
         }
     };
     if message.clear() {
@@ -238,13 +233,8 @@ async fn in_the_way<'a>(
 }
 
 /// The failure that names the holder, with advice.
-async fn busy(
-    client: &Client,
-    settings: &Settings,
-    (names, wait): (&[String], Wait),
-    said: Option<&str>,
-) -> Failure {
-    let (name, seen) = in_the_way(client, names, said).await;
+async fn busy(client: &Client, asked: &Asked<'_>, said: Option<&str>) -> Failure {
+    let (name, seen) = in_the_way(client, asked.names, said).await;
     let holder = seen.as_ref().and_then(view::first_holder);
     let is_endless = seen.as_ref().is_some_and(view::is_endless);
     let kept = seen.as_ref().and_then(view::kept);
@@ -255,12 +245,13 @@ async fn busy(
         Some(name) => format!("`{}` was taken", escape(name)),
         None => "one of the locks was taken".to_owned(),
     });
-    let word = settings.words(name.unwrap_or("NAME"));
-    let message = match wait {
+    let word = asked.settings.words(name.unwrap_or("NAME"));
+    let message = match asked.wait {
         Wait::AtMost(limit) => {
-            let advice = match quarantine {
-                Some(quarantine) => after_quarantine(&quarantine).to_owned(),
-                None => format!(
+            let advice = match (quarantine, kept) {
+                (Some(quarantine), _) => after_quarantine(&quarantine).to_owned(),
+                (None, Some(_)) => format!("nothing was acquired; {}", view::way_out(&word)),
+                (None, None) => format!(
                     "nothing was acquired; `leasehold inspect {word}` shows who holds it now"
                 ),
             };
@@ -275,10 +266,7 @@ async fn busy(
             } else if let Some(quarantine) = &quarantine {
                 after_quarantine(quarantine)
             } else if let Some(kept) = kept {
-                &format!(
-                    "{kept}; nothing was acquired; `leasehold unlock {word} --force --why TEXT` \
-                     frees it now"
-                )
+                &format!("{kept}; nothing was acquired; {}", view::way_out(&word))
             } else {
                 "nothing was acquired; use -w 1m to wait"
             };
@@ -286,7 +274,7 @@ async fn busy(
         }
     };
     // A caller that did not wait got its answer; a caller that waited in vain has failed.
-    let (kind, level) = match wait {
+    let (kind, level) = match asked.wait {
         Wait::AtMost(_) => (ErrorKind::WaitElapsed.as_str(), Level::Error),
         Wait::Never | Wait::ForEver => ("taken", Level::Info),
     };

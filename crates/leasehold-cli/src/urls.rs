@@ -1,7 +1,7 @@
 //! The URLs of stores, as people write them.
 
 use std::fs::{self, File, Metadata};
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -129,6 +129,8 @@ fn careless(mode: u32, has_password: bool) -> Option<&'static str> {
 }
 
 fn lines(text: &str) -> Vec<String> {
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
@@ -147,6 +149,20 @@ pub(crate) fn has_password(url: &str) -> bool {
 pub(crate) fn after_scheme<'a>(url: &'a str, scheme: &str) -> Option<&'a str> {
     let (given, rest) = url.split_once(':')?;
     given.eq_ignore_ascii_case(scheme).then_some(rest)
+}
+
+/// The file of an SQLite store, if the URL names one that is missing from a directory that exists.
+/// The library refuses any other path, and says what is wrong with it.
+pub(crate) fn missing_file(url: &str) -> Option<&Path> {
+    let rest = after_scheme(url, "sqlite")?;
+    let has_host = rest.starts_with("//") && !rest.starts_with("///");
+    if rest.is_empty() || rest.starts_with([':', '~']) || rest.contains('?') || has_host {
+        return None;
+    }
+    let path = Path::new(rest);
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let is_missing = fs::symlink_metadata(path).is_err_and(|it| it.kind() == ErrorKind::NotFound);
+    (is_missing && directory.is_none_or(Path::is_dir)).then_some(path)
 }
 
 /// The URL of the same file from any directory. Only relative files change.
@@ -201,6 +217,7 @@ mod tests {
     fn a_file_of_urls_has_one_a_line_and_may_have_comments() {
         for (text, urls) in [
             ("redis://a\n", &["redis://a"][..]),
+            ("\u{feff}redis://a\r\n", &["redis://a"]),
             (
                 "# ours\n\n  redis://a  \r\n#redis://old\nsqlite:/b c#d\n",
                 &["redis://a", "sqlite:/b c#d"],
@@ -256,6 +273,22 @@ mod tests {
             ("sqlite:/a@b:c", false),
         ] {
             assert_eq!(has_password(url), password, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_noticed_only_where_a_store_could_be() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| format!("sqlite:{}", dir.path().join(name).display());
+        fs::write(dir.path().join("there"), "").expect("a file");
+        let missing = at("missing");
+        assert_eq!(missing_file(&missing), Some(&*dir.path().join("missing")));
+        assert_eq!(missing_file("sqlite:no-such-file"), Some(Path::new("no-such-file")));
+        for url in [&*at("there"), &at("no/directory"), &at("a?b"), "sqlite:", "sqlite:~/x"] {
+            assert_eq!(missing_file(url), None, "{url}");
+        }
+        for url in ["sqlite::memory:", "sqlite://host/x", "redis://h", "memory:a"] {
+            assert_eq!(missing_file(url), None, "{url}");
         }
     }
 

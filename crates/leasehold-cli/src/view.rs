@@ -216,7 +216,7 @@ pub(crate) fn is_too_long(quarantine: &Quarantine) -> bool {
 }
 
 /// Why the store grants nothing new, and what to do if that takes too long.
-fn reason(quarantine: &Quarantine) -> String {
+pub(crate) fn reason(quarantine: &Quarantine) -> String {
     let by_hand = "; that is longer than any quarantine: the server's clock was set back, or \
                    somebody changed the end of the quarantine. The server cannot show holders that \
                    it forgot: wait 65 s by your own clock, then run `HDEL :lh:epoch until` in that \
@@ -237,6 +237,12 @@ pub(crate) fn shows_all(seen: &Snapshot) -> bool {
 /// Says that not all holders may be shown.
 pub(crate) fn left_out() -> String {
     format!("there may be more holders: a look shows at most {}", Snapshot::HOLDERS_SHOWN_MAX)
+}
+
+/// Whether the holder may be a client of another library. Leasehold's own leave a record, unless a
+/// program wants none.
+pub(crate) fn may_be_foreign(holder: &Holder) -> bool {
+    holder.client.is_none()
 }
 
 /// Whether the lease never ends by itself: then Leasehold did not take it.
@@ -353,6 +359,11 @@ fn wish(claim: Claim) -> String {
 /// When a lock that is only kept taken becomes free. `None` if work holds it.
 pub(crate) fn kept(seen: &Snapshot) -> Option<String> {
     is_idle(seen).then(|| seen.holders.first().map(lease)).flatten()
+}
+
+/// How to free a lock that no work holds. `words` name it in a command line.
+pub(crate) fn way_out(words: &str) -> String {
+    format!("`leasehold unlock {words} --force --why TEXT` frees it now")
 }
 
 fn lease(holder: &Holder) -> String {

@@ -11,7 +11,8 @@ use serde_json::json;
 use crate::duration::human;
 use crate::exit::unnamed;
 use crate::log;
-use crate::take::only;
+use crate::settings::Settings;
+use crate::take::{Asked, Wait, only};
 use crate::talk::{Level, Talk};
 use crate::view::{self, LockObject};
 
@@ -31,10 +32,11 @@ const REPEAT_EVERY: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_secs(1);
 
 /// Tells a person about the wait for one lock, or for several.
-#[derive(Debug)]
 pub(crate) struct WaitMessage<'a> {
     client: &'a Client,
     names: &'a [String],
+    /// The store, for messages that name a command line.
+    settings: &'a Settings,
     limit: Option<Duration>,
     talk: &'a Talk,
     began: Moment,
@@ -47,16 +49,16 @@ pub(crate) struct WaitMessage<'a> {
 }
 
 impl<'a> WaitMessage<'a> {
-    /// Messages for a wait that begins now and lasts at most `limit`.
-    pub(crate) fn new(
-        client: &'a Client,
-        names: &'a [String],
-        limit: Option<Duration>,
-        talk: &'a Talk,
-    ) -> Self {
+    /// Messages for a wait that begins now.
+    pub(crate) fn new(client: &'a Client, asked: &'a Asked<'_>, talk: &'a Talk) -> Self {
+        let limit = match asked.wait {
+            Wait::AtMost(limit) => Some(limit),
+            Wait::Never | Wait::ForEver => None,
+        };
         Self {
             client,
-            names,
+            names: asked.names,
+            settings: asked.settings,
             limit,
             talk,
             began: SystemHost.now(),
@@ -196,7 +198,28 @@ impl<'a> WaitMessage<'a> {
         }
         self.said = Some((in_the_way, now));
         self.clear();
-        say_held(self.talk, name, seen, self.position, now.since(self.began));
+        self.say_held(name, seen, now.since(self.began));
+    }
+
+    /// Reports the holder of the lock.
+    fn say_held(&self, name: &str, seen: &Snapshot, waited: Duration) {
+        if self.talk.is_json() {
+            self.talk.object(
+                Level::Info,
+                "waiting",
+                json!({
+                    "name": name,
+                    "position": self.position,
+                    "waited_ms": view::millis(waited),
+                    "lock": LockObject::new(name, seen),
+                }),
+            );
+        } else if let Some(card) = view::card(name, seen, SystemHost.wall(), self.position) {
+            let words = self.settings.words(name);
+            let way_out = view::is_idle(seen).then(|| view::way_out(&words));
+            let lines: Vec<_> = [card].into_iter().chain(way_out).collect();
+            self.talk.lines(Level::Info, &lines.join("\n"));
+        }
     }
 
     fn refresh(&mut self) {
@@ -217,23 +240,5 @@ impl<'a> WaitMessage<'a> {
             self.talk.status("");
         }
         was_shown
-    }
-}
-
-/// Reports the holder of the lock.
-fn say_held(talk: &Talk, name: &str, seen: &Snapshot, position: Option<usize>, waited: Duration) {
-    if talk.is_json() {
-        talk.object(
-            Level::Info,
-            "waiting",
-            json!({
-                "name": name,
-                "position": position,
-                "waited_ms": view::millis(waited),
-                "lock": LockObject::new(name, seen),
-            }),
-        );
-    } else if let Some(card) = view::card(name, seen, SystemHost.wall(), position) {
-        talk.lines(Level::Info, &card);
     }
 }

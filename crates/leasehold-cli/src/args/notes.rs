@@ -42,10 +42,13 @@ Exit codes: 0 nothing failed, 1 a check was not fine and --strict, 2 a check fai
 /// The end of `migrate --help`.
 pub(super) const MIGRATE: &str = "\
 Run it once for each database and schema, and again after an update of leasehold that asks for it.
-It needs a user who may create the schema, and changes nothing if all is there. Locks may be in use.
-Other users need less:
+It needs a user who may create the tables, and changes nothing if all is there. Locks may be in use.
+Other users need less. On PostgreSQL:
   GRANT USAGE ON SCHEMA leasehold TO app;
-  GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO app;";
+  GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO app;
+On MySQL and MariaDB, where the database is called app:
+  GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON app.* TO app;
+Other stores need no tables: migrate ends with 78 there.";
 
 /// The end of `strict --help`.
 pub(super) const STRICT: &str = "\

@@ -14,11 +14,10 @@ const ANY_SERVER: &str = "redis://localhost";
 
 /// Examines the store and prints each check, or prints a rule for a user of it.
 pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Failure> {
-    let ttl = args.ttl.ttl(None)?;
+    let (ttl, namespace) = (args.ttl.ttl(None)?, context.settings.namespace());
     if let Some(prefix) = &args.print_acl {
-        let (urls, namespace) = context.settings.named();
         let prefix = namespace.map_or_else(|| prefix.clone(), |it| format!("{it}:{prefix}"));
-        let mut rules = acl_rules(urls, &prefix)?;
+        let mut rules = acl_rules(context.settings.urls(), &prefix)?;
         if rules.is_empty() {
             if context.settings.names_a_store() {
                 let message = "--print-acl is for Redis and Valkey, and no URL names one; nothing \
@@ -29,7 +28,7 @@ pub(crate) async fn doctor(context: &Context, args: &Doctor) -> Result<Exit, Fai
         }
         return print_rules(context, &rules);
     }
-    let (urls, namespace) = context.settings.chosen(&context.talk)?;
+    let urls = context.settings.chosen(&context.talk)?;
     let found = diagnose(urls, namespace, ttl, SystemHost::shared()).await?;
     if context.json {
         print_object("doctor", object(&found))?;

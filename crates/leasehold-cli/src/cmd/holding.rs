@@ -77,7 +77,7 @@ impl Holding<'_> {
         let own = guard.guards().iter().map(Joined::from);
         let mut locks: Vec<_> = joined.iter().cloned().chain(own).collect();
         locks.sort_by_key(|lock| names.iter().position(|name| *name == lock.name));
-        let (store, (_, namespace)) = (client.store_label(), context.settings.named());
+        let (store, namespace) = (client.store_label(), context.settings.namespace());
         let id = |guard: &Guard| LockId::new(&store, namespace, guard.name());
         let chain = Chain::inherited().with(guard.guards().iter().map(|it| (it, id(it))));
         let mut all = environment(context, client, &locks)?;
@@ -266,7 +266,7 @@ pub(super) fn environment(
         (TOKEN, Some(lines(locks.iter().map(|lock| &*lock.token).collect()))),
         (FENCE, fences.collect::<Option<_>>().map(lines)),
         (STORE, Some(client.store_label())),
-        (NAMESPACE, context.settings.named().1.map(str::to_owned)),
+        (NAMESPACE, context.settings.namespace().map(str::to_owned)),
     ];
     all.extend(context.settings.store_for_child()?);
     Ok(all)

@@ -131,7 +131,7 @@ pub(super) async fn join(
     if chain.is_empty() {
         return Ok(joined);
     }
-    let (store, (_, namespace)) = (client.store_label(), context.settings.named());
+    let (store, namespace) = (client.store_label(), context.settings.namespace());
     for name in args.names.iter() {
         if joined.iter().any(|lock: &Joined| lock.name == *name) {
             return Err(twice(name));

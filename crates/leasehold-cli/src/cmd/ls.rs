@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt as _};
 use leasehold::core::WallTime;
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::store::Stopped;
-use leasehold::{Client, ErrorKind, Identity, Key, Snapshot};
+use leasehold::store::{Quarantine, Stopped};
+use leasehold::{Client, Error, ErrorKind, Identity, Key, Snapshot};
 use serde_json::json;
 
 use super::Context;
@@ -49,15 +49,17 @@ pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
         );
         return Err(Failure::new(Exit::USAGE, "usage", text));
     }
-    let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
+    let client = context.settings.connect_to_look(Identity::anonymous(), &context.talk).await?;
     if let Some(every) = args.watch {
         return Err(watch(context, args, &client, every).await);
     }
     let mut list = List::default();
     list.look(&client, args, context.json).await?;
     list.say_what_is_missing(context);
+    list.say_quarantine(context);
     print(&list.text(context.json))?;
-    if list.is_empty() && std::io::stdout().is_terminal() && !context.json {
+    let says_nothing = list.is_empty() && list.quarantine.is_none();
+    if says_nothing && std::io::stdout().is_terminal() && !context.json {
         context.talk.notice(Level::Info, "nothing-held", None, "no locks are held");
     }
     Ok(Exit::OK)
@@ -75,6 +77,9 @@ async fn watch(context: &Context, args: &Ls, client: &Client, every: Duration) -
                 is_silent = false;
                 if shown.as_ref().is_none_or(|before| before.is_complete()) {
                     list.say_what_is_missing(context);
+                }
+                if shown.as_ref().is_none_or(|before| before.quarantine.is_none()) {
+                    list.say_quarantine(context);
                 }
                 let is_news = shown.as_ref().is_none_or(|before| before.who != list.who);
                 let printed = match (is_screen, is_news) {
@@ -118,11 +123,14 @@ struct List {
     stopped: Option<Stopped>,
     /// Keys that look like locks and hold something else: the name, and what the store says.
     skipped: Vec<(String, String)>,
+    /// Why the store grants nothing new.
+    quarantine: Option<Quarantine>,
 }
 
 impl List {
     async fn look(&mut self, client: &Client, args: &Ls, json: bool) -> Result<(), Failure> {
-        let listing = client.list(&args.pattern).await?;
+        let listing = client.list(&args.pattern).await;
+        let listing = listing.map_err(|error| may_not_list(error, &args.pattern))?;
         self.stopped = listing.stopped();
         let names = listing.names().iter().map(Key::as_str);
         let looks = names.map(async |name| (name, client.inspect(name).await));
@@ -137,6 +145,7 @@ impl List {
                 }
                 Err(error) => return Err(error.into()),
             };
+            self.quarantine = self.quarantine.or(seen.quarantine);
             // The lock may have been released since it was listed.
             if view::is_unused(&seen) || !is_older(&seen, args.older_than, SystemHost.wall()) {
                 continue;
@@ -148,6 +157,14 @@ impl List {
             } else {
                 self.rows.push(row(name, &seen, SystemHost.wall()));
             }
+        }
+        if self.is_empty() {
+            // A store that forgot its locks lists none. Any name that matches will do: a user may
+            // be limited to such names.
+            let name = args.pattern.replace(['*', '?'], "x");
+            let seen = client.inspect(&name).await.ok();
+            let quarantine = seen.and_then(|seen| seen.quarantine);
+            self.quarantine = self.quarantine.or(quarantine);
         }
         Ok(())
     }
@@ -163,6 +180,17 @@ impl List {
         }
         if let Some(stopped) = self.stopped {
             context.talk.notice(Level::Warning, "list-stopped", None, &stopped.to_string());
+        }
+    }
+
+    /// Warns that the store may have forgotten locks.
+    fn say_quarantine(&self, context: &Context) {
+        if let Some(quarantine) = &self.quarantine {
+            let text = format!(
+                "{}; `ls` does not show locks that the store forgot",
+                view::reason(quarantine)
+            );
+            context.talk.notice(Level::Warning, "quarantined", None, &text);
         }
     }
 
@@ -198,6 +226,21 @@ impl List {
         };
         head + &self.text(json)
     }
+}
+
+/// The failure of a listing, with advice for a user who may only use some names.
+fn may_not_list(error: Error, pattern: &str) -> Failure {
+    let is_denied = error.kind() == ErrorKind::Denied;
+    let failure = Failure::from(error);
+    if !is_denied || !pattern.starts_with('*') {
+        return failure;
+    }
+    let message = format!(
+        "{}; a user who may only use names with some prefix gives a pattern, as in `leasehold ls \
+         'app:*'`, or a --namespace",
+        failure.message
+    );
+    Failure { message, ..failure }
 }
 
 fn locks(count: usize) -> String {

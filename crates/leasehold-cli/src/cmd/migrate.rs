@@ -14,8 +14,7 @@ use crate::urls::after_scheme;
 
 /// Migrates each database that is named.
 pub(crate) async fn migrate(context: &Context) -> Result<Exit, Failure> {
-    let (urls, _) = context.settings.named();
-    for url in urls {
+    for url in context.settings.urls() {
         if !is_mysql(url) && !is_postgres(url) {
             return Err(Failure::config(format!(
                 "`{}` has no tables that must be made; nothing was changed; name a PostgreSQL \
@@ -24,9 +23,8 @@ pub(crate) async fn migrate(context: &Context) -> Result<Exit, Failure> {
             )));
         }
     }
-    let (urls, _) = context.settings.chosen(&context.talk)?;
     let mut done = Vec::new();
-    for url in urls {
+    for url in context.settings.chosen(&context.talk)? {
         let host = SystemHost::shared();
         done.push(match is_mysql(url) {
             true => mysql::migrate(url, host).await?,

@@ -35,6 +35,9 @@ pub(super) async fn revoke(
             asked.push(holder);
             let told = if holder.idle {
                 "its work has ended; if that process has too, only --force frees the lock early"
+            } else if view::may_be_foreign(holder) {
+                "if it is of another library, it does not look at requests, and only --force frees \
+                 the lock early"
             } else {
                 "it learns of it at its next renewal, and keeps the lock until it lets go"
             };

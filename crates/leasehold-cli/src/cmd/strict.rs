@@ -39,7 +39,7 @@ What this means:
 
 /// Switches the databases, or shows their state, and prints each of them.
 pub(crate) async fn strict(context: &Context, args: &Strict) -> Result<Exit, Failure> {
-    let (urls, _) = context.settings.chosen(&context.talk)?;
+    let urls = context.settings.chosen(&context.talk)?;
     let (order, means) = match args {
         Strict::On(Switching { why }) => {
             (Some(Order::on(&Identity::process(), text(why.as_ref()))?), ON_MEANS)

@@ -20,7 +20,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
     if args.why.trim().is_empty() {
         return Err(Failure::config("--why is empty; nothing was done; give a reason for the log"));
     }
-    let client = context.settings.connect(Identity::process(), &context.talk).await?;
+    let client = context.settings.connect_to_look(Identity::process(), &context.talk).await?;
     let mut seen = client.inspect(&args.name).await?;
     if seen.holders.is_empty() {
         context.talk.notice(
@@ -67,12 +67,8 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
             continue;
         }
         ended += 1;
-        let told = if holder.idle {
-            "no work held it"
-        } else {
-            "its former holder learns of it at its next renewal"
-        };
-        let text = format!("the lease of {who} was ended (why: {}); {told}", args.why);
+        let (why, effect) = (&args.why, effect_of_end(holder));
+        let text = format!("the lease of {who} was ended (why: {why}); {effect}");
         context.talk.notice(Level::Info, "unlocked", Some(&args.name), &text);
     }
     if ended == 0 {
@@ -86,6 +82,17 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         say_left_out(context, args);
     }
     done(context, args, ended, 0)
+}
+
+/// How the former holder learns that its lease was ended.
+fn effect_of_end(holder: &Holder) -> &'static str {
+    if holder.idle {
+        "no work held it"
+    } else if view::may_be_foreign(holder) {
+        "if it is of another library, it may never learn of this"
+    } else {
+        "its former holder learns of it at its next renewal"
+    }
 }
 
 /// Warns that there may be more holders than this command has dealt with.

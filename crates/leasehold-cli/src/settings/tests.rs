@@ -41,7 +41,7 @@ fn flags_go_before_the_environment_and_that_before_the_default() {
 fn a_misspelt_variable_is_no_reason_to_take_the_embedded_store() {
     let home = ("HOME", "/h");
     let none = StoreFlags::default();
-    for name in ["LEASEHOLD_URI", "LEASEHOLD_URL_FIEL", "LEASEHOLD_REDIS_URL"] {
+    for name in ["LEASEHOLD_URI", "LEASEHOLD_UR", "LEASEHOLD_URL_FIEL", "LEASEHOLD_REDIS_URL"] {
         let refusal = chosen(&none, &[(name, "redis://a"), home]).expect_err(name);
         assert!(refusal.contains(name) && refusal.contains("--local"), "{refusal}");
         assert!(chosen(&url("a:"), &[(name, "redis://a"), home]).is_ok(), "{name}");
@@ -88,7 +88,7 @@ fn a_store_that_no_command_can_be_told_of_may_be_looked_at() {
     std::fs::write(&path, "redis://:hunter2@a\n").expect("a file");
     let flags = StoreFlags { url_file: Some(path), ..StoreFlags::default() };
     let settings = Settings::choose(&flags, |_| None, vec![], None).expect("a store");
-    assert_eq!(settings.named().0, ["redis://:hunter2@a"]);
+    assert_eq!(settings.urls(), ["redis://:hunter2@a"]);
     let refusal = settings.refuse_out_of_reach(Some("x")).expect_err("not to be handed on");
     assert_eq!(refusal.name.as_deref(), Some("x"));
 }

@@ -21,7 +21,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use rustix::thread::gettid;
 
 /// The largest pid that Linux gives.
-const LARGEST_PID: i32 = 4_194_304;
+const PID_MAX: i32 = 4_194_304;
 
 /// How far around the newest pid to look, upwards: a process that forks and ends again and again
 /// goes up as well, and far more slowly, so we pass it. On a busy machine it has come a long way
@@ -60,13 +60,13 @@ pub(super) struct ByWait {
 type Walk = Chain<Rev<RangeInclusive<i32>>, RangeInclusive<i32>>;
 
 fn walk_from(pid: i32) -> Walk {
-    (1..=pid).rev().chain(pid + 1..=LARGEST_PID)
+    (1..=pid).rev().chain(pid + 1..=PID_MAX)
 }
 
 impl ByWait {
     pub(super) fn new() -> Self {
         let known = BTreeSet::new();
-        Self { known, walk: walk_from(newest().unwrap_or(LARGEST_PID)), has_seen_all: false }
+        Self { known, walk: walk_from(newest().unwrap_or(PID_MAX)), has_seen_all: false }
     }
 
     /// Whether every pid was asked about at least once.
@@ -81,7 +81,7 @@ impl ByWait {
         let before = self.known.len();
         self.known.retain(|pid| is_child(*pid));
         if self.known.len() < before {
-            self.walk = walk_from(newest().unwrap_or(LARGEST_PID));
+            self.walk = walk_from(newest().unwrap_or(PID_MAX));
         }
         self.known.iter().for_each(|pid| found(*pid));
         while SystemHost.now().since(began) < LOOK_LASTS {
@@ -95,7 +95,7 @@ impl ByWait {
             self.ask(part, &mut found);
             if is_last {
                 self.has_seen_all = true;
-                self.walk = walk_from(newest.unwrap_or(LARGEST_PID));
+                self.walk = walk_from(newest.unwrap_or(PID_MAX));
                 return;
             }
         }
@@ -111,7 +111,7 @@ impl ByWait {
     /// Looks until every pid was asked about once more, which takes seconds.
     pub(super) fn look_at_all(&mut self) {
         self.has_seen_all = false;
-        self.walk = walk_from(newest().unwrap_or(LARGEST_PID));
+        self.walk = walk_from(newest().unwrap_or(PID_MAX));
         while !self.has_seen_all {
             self.look(drop);
         }
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn every_pid_is_asked_about_once_and_the_young_ones_first() {
         assert_eq!(walk_from(3).take(5).collect::<Vec<_>>(), [3, 2, 1, 4, 5]);
-        assert_eq!(walk_from(1000).count(), LARGEST_PID as usize);
-        assert_eq!(walk_from(LARGEST_PID).count(), LARGEST_PID as usize);
+        assert_eq!(walk_from(1000).count(), PID_MAX as usize);
+        assert_eq!(walk_from(PID_MAX).count(), PID_MAX as usize);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use rustix::termios::tcgetpgrp;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use super::keeper::{KEEPER, REAPED_AT_ONCE};
+use super::keeper::{KEEPER, REAPED_MAX};
 use super::link::{Link, Note, Order, Start, hand_over};
 use super::policy::TIMES_A_LOOK;
 use super::tree::{Census, Tree};
@@ -229,7 +229,7 @@ impl Child {
     /// Reaps children that have ended, including orphans if we are process 1. Returns whether no
     /// child is left.
     fn reap(&mut self, changes: &mut Vec<Change>) -> bool {
-        for _ in 0..REAPED_AT_ONCE {
+        for _ in 0..REAPED_MAX {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, _))) if pid == self.keeper && !self.keeper_gone => {
                     self.keeper_gone = true;
@@ -241,7 +241,8 @@ impl Child {
                 Err(_) => return true,
             }
         }
-        // There may be more, and nothing else might wake us for them.
+        // There may be more. Nothing else might wake us for them, so our own signal does: each
+        // SIGCHLD makes `leasehold run` look at the changes again.
         let _ = kill_process(getpid(), Signal::CHILD);
         false
     }

@@ -63,16 +63,16 @@ const SURVIVED: [Signal; 12] = [
 /// The pauses between two rounds of killing: a twenty-fifth of the time since the first, within
 /// these bounds. Short pauses outrun a process that forks and exits again and again. Long pauses
 /// are for processes that we have no right to kill.
-const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_MIN: Duration = Duration::from_micros(200);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Counting uses at most `1 / COUNT_AT_MOST` of the time, while the pause between two counts is
-/// below `LONGEST_COUNT_PAUSE`. One slow look must not decide for minutes.
+/// below `COUNT_PAUSE_MAX`. One slow look must not decide for minutes.
 const COUNT_AT_MOST: u32 = 50;
-const LONGEST_COUNT_PAUSE: Duration = Duration::from_secs(10);
+const COUNT_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// The most children to reap before we look at orders and at the time.
-pub(super) const REAPED_AT_ONCE: u32 = 1_000;
+pub(super) const REAPED_MAX: u32 = 1_000;
 
 /// Runs a command and watches over it until no process of it is left.
 pub(crate) fn keep() -> ExitCode {
@@ -238,7 +238,7 @@ impl Keeper {
     /// Reaps children that have ended, and returns whether there may be more: a storm of them must
     /// not delay a kill. Returns the end once none is left.
     fn reap(&mut self) -> Result<bool, End> {
-        for _ in 0..REAPED_AT_ONCE {
+        for _ in 0..REAPED_MAX {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if Some(pid) == self.command => {
                     self.command = None;
@@ -343,8 +343,8 @@ impl Keeper {
         let now = SystemHost.now();
         let span = match self.killing_since {
             _ if is_behind => Duration::ZERO,
-            Some(_) if self.tree.is_not_seen_yet() => SHORTEST_PAUSE,
-            Some(since) => (now.since(since) / 25).clamp(SHORTEST_PAUSE, LONGEST_PAUSE),
+            Some(_) if self.tree.is_not_seen_yet() => PAUSE_MIN,
+            Some(since) => (now.since(since) / 25).clamp(PAUSE_MIN, PAUSE_MAX),
             None => {
                 let next = self.kill_at.map_or(self.count_at, |at| at.min(self.count_at));
                 next.since(now)
@@ -365,7 +365,7 @@ impl Keeper {
 
 /// The pause after a count that took `took`.
 fn count_pause(usual: Duration, took: Duration) -> Duration {
-    usual.max((took * COUNT_AT_MOST).min(LONGEST_COUNT_PAUSE))
+    usual.max((took * COUNT_AT_MOST).min(COUNT_PAUSE_MAX))
 }
 
 fn how(status: WaitStatus) -> Option<Exit> {

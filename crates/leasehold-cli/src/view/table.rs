@@ -34,7 +34,7 @@ pub(crate) fn row(name: &str, seen: &Snapshot, now: WallTime) -> Row {
         escape(name),
         cell(seen),
         of_holder(client.map(name_of)),
-        of_holder(client.map(|client| cut(&escape(&client.command), COMMAND_CHARS))),
+        of_holder(client.map(|client| cut(&escape(&client.command), COMMAND_CHARS_MAX))),
         held_for.unwrap_or_default(),
         holder.and_then(|holder| holder.ttl).map(span).unwrap_or_default(),
         holder.and_then(|holder| holder.ttl_left).map(human).unwrap_or_default(),
@@ -53,7 +53,7 @@ fn cell(seen: &Snapshot) -> String {
 }
 
 /// The longest command that a table shows.
-const COMMAND_CHARS: usize = 32;
+const COMMAND_CHARS_MAX: usize = 32;
 
 /// The shortest limit for a reason in a table, and the limit if the line width is unknown.
 const WHY_CHARS: (usize, usize) = (10, 60);

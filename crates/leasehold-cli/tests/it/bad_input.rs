@@ -18,6 +18,7 @@ on_every_store! {
 }
 
 fn a_bad_name_is_refused_by_every_command(world: &World) {
+    world.make_store();
     let long = "x".repeat(513);
     for (name, part) in [
         ("", "must not be empty"),
@@ -223,6 +224,26 @@ fn a_store_in_a_directory_that_does_not_exist_is_refused_and_makes_nothing() {
     assert!(!world.path("nosuch").exists());
 }
 
+/// An operator who mistypes the path must not read that the lock is free.
+#[test]
+fn a_look_at_a_path_without_a_store_makes_none_and_says_so() {
+    let world = World::sqlite();
+    let unlock = ["unlock", "x", "--force", "--yes", "--why", "the test"];
+    for args in [&["ls"][..], &["ls", "--watch"], &["inspect", "x"], &unlock] {
+        let done = finish(world.leasehold(args));
+        let path = world.database().display().to_string();
+        done.code(69).says(&format!("there is no store at {path}")).says_that_nothing_happened();
+        assert_eq!(done.stdout, "", "{args:?}");
+    }
+    assert_eq!(fs::read_dir(world.path("")).expect("our directory").count(), 0);
+    // Nobody types the path of the embedded store.
+    for args in [&["ls"][..], &["inspect", "x"]] {
+        let mut command = world.bare();
+        command.arg("--local").args(args);
+        finish(command).code(0);
+    }
+}
+
 /// Root may write everywhere, so the second half cannot be tested as root.
 #[test]
 fn a_store_without_rights_ends_with_77() {
@@ -252,6 +273,7 @@ fn an_unlock_without_a_reason_is_refused(world: &World) {
 }
 
 fn a_pattern_is_no_name_and_inspect_says_who_takes_it(world: &World) {
+    world.make_store();
     let inspect = |name: &str| finish(world.leasehold(["inspect", name]));
     inspect("a*").code(0).says("`leasehold ls 'a*'` lists all that match");
     assert_eq!(inspect("a").code(0).stderr, "");

@@ -98,6 +98,7 @@ fn acquire_prints_the_grant_object(world: &World) {
 }
 
 fn unlock_says_how_many_holders_were_asked_also_if_that_is_none(world: &World) {
+    world.make_store();
     let unlock = |how: &[&str]| {
         let mut command = world.leasehold(["unlock", "x", "--why", "the test", "--json"]);
         command.args(how);

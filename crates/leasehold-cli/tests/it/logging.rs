@@ -51,6 +51,7 @@ fn a_misspelt_level_is_refused(world: &World) {
 }
 
 fn the_name_of_a_crate_alone_is_answered_with_the_filter_for_it(world: &World) {
+    world.make_store();
     let with = |filter: &str| {
         let mut ls = world.leasehold(["ls"]);
         ls.env("LEASEHOLD_LOG", filter);

@@ -68,6 +68,21 @@ fn work_that_was_asked_to_stop_does_not_count_as_done(world: &World) {
     world.assert_nothing_left();
 }
 
+/// Such a client never looks at requests, and notices an end only if it renews.
+#[test]
+fn an_operator_is_not_promised_that_another_library_listens() {
+    let world = World::redis();
+    world.server().command(&["SET", "x", "somebody-elses-token", "PX", "3600000"]);
+    let asked = finish(ask(&world, &[]));
+    asked.code(0).says("does not look at requests, and only --force frees the lock early");
+    let unlock = ["unlock", "x", "--force", "--yes", "--why", "it is dead"];
+    let ended = finish(world.leasehold(unlock));
+    ended.code(0).says("if it is of another library, it may never learn of this");
+    for said in [&asked.stderr, &ended.stderr] {
+        assert!(!said.contains("at its next renewal"), "{said}");
+    }
+}
+
 fn a_lease_of_a_script_is_told_by_renew(world: &World) {
     let grant = json(world, &["acquire", "x", "--ttl", "1m"]);
     let token = grant["token"].as_str().expect("a token");

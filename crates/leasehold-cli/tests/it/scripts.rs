@@ -13,7 +13,7 @@ on_every_store! {
     a_lease_that_is_not_ours_cannot_be_renewed_or_released,
     a_shell_finds_the_store_and_the_namespace_that_flags_of_acquire_chose,
     what_an_earlier_lock_left_in_the_variables_is_not_taken_for_that_of_the_next,
-    a_token_that_is_none_is_named_with_its_lock_and_its_origin,
+    an_unusable_token_is_named_with_its_lock_and_its_origin,
     a_shell_that_has_a_lock_does_not_wait_for_itself,
     a_token_of_another_lock_is_named_as_such_and_changes_nothing,
     a_token_by_flag_goes_before_the_one_in_the_environment,
@@ -89,7 +89,7 @@ fn what_an_earlier_lock_left_in_the_variables_is_not_taken_for_that_of_the_next(
     world.assert_nothing_left();
 }
 
-fn a_token_that_is_none_is_named_with_its_lock_and_its_origin(world: &World) {
+fn an_unusable_token_is_named_with_its_lock_and_its_origin(world: &World) {
     for (args, variable, origin) in [
         (&["--token", ""][..], &b"t"[..], "--token is not usable"),
         (&[], b"", "LEASEHOLD_TOKEN is not usable"),
@@ -232,6 +232,7 @@ fn unlock_ends_the_lease_that_was_seen_and_no_other(world: &World) {
 }
 
 fn ls_lists_what_is_held_and_matches_the_pattern(world: &World) {
+    world.make_store();
     assert_eq!(finish(world.leasehold(["ls"])).code(0).stdout, "", "no heads over nothing");
     acquire(world, "deploy/prod", "1m");
     acquire(world, "deploy/test", "1m");
@@ -265,6 +266,7 @@ fn ls_shows_what_is_held_for_longer_than_some_time(world: &World) {
 }
 
 fn ls_watches_and_prints_what_has_changed(world: &World) {
+    world.make_store();
     let mistaken = finish(world.leasehold(["ls", "--watch", "500ms"]));
     mistaken.code(64).says("write `--watch=500ms`");
     let hasty = finish(world.leasehold(["ls", "--watch=99ms"]));
@@ -317,6 +319,7 @@ fn a_reader_that_leaves_early_is_no_error_of_ours(world: &World) {
 
 /// It prints only what has changed, so a write would not tell for long.
 fn ls_that_watches_ends_with_its_reader(world: &World) {
+    world.make_store();
     let mut command = std::process::Command::new("bash");
     command.args(["-c", "\"$0\" ls --watch=100ms | head -1; echo ${PIPESTATUS[0]}"]);
     command.arg(env!("CARGO_BIN_EXE_leasehold")).env("LEASEHOLD_URL", world.url());

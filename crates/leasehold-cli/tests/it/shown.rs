@@ -57,8 +57,9 @@ fn a_stderr_that_others_made_non_blocking_gets_whole_lines_and_loses_none() {
     let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).expect("a pipe");
     fcntl_setpipe_size(&writer, 4_096).expect("the smallest pipe");
     rustix::io::write(&writer, "{}\n".repeat(1_200).as_bytes()).expect("there is room");
-    let script = "sleep 0.7; echo > $1/late; sleep 0.3";
-    let command = world.run("x", &["-vvv", "--json", "--ttl", "100ms"], script);
+    // Renewed each second.
+    let script = "sleep 2.3; echo > $1/late; sleep 1";
+    let command = world.run("x", &["-vvv", "--json", "--ttl", "3s"], script);
     let mut run = start_with_stderr(command, Stdio::from(writer));
     // Nobody reads until some messages have met a full pipe.
     until("messages were written", || world.path("late").exists());
@@ -70,7 +71,7 @@ fn a_stderr_that_others_made_non_blocking_gets_whole_lines_and_loses_none() {
     let renewals = lines.filter(|line| line["message"] == "renewed");
     let renewals: Vec<_> = renewals.filter_map(|it| it["fields"]["renewals"].as_u64()).collect();
     assert!(
-        renewals.len() >= 5 && renewals.iter().copied().eq(1..=renewals.len() as u64),
+        renewals.len() >= 2 && renewals.iter().copied().eq(1..=renewals.len() as u64),
         "{text}"
     );
     assert!(text.contains("\"message\":\"released\""), "the last line: {text}");

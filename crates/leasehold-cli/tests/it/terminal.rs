@@ -257,7 +257,10 @@ fn fg_continues_a_command_that_has_left_our_process_group() {
     terminal.expect("up");
     terminal.type_in("\x1a");
     terminal.expect("stopped 147");
-    std::fs::write(world.path("gate"), "hello\n").expect("somebody reads");
+    // Opened for both, so that opening does not wait for a reader that stays stopped.
+    let gate = File::options().read(true).write(true).open(world.path("gate"));
+    let mut gate = gate.expect("it was made");
+    gate.write_all(b"hello\n").expect("it has room");
     terminal.expect("got hello");
     terminal.expect("ended 0");
     terminal.ends_with(0);
@@ -362,6 +365,7 @@ fn a_reader_that_lets_go_before_the_name_is_typed_does_not_spare_the_others(worl
 }
 
 fn a_list_of_nothing_says_so_to_a_person_only(world: &World) {
+    world.make_store();
     let mut terminal = Terminal::start(&world.leasehold(["ls"]));
     terminal.expect("no locks are held");
     terminal.ends_with(0);

@@ -156,6 +156,20 @@ fn a_user_without_rights_ends_with_77_and_is_told_which() {
     assert_eq!(world.server().command(&["DBSIZE"]).int(), 0);
 }
 
+#[test]
+fn a_user_who_may_use_one_prefix_is_told_to_list_by_it() {
+    let world = World::redis();
+    finish(world.leasehold(["acquire", "other", "--ttl", "1m"])).code(0);
+    let url = user(&world, "resetkeys resetchannels +@all ~app:* ~{app:* ~:lh:client:*");
+    let ls = |pattern: &[&str]| {
+        let mut command = world.bare();
+        command.env("LEASEHOLD_URL", &url).arg("ls").args(pattern);
+        finish(command)
+    };
+    ls(&[]).code(77).says("as in `leasehold ls 'app:*'`, or a --namespace");
+    assert_eq!(ls(&["app:*"]).code(0).stderr, "");
+}
+
 /// Without channels no waiter is woken, but everything else works.
 #[test]
 fn a_user_without_channels_takes_waits_and_releases() {

@@ -88,6 +88,23 @@ fn a_look_begins_no_quarantine_and_shows_the_one_to_come() {
     assert_eq!(world.server().command(&["EXISTS", EPOCH]).int(), 0);
 }
 
+/// An empty list alone would look as if no lock were held.
+#[test]
+fn a_list_of_a_quarantined_store_says_that_locks_may_be_missing() {
+    let world = strict();
+    quarantine(&world, 60);
+    for args in [&["ls"][..], &["ls", "job:*"], &["ls", "--json"]] {
+        let listed = finish(leasehold(&world, args));
+        listed.code(0).says("no new locks for").says("not show locks that the store forgot");
+        assert_eq!(listed.stdout, "");
+    }
+    let mut watch = start(leasehold(&world, &["ls", "--watch=100ms"]));
+    watch.expect_message("no new locks for");
+    drop(watch);
+    world.server().command(&["HDEL", EPOCH, "until"]);
+    assert_eq!(finish(leasehold(&world, &["ls"])).code(0).stderr, "");
+}
+
 #[test]
 fn strict_and_other_servers_are_no_quorum() {
     let world = World::redis();
