@@ -20,7 +20,7 @@ const PANIC: &str = "panic";
 /// How many violations are printed at most.
 const PRINTED_MAX: usize = 20;
 
-/// In so many worlds of all kinds, some hand-overs must be compared.
+/// From this number of worlds of all kinds on, some hand-overs must have been compared.
 const HAND_OVERS_IN: u64 = 50;
 
 /// The result of all seeds.

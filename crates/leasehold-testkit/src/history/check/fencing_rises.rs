@@ -122,7 +122,7 @@ fn rise_by_window(grants: &[Grant<'_>], found: &mut Found<'_, '_>) {
     let mut last: Option<&Grant<'_>> = None;
     for grant in alone(grants) {
         let fell = |before: &&Grant<'_>| {
-            // The second rule has covered grants that were made later.
+            // Grants that were surely made later are left to the second rule.
             before.fence > grant.fence
                 && grant.earliest <= before.latest
                 && may_rise(found.story, before, grant)
