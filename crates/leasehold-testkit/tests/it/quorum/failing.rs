@@ -312,7 +312,7 @@ fn a_node_that_refused_at_once_is_waited_for_as_long_as_before() {
         let client = scene.client_of(scene.quorum(far.collect()).await, TTL).await;
         // A counter that is behind would take another round trip.
         let mutex = client.mutex("a").fencing(false);
-        scene.faults[0].from_now_on(Request::Acquire, Fault::Refuse);
+        scene.faults[0].all_from_now_on(Fault::Refuse);
         for _ in 0..40 {
             drop(mutex.lock().await.expect("a majority is free"));
             scene.pass(ms(100)).await;
