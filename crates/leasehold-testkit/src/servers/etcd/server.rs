@@ -242,16 +242,6 @@ impl EtcdServer {
         let _removed = self.ask("/v3/kv/deleterange", &json!({ "key": base64(key.as_bytes()) }));
     }
 
-    /// Writes a key without a lease, as another program may do.
-    ///
-    /// # Panics
-    ///
-    /// If no member answers.
-    pub fn write(&self, key: &str, value: &str) {
-        let (key, value) = (base64(key.as_bytes()), base64(value.as_bytes()));
-        let _put = self.ask("/v3/kv/put", &json!({ "key": key, "value": value }));
-    }
-
     /// Writes a key with the value of another one and a lease of so many seconds, as a late request
     /// does.
     ///

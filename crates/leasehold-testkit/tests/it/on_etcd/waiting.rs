@@ -24,22 +24,6 @@ async fn hand_overs_in_a_row_are_told_over_one_stream_for_each_client() {
     assert_eq!(server.watch_streams(), 2);
 }
 
-/// A server sends 4 MiB ahead, and goes on when the client has read them.
-#[tokio::test]
-async fn a_waiter_reads_more_changes_than_a_server_sends_ahead() {
-    let server = EtcdServer::start();
-    server.write("x/held/a", "of another program");
-    let mutex = client(&server.url("x")).await.mutex("a");
-    let waiting = tokio::spawn(async move { mutex.lock().await });
-    until("it waits", async || server.count("x/line/a\t") == 1).await;
-    for _ in 0..8 {
-        server.write("x/held/a", &"x".repeat(1_000_000));
-    }
-    server.remove("x/held/a");
-    let _guard = waiting.await.expect("no panic").expect("it is free");
-    assert_eq!(server.watch_streams(), 1, "the connection did not stall");
-}
-
 #[tokio::test]
 async fn no_update_is_lost_by_clients_that_wait_in_line() {
     let prefix = EtcdPrefix::lend();

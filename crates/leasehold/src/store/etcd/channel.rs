@@ -238,3 +238,50 @@ fn refusal(headers: &HeaderMap) -> Option<Failure> {
     let text = text("grpc-message").unwrap_or_default().to_owned();
     (code != 0).then_some(Failure::Refused { code, text })
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::DuplexStream;
+
+    use super::*;
+    use crate::host::SystemHost;
+    use crate::store::within;
+
+    /// More than `WINDOW` together.
+    const ANSWERS: usize = 9;
+    const ANSWER_BYTES: u32 = 1 << 20;
+
+    /// Answers one call, until the client goes.
+    async fn serve(stream: DuplexStream) {
+        let mut calls = h2::server::handshake(stream).await.expect("HTTP/2");
+        let (_call, mut to) = calls.accept().await.expect("a call").expect("it is whole");
+        let mut sending = to.send_response(http::Response::new(()), false).expect("it listens");
+        let body = vec![0; ANSWER_BYTES as usize];
+        let framed: Bytes = [&[0], &ANSWER_BYTES.to_be_bytes()[..], &body].concat().into();
+        for _ in 0..ANSWERS {
+            sending.send_data(framed.clone(), false).expect("it listens");
+        }
+        let _gone = calls.accept().await;
+    }
+
+    #[tokio::test]
+    async fn a_server_goes_on_when_the_client_has_read_what_it_sent_ahead() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let host = SystemHost::shared();
+        let read = async {
+            let channel = Channel::open(Box::new(ours), &host).await.expect("HTTP/2");
+            let begun = channel.stream("/etcdserverpb.Watch/Watch", &Message::default()).await;
+            let (_sending, mut answers) = begun.expect("sent");
+            for _ in 0..ANSWERS {
+                let answer = answers.next().await.expect("whole").expect("there are more");
+                assert_eq!(answer.len(), ANSWER_BYTES as usize);
+            }
+            Ok(())
+        };
+        let read = within(Arc::clone(&host), Duration::from_secs(30), read);
+        tokio::select! {
+            read = read => read.expect("all answers arrive"),
+            () = serve(theirs) => unreachable!("the client goes first"),
+        }
+    }
+}
