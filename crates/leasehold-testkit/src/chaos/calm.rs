@@ -12,21 +12,21 @@ use crate::history::event::{CallKind, Event, Name, Outcome, ProcessId, What};
 use crate::history::{Bounds, summary};
 
 /// How long a world goes on after its last fault, at least.
-const LASTS_LEAST: Duration = Duration::from_secs(15);
+const LASTS_MIN: Duration = Duration::from_secs(15);
 
 /// How long a world goes on after all effects of its last fault, at least.
-const CALM_LEAST: Duration = Duration::from_secs(8);
+const CALM_MIN: Duration = Duration::from_secs(8);
 
 /// In calm weather, half of the wake-ups of a process take no longer. On a busy machine, half of
 /// them take up to 10 ms, and 95 ms in processes that get no hints and ask again by themselves.
 const WAKE_UP_MAX: Duration = Duration::from_millis(50);
 
 /// How many wake-ups of a process are needed to judge it.
-const WAKE_UPS_LEAST: usize = 10;
+const WAKE_UPS_MIN: usize = 10;
 
 /// How long a world goes on after its last fault.
 pub(super) fn lasts(bounds: &Bounds) -> Duration {
-    LASTS_LEAST.max(bounds.aftermath() + CALM_LEAST)
+    LASTS_MIN.max(bounds.aftermath() + CALM_MIN)
 }
 
 /// How long a history was calm after its last fault.
@@ -86,9 +86,12 @@ pub(super) fn slow(wake_ups: &[WakeUp]) -> Vec<String> {
     let slow = of_process.into_iter().filter_map(|(process, mut spans)| {
         spans.sort_unstable();
         let (count, middle) = (spans.len(), spans[spans.len() / 2]);
-        let text = || format!("process {} was woken after {middle:?}", process.0);
-        (count >= WAKE_UPS_LEAST && middle > WAKE_UP_MAX)
-            .then(|| format!("{} in the middle of {count} times, in calm weather", text()))
+        (count >= WAKE_UPS_MIN && middle > WAKE_UP_MAX).then(|| {
+            let process = process.0;
+            format!(
+                "in calm weather, the median of {count} wake-ups of process {process} is {middle:?}"
+            )
+        })
     });
     slow.collect()
 }

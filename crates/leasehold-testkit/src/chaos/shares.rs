@@ -20,7 +20,7 @@ const PERMITS_OF: u32 = 3;
 /// The names of the locks that holders share.
 pub const NAMES: [&str; 2] = [READ, PERMITS];
 
-/// What a task wants of a lock.
+/// A lock that a task is about to take, and how it will take it.
 #[derive(Debug)]
 pub(super) enum Wish {
     Mutex(Mutex),
@@ -45,7 +45,7 @@ impl Wish {
         Self::Permits(client.semaphore(PERMITS, PERMITS_OF).weight(want), want)
     }
 
-    /// What its holder has of a lock that others may share.
+    /// The share of its holder. `None` for a mutex, which nobody shares.
     pub(super) const fn share(&self) -> Option<Share> {
         match self {
             Self::Mutex(_) => None,

@@ -11,7 +11,7 @@ use leasehold::core::Moment;
 use leasehold::{Client, Error, ErrorKind, Guard, Lost, Release};
 use tokio::task::JoinSet;
 
-use super::shares::Wish;
+use super::shares::{self, Wish};
 use super::teller::Teller;
 use super::{share, span};
 use crate::history::event::{CallId, CallKind, Outcome, ProcessId, Share, What, WindowId};
@@ -199,7 +199,7 @@ impl Worker {
         let mut until = until;
         let is_for_long = self.plan.keys.last().is_some_and(|last| last == guard.name());
         // Those that share a lock hold it longer, so that they meet.
-        let is_shared = !self.plan.keys.iter().any(|key| key == guard.name());
+        let is_shared = shares::NAMES.contains(&guard.name());
         let (short, longer) = if is_shared { (50, 90) } else { (85, 97) };
         let holds = match random.below(100) {
             // Much longer than a lease lives without renewal. A holder that is cut off meanwhile

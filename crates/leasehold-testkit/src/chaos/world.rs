@@ -163,7 +163,7 @@ pub struct World {
     processes: u32,
     /// How many `leasehold run` were killed while their child ran.
     killed_runs: u64,
-    /// What was seen to be wrong.
+    /// The faults that were seen.
     wrong: Vec<String>,
 }
 
@@ -232,7 +232,7 @@ impl World {
         self.killed_runs
     }
 
-    /// What was seen to be wrong since the last call.
+    /// The faults that were seen since the last call.
     pub fn take_wrong(&mut self) -> Vec<String> {
         std::mem::take(&mut self.wrong)
     }
@@ -344,11 +344,12 @@ impl World {
         let killed = self.now();
         running.process.signal(rustix::process::Signal::KILL);
         running.process.ends_within(PATIENCE);
-        if self.slots[slot].role == Role::Worker {
+        let is_run = self.slots[slot].role == Role::Run;
+        if !is_run {
             self.journal.tell(What::Crashed { process: running.id });
         }
         running.join();
-        if self.slots[slot].role == Role::Run {
+        if is_run {
             // The window of a child goes on until its last report. So a child that outlives the
             // lease beside the next holder is an overlap.
             self.journal.tell(What::Crashed { process: running.id });

@@ -1,4 +1,4 @@
-//! What the stores on SQL servers have in common, in real time.
+//! Tests that the stores on SQL servers share, in real time.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use leasehold::{Client, ErrorKind, Guard};
 
 use crate::real_time::{client, until};
 
-/// What a statement returns.
+/// The rows that a statement returns.
 type Rows = Vec<Vec<String>>;
 
 /// Two clients pass a lock to and fro so fast that no poll can be what wakes them. `places` counts

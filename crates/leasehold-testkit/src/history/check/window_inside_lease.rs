@@ -9,10 +9,10 @@ use crate::history::story::Story;
 ///
 /// Each side uses its own clock. The recorder knows how far each clock is off, and tells both spans
 /// on the common clock. So no drift is excused: a client that leaves out the margin for clocks that
-/// differ is found as soon as its clock is slower than the server's. With a lock delay,
-/// the server must keep the lease longer by that delay, because no holder relies on it. The server
-/// measures the delay too, so its clock may shorten it by 1 %. The owner is checked as long as any
-/// time remains. Closed windows, and windows whose lease an operator ended, are not compared.
+/// differ is found as soon as its clock is slower than the server's. With a lock delay, the server
+/// must keep the lease longer by that delay, because no holder relies on it. The server measures
+/// the delay too, so its clock may shorten it by 1 %. The owner is checked as long as any time
+/// remains. Closed windows, and windows whose lease an operator ended, are not compared.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let events = story.events.iter().enumerate();
     events.filter_map(|(number, event)| compare(story, number, event)).collect()

@@ -187,8 +187,8 @@ impl Network {
     }
 }
 
-/// Whether a command takes, renews or releases a lock, by a script or by itself. What a client
-/// keeps beside its locks, such as its record, has `:lh:` in its name.
+/// Whether a command takes, renews or releases a lock, by a script or by itself. Keys that
+/// a client keeps beside its locks, such as its record, have `:lh:` in their names.
 fn is_of_a_lock(command: &Command) -> bool {
     const PLAIN: [&[u8]; 4] = [b"SET", b"DEL", b"DELIFEQ", b"DELEX"];
     let is_beside = |key: &[u8]| key.windows(4).any(|part| part == b":lh:");

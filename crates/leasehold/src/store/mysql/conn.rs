@@ -252,7 +252,7 @@ mod tests {
         tokio::join!(serve(server), client)
     }
 
-    /// What a client sends, after its name, to a server that asks for the password itself.
+    /// The packet that a client sends after its name if the server asks for the password itself.
     async fn sent_in_the_clear(is_private: bool) -> (Option<Vec<u8>>, Option<Failure>) {
         let serve = async |mut server: DuplexStream| {
             let _login = read_packet(&mut server).await.expect("its name");
