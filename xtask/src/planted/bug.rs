@@ -1,7 +1,10 @@
 //! One planted bug: a patch, with the information in its name and its header.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+
+use sha2::{Digest as _, Sha256};
 
 use crate::step;
 
@@ -46,6 +49,18 @@ pub(crate) struct Bug {
     pub(crate) wrong: String,
     /// The project in which the defect was seen, if any.
     pub(crate) seen_in: Option<String>,
+    /// What tells this change from any other one, wherever it is in its file.
+    pub(crate) digest: String,
+}
+
+/// A digest of the lines that a patch removes and adds, and of the names of their files.
+fn digest_of(diff: &str) -> String {
+    let changed = diff.lines().filter(|line| line.starts_with(['-', '+']));
+    let hash = changed.fold(Sha256::new(), |hash, line| hash.chain_update(line).chain_update("\n"));
+    hash.finalize().iter().take(6).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 impl Bug {
@@ -55,7 +70,7 @@ impl Bug {
         let (kind, _) = name
             .split_once("--")
             .ok_or_else(|| complaint("it is not called INVARIANT--WHAT or test--WHAT"))?;
-        let (header, _) =
+        let (header, diff) =
             text.split_once("--- a/").ok_or_else(|| complaint("there is no diff in it"))?;
         let paragraphs: Vec<String> = header
             .split("\n\n")
@@ -71,7 +86,13 @@ impl Bug {
             .ok_or_else(|| complaint("it does not say `Caught by: INVARIANT`"))?;
         let catcher = Catcher::read(kind, caught_by).map_err(complaint)?;
         let seen_in = seen_in.trim().strip_prefix("Seen in: ").map(str::to_owned);
-        Ok(Self { name: name.to_owned(), catcher, wrong: wrong.clone(), seen_in })
+        Ok(Self {
+            name: name.to_owned(),
+            catcher,
+            wrong: wrong.clone(),
+            seen_in,
+            digest: digest_of(diff),
+        })
     }
 
     /// Reads all bugs below `root`, sorted by name.
@@ -123,6 +144,20 @@ mod tests {
         let bug = Bug::named("test--what", &text).expect("a bug");
         let (package, path) = ("leasehold".to_owned(), "core::ttl::tests::a".to_owned());
         assert_eq!(bug.catcher, Catcher::Test { package, path });
+    }
+
+    #[test]
+    fn a_digest_changes_with_the_change_and_not_with_its_place() {
+        let digest = |diff: &str| {
+            let text = format!("Wrong.\n\nCaught by: a-rule\n\n{diff}");
+            Bug::named("a-rule--what", &text).expect("a bug").digest
+        };
+        let moved = DIFF.replace("@@ -1 +1 @@", "@@ -7,2 +9,2 @@ fn f()\n context");
+        assert_eq!(digest(DIFF), digest(&moved));
+        for other in [DIFF.replace("+b", "+c"), DIFF.replace("-a\n", ""), DIFF.replace("x.rs", "y")]
+        {
+            assert_ne!(digest(DIFF), digest(&other), "{other}");
+        }
     }
 
     #[test]

@@ -88,8 +88,8 @@ enum Outcome {
 enum By {
     /// A seed broke the invariant.
     Seed { seed: u64, seeds_tried: u64 },
-    /// The test failed in this run, counted from 1.
-    Run(u64),
+    /// The test failed in this run, counted from 1, and said why.
+    Run { run: u64, said: String },
 }
 
 /// Plants every bug, or the named ones, one after another, and reports which were found.
@@ -149,8 +149,8 @@ fn told(bug: &Bug, outcome: &Outcome, took: Duration) -> String {
         Outcome::Found(By::Seed { seed, seeds_tried }) => {
             format!("found      {name}: seed {seed}, after {seeds_tried} ({seconds} s)")
         }
-        Outcome::Found(By::Run(run)) => {
-            format!("found      {name}: its test failed in run {run} ({seconds} s)")
+        Outcome::Found(By::Run { run, said }) => {
+            format!("found      {name}: its test failed in run {run} ({seconds} s): {said}")
         }
         Outcome::Failed(why) => format!("NOT FOUND  {name}: {why} ({seconds} s)"),
     }
@@ -181,13 +181,17 @@ fn entry(bug: &Bug, outcome: &Outcome, commit: &str) -> Value {
         Catcher::Test { package, path } => json!({ "test": format!("{package} {path}") }),
     };
     entry["patch"] = json!(bug.name);
+    entry["digest"] = json!(bug.digest);
     entry["commit"] = json!(commit);
     match outcome {
         Outcome::Found(By::Seed { seed, seeds_tried }) => {
             entry["seed"] = json!(seed);
             entry["seeds_tried"] = json!(seeds_tried);
         }
-        Outcome::Found(By::Run(run)) => entry["run"] = json!(run),
+        Outcome::Found(By::Run { run, said }) => {
+            entry["run"] = json!(run);
+            entry["said"] = json!(said);
+        }
         Outcome::Failed(why) => entry["not_found"] = json!(why),
     }
     entry
@@ -236,21 +240,29 @@ mod tests {
     fn one_bug_that_is_not_found_fails_the_run_by_name() {
         let (one, two, three) = (bug("x--one"), bug("x--two"), bug("test--three"));
         let found = Outcome::Found(By::Seed { seed: 3, seeds_tried: 4 });
-        let mut outcomes = vec![(&one, found), (&three, Outcome::Found(By::Run(2)))];
+        let mut outcomes =
+            vec![(&one, found), (&three, Outcome::Found(By::Run { run: 2, said: "no".into() }))];
         assert_eq!(verdict(&outcomes), Ok(()));
         outcomes.push((&two, Outcome::Failed("it crashed".to_owned())));
         assert!(verdict(&outcomes).expect_err("one failed").contains("x--two"));
         let entries: Vec<_> =
             outcomes.iter().map(|(bug, outcome)| entry(bug, outcome, "abc")).collect();
+        let digest = &one.digest;
         assert_eq!(
             json!(entries),
             json!([
                 {
-                    "patch": "x--one", "invariant": "x", "commit": "abc",
+                    "patch": "x--one", "invariant": "x", "digest": digest, "commit": "abc",
                     "seed": 3, "seeds_tried": 4,
                 },
-                { "patch": "test--three", "test": "p a::b", "commit": "abc", "run": 2 },
-                { "patch": "x--two", "invariant": "x", "commit": "abc", "not_found": "it crashed" },
+                {
+                    "patch": "test--three", "test": "p a::b", "digest": digest, "commit": "abc",
+                    "run": 2, "said": "no",
+                },
+                {
+                    "patch": "x--two", "invariant": "x", "digest": digest, "commit": "abc",
+                    "not_found": "it crashed",
+                },
             ])
         );
     }

@@ -20,6 +20,12 @@ const RUNS: u64 = 3;
 /// The longest time for one run of a test, so that a bug that hangs is noticed.
 const LIMIT: Duration = Duration::from_mins(10);
 
+/// The most lines of a panic's message that are kept. The two values of an assertion have one each.
+const SAID_LINES: usize = 3;
+
+/// The most characters that are kept of them.
+const SAID_CHARACTERS: usize = 240;
+
 /// Our crates are built again for each bug, for one test of seconds, whose backtrace nobody reads.
 /// Other crates are built once.
 const UNOPTIMISED: [&str; 6] = [
@@ -46,7 +52,41 @@ pub(super) struct Tests<'a> {
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
-    Failed,
+    /// It failed, and its first panic said this.
+    Failed(String),
+}
+
+/// What a test program has written so far.
+#[derive(Clone, Debug, Default)]
+struct Report {
+    /// The lines after the first panic, of which the first ones are its message.
+    after_panic: Option<Vec<String>>,
+    /// The line with the numbers of tests.
+    counts: String,
+}
+
+impl Report {
+    /// Reads the next line, and says whether it is of importance.
+    fn read(&mut self, line: &str) -> bool {
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            counts.clone_into(&mut self.counts);
+            return true;
+        }
+        match &mut self.after_panic {
+            None if line.contains(" panicked at ") => self.after_panic = Some(Vec::new()),
+            Some(lines) if lines.len() < SAID_LINES => lines.push(line.trim().to_owned()),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The message of the first panic, in one line; empty if nothing panicked.
+    fn said(&self) -> String {
+        let lines = self.after_panic.iter().flatten();
+        let message = lines.take_while(|line| !line.is_empty() && !line.starts_with("note: "));
+        let words: Vec<_> = message.map(String::as_str).collect();
+        words.join(" ").chars().take(SAID_CHARACTERS).collect()
+    }
 }
 
 impl<'a> Tests<'a> {
@@ -82,11 +122,10 @@ impl<'a> Tests<'a> {
 
     /// Builds the test with the bug, and runs it until it fails.
     pub(super) fn run(&self, package: &str, path: &str) -> Outcome {
-        self.failing_run(package, path)
-            .map_or_else(Outcome::Failed, |run| Outcome::Found(By::Run(run)))
+        self.failing_run(package, path).map_or_else(Outcome::Failed, Outcome::Found)
     }
 
-    fn failing_run(&self, package: &str, path: &str) -> Result<u64, String> {
+    fn failing_run(&self, package: &str, path: &str) -> Result<By, String> {
         let program = self.programs[&(package.to_owned(), path.to_owned())].clone()?;
         let built = self.build(package, &program.picked_by);
         let built = built.map_err(|complaint| format!("it does not build: {complaint}"))?;
@@ -94,8 +133,9 @@ impl<'a> Tests<'a> {
             return Err(format!("cargo builds {} programs of it, not one", built.len()));
         };
         for run in 1..=RUNS {
-            if judged(program, path)? == Verdict::Failed {
-                return Ok(run);
+            if let Verdict::Failed(said) = judged(program, path)? {
+                let here = self.copy.root.display().to_string();
+                return Ok(By::Run { run, said: said.replace(&here, ".") });
             }
         }
         Err(format!("its test passed {RUNS} times"))
@@ -113,7 +153,7 @@ impl<'a> Tests<'a> {
         match having.as_slice() {
             [program] => match judged(program, path)? {
                 Verdict::Passed => Ok((*program).clone()),
-                Verdict::Failed => Err("its test fails without it".to_owned()),
+                Verdict::Failed(said) => Err(format!("its test fails without it: {said}")),
             },
             [] => Err(format!("there is no test {path}")),
             [..] => Err(format!("there are {} tests {path}", having.len())),
@@ -132,33 +172,34 @@ impl<'a> Tests<'a> {
 }
 
 fn judged(program: &TestProgram, path: &str) -> Result<Verdict, String> {
-    verdict(watch(only(program, path), LIMIT, summary)?)
+    judge(only(program, path))
+}
+
+fn judge(test: Command) -> Result<Verdict, String> {
+    let mut report = Report::default();
+    verdict(watch(test, LIMIT, move |line| report.read(line).then(|| report.clone()))?)
 }
 
 /// The command that runs one test.
 fn only(program: &TestProgram, path: &str) -> Command {
     let mut command = program.command();
-    command.args([path, "--exact"]);
+    command.args([path, "--exact"]).env("RUST_BACKTRACE", "0");
     command
-}
-
-/// The summary of a test program, if this line is one.
-fn summary(line: &str) -> Option<String> {
-    line.strip_prefix("test result: ").map(str::to_owned)
 }
 
 /// Judges the one test that should have run. A program that aborts has no summary, and it ran this
 /// test alone.
-fn verdict(ended: Ended<String>) -> Result<Verdict, String> {
+fn verdict(ended: Ended<Report>) -> Result<Verdict, String> {
     let Ended { status, kept, last_words } = ended;
     if status.signal() == Some(Signal::ABORT.as_raw()) {
-        return Ok(Verdict::Failed);
+        return Ok(Verdict::Failed(last_words));
     }
-    let counts = kept.unwrap_or_default();
+    let report = kept.unwrap_or_default();
+    let counts = &report.counts;
     if status.success() && counts.contains(" 1 passed; 0 failed;") {
         Ok(Verdict::Passed)
     } else if !status.success() && counts.contains(" 0 passed; 1 failed;") {
-        Ok(Verdict::Failed)
+        Ok(Verdict::Failed(report.said()))
     } else {
         Err(format!("its test did not run to its end: {status} {counts} {last_words}"))
     }
@@ -172,8 +213,7 @@ mod tests {
     fn verdict_of(script: &str) -> Result<Verdict, String> {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]);
-        let minute = Duration::from_mins(1);
-        verdict(watch(shell, minute, summary)?)
+        judge(shell)
     }
 
     #[test]
@@ -183,10 +223,28 @@ mod tests {
         let none = "echo 'test result: ok. 0 passed; 0 failed; 0 ignored; 9 filtered out'";
         assert_eq!(verdict_of(passed), Ok(Verdict::Passed));
         for fails in [failed, "echo 'running 1 test'; kill -ABRT $$"] {
-            assert_eq!(verdict_of(fails), Ok(Verdict::Failed), "{fails}");
+            assert!(matches!(verdict_of(fails), Ok(Verdict::Failed(_))), "{fails}");
         }
         for neither in [none, "echo 'running 1 test'; exit 101", "kill -KILL $$"] {
             assert!(verdict_of(neither).is_err(), "{neither}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_told_with_the_message_of_the_first_panic() {
+        let counts = "test result: FAILED. 0 passed; 1 failed; 0 ignored";
+        let table = [
+            ("it hangs\nnote: run with x\n\n", "it hangs"),
+            (
+                "not equal: a\n  left: 1\n right: 2\nstack backtrace:\n",
+                "not equal: a left: 1 right: 2",
+            ),
+            ("one\n\nthread 'b' (2) panicked at b.rs:1:1:\ntwo\n", "one"),
+        ];
+        for (output, said) in table {
+            let text = format!("thread 'a' (1) panicked at a.rs:1:1:\n{output}{counts}\n");
+            let verdict = verdict_of(&format!("printf %s \"{text}\"; exit 101"));
+            assert_eq!(verdict, Ok(Verdict::Failed(said.to_owned())), "{output}");
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Ended<T> {
 pub(super) fn watch<T: Send + 'static>(
     mut command: Command,
     limit: Duration,
-    keep: impl Fn(&str) -> Option<T> + Send + 'static,
+    mut keep: impl FnMut(&str) -> Option<T> + Send + 'static,
 ) -> Result<Ended<T>, String> {
     let began = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = began.map_err(|error| {

@@ -96,6 +96,15 @@ mod tests {
     }
 
     #[test]
+    fn a_bug_that_changed_since_its_run_is_not_found_yet() {
+        let planted = r#"{"schema":"leasehold.trust.planted.v2","bugs":[
+            {"patch":"no-overlap--slip","digest":"of another change","commit":"abc123",
+            "invariant":"no-overlap","seed":41,"seeds_tried":42}]}"#;
+        let page = render_of(&[("trust/planted.json", planted)]).expect("rendered");
+        assert!(page.contains("not run since it changed") && !page.contains("seed 41"), "{page}");
+    }
+
+    #[test]
     fn records_are_shown_with_their_figures_and_commits() {
         let simulation = r#"{"schema":"leasehold.trust.simulation.v1","commit":"abc123",
             "seeds":[0,100000],"simulated_s":3000000,"calm_s":300000,"wall_s":1500,"cores":2,

@@ -24,7 +24,9 @@ pub(super) fn table(record: Option<&Record>, bugs: &[Bug]) -> Result<String, Str
                 continue;
             }
             commit = format!("`{}`", entry.text("commit")?);
-            found = if entry.has("not_found") {
+            found = if entry.has("digest") && entry.text("digest")? != bug.digest {
+                ("not run since it changed".to_owned(), String::new())
+            } else if entry.has("not_found") {
                 ("**not found**".to_owned(), entry.text("not_found")?)
             } else if entry.has("run") {
                 ("its test".to_owned(), format!("{} runs", entry.count("run")?))
