@@ -402,6 +402,8 @@ pub enum CallKind {
     Look,
     /// `Latch::wait`.
     AwaitLatch,
+    /// `Client::inspect`, and then `Client::evict` or `Client::revoke`.
+    Operate,
 }
 
 impl CallKind {

@@ -48,6 +48,13 @@ impl Window<'_> {
         ends.into_iter().flatten().fold(self.until, Moment::min)
     }
 
+    /// From when to when its process did not know that an operator had ended its lease.
+    pub(super) fn believed(&self) -> Option<(Moment, Moment)> {
+        let learnt = [self.told, self.gave_up, self.crashed];
+        let learnt = learnt.into_iter().flatten().fold(self.until, Moment::min);
+        self.evicted.filter(|evicted| *evicted < learnt).map(|evicted| (evicted, learnt))
+    }
+
     /// Whether nothing ended it before its deadline.
     pub(super) fn ran_out(&self) -> bool {
         self.end() == self.until
@@ -189,6 +196,22 @@ pub(super) struct OfKey<'a> {
     pub(super) limit: Option<(u32, Duration)>,
     /// How many counts open it, if it is a latch.
     pub(super) latch: Option<u32>,
+}
+
+impl<'a> OfKey<'a> {
+    /// The owner tokens whose leases an operator ended, and when. He names the token, so a step
+    /// that ends another lease is no eviction.
+    fn evicted(&self) -> HashMap<&'a str, Moment> {
+        let ends_alone =
+            |step: &&Served<'_>| step.before == Some(step.token) && step.after != Some(step.token);
+        let ends_share = |step: &&Stood<'_>| {
+            step.before.is_holder(step.token) && !step.after.is_holder(step.token)
+        };
+        let alone = self.served.iter().filter(|step| step.request == Request::Evict);
+        let alone = alone.filter(ends_alone).map(|step| (step.token, step.at));
+        let shared = self.stood.iter().filter(|step| step.request == Request::Evict);
+        alone.chain(shared.filter(ends_share).map(|step| (step.token, step.at))).collect()
+    }
 }
 
 /// A whole history.
@@ -442,13 +465,9 @@ impl<'a> Story<'a> {
         }
         self.weather.settle();
         for of_key in self.keys.values_mut() {
-            let is_eviction = |served: &&Served<'a>| {
-                served.request == Request::Evict && served.after != served.before
-            };
-            let evicted: HashMap<_, _> =
-                of_key.served.iter().filter(is_eviction).map(|s| (s.before, s.at)).collect();
+            let evicted = of_key.evicted();
             for window in &mut of_key.windows {
-                window.evicted = evicted.get(&Some(window.token)).copied();
+                window.evicted = evicted.get(window.token).copied();
                 window.crashed = self.lives.get(&window.process).and_then(|life| life.crashed);
             }
         }

@@ -48,6 +48,8 @@ pub struct Plan {
     pub takes_several: bool,
     /// Whether some locks are taken by work that is done once per period.
     pub runs_once: bool,
+    /// Whether operators end the leases of clients, or ask for them.
+    pub is_operated: bool,
     /// How often work may start; `None` if there is no such work.
     pub limit: Option<Limit>,
     /// How many counts open a latch; `None` if there are no latches.
@@ -196,6 +198,7 @@ impl Plan {
             keeps: false,
             takes_several: false,
             runs_once: false,
+            is_operated: false,
             limit: None,
             latch: None,
             is_unqueued: false,

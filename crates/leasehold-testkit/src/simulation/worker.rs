@@ -14,8 +14,8 @@ use super::supervised::Supervised;
 use super::terms::Terms;
 use super::world::World;
 use super::worlds::{
-    COUNTER_KEPT_FOR, Detached, Sharing, downgrade, hand_on, learn, leave_guard, long_span, resize,
-    run_once, share, take_several,
+    COUNTER_KEPT_FOR, Detached, Sharing, downgrade, hand_on, learn, leave_guard, long_span,
+    operate, resize, run_once, share, take_several,
 };
 use crate::history::event::{CallId, CallKind, Name, Outcome, Share, WindowId};
 use crate::virtual_host::SeededRandom;
@@ -195,6 +195,9 @@ impl Worker {
             }
             if self.world.plan.runs_once && self.random.once_in(6) {
                 run_once(&mut self, &key).await;
+            }
+            if self.world.plan.is_operated && self.random.once_in(12) {
+                operate(&mut self, &key).await;
             }
             // A waiter asks every second, which would be too much for hours.
             let ways = if self.world.plan.pace > 1 { LIMITED } else { LOCKS + 1 };
@@ -394,7 +397,12 @@ impl Worker {
             let renewed = guard.renew().await;
             renewing.returned(renewed.map_or_else(|e| outcome_of(&e), |()| Outcome::Renewed));
         }
-        self.process.sleep_until(until).await;
+        if !self.world.plan.is_operated {
+            return self.process.sleep_until(until).await;
+        }
+        if self.before(until, guard.revoked()).await.is_some() {
+            self.world.did("let go when asked");
+        }
     }
 
     async fn part(&mut self, key: &Name, guard: Guard) {

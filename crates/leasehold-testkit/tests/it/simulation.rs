@@ -266,6 +266,9 @@ fn every_kind_of_world_comes_to_what_others_lack() {
         (Kind::Latched, "counted down"),
         (Kind::Latched, "waited for a latch"),
         (Kind::Once, "done once"),
+        (Kind::Operated, "evicted by an operator"),
+        (Kind::Operated, "too late to evict"),
+        (Kind::Operated, "let go when asked"),
     ] {
         let worlds = (0..40).map(|seed| Plan::asked_for(seed, USUAL, &[kind]));
         let mut worlds = worlds.filter(|plan| plan.is(kind) && !plan.is(Kind::Quorum)).take(4);

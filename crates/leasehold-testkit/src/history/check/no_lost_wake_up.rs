@@ -22,6 +22,9 @@ use crate::history::story::{OfKey, Story, Window};
 /// A holder may leave its lease to expire, if somebody may still work under it or the key is to
 /// stay taken. The store keeps it beyond that deadline, for the lock delay and the drift of clocks.
 /// That time does not count.
+///
+/// A client learns at its next renewal that an operator ended its lease. Until then, its own tasks
+/// wait for its own holder, and not at the store.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let Bounds { poll, slack, wanted, opened, .. } = *story.bounds;
@@ -102,13 +105,26 @@ pub(in crate::history) fn gaps(story: &Story<'_>, of_key: &OfKey<'_>) -> Vec<Gap
     }
     for call in of_key.calls.iter().filter(|call| call.kind == CallKind::Lock) {
         let until = call.returned.map_or(story.end, |(at, _)| at);
+        let believed = of_key.windows.iter().filter(|window| window.process == call.process);
+        let believed: Vec<_> = believed.filter_map(Window::believed).collect();
         for (from, to) in story.life(call.process).running(call.called, until) {
-            edges.push((from, Edge::Waiters(1)));
-            edges.push((to, Edge::Waiters(-1)));
+            for (from, to) in without((from, to), &believed) {
+                edges.push((from, Edge::Waiters(1)));
+                edges.push((to, Edge::Waiters(-1)));
+            }
         }
     }
     edges.sort_unstable();
     sweep(&edges)
+}
+
+/// The parts of a span that are outside of all these spans.
+fn without(span: (Moment, Moment), cut: &[(Moment, Moment)]) -> Vec<(Moment, Moment)> {
+    cut.iter().fold(vec![span], |parts, (begin, end)| {
+        let around = |(from, to): (Moment, Moment)| [(from, to.min(*begin)), (from.max(*end), to)];
+        let parts = parts.into_iter().flat_map(around);
+        parts.filter(|(from, to)| from < to).collect()
+    })
 }
 
 fn sweep(edges: &[(Moment, Edge)]) -> Vec<Gap> {
@@ -139,9 +155,11 @@ fn sweep(edges: &[(Moment, Edge)]) -> Vec<Gap> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::history::Invariant::NoLostWakeUp;
     use crate::history::build::{Tale, tale};
     use crate::history::event::Outcome::{Dropped, WaitElapsed};
+    use crate::history::event::Request::Evict;
 
     /// A client holds the lock until 5 s, and another one waits.
     fn handed_over() -> Tale {
@@ -210,6 +228,33 @@ mod tests {
     #[test]
     fn a_lease_that_was_given_up_before_its_deadline_keeps_nobody_waiting() {
         left_at(9.89, 12.3).breaks(NoLostWakeUp);
+    }
+
+    #[test]
+    fn a_task_waits_for_an_evicted_holder_of_its_own_client_until_the_client_knows() {
+        let waits = |who| {
+            let evicted = tale().takes(1, "A", 1, 40.0).at(2.0).serves(Evict, "A", "A", "");
+            let waits = evicted.at(3.0).locks(who).at(20.0).loses("A").at(20.5);
+            waits.gets(who, "B", 2, 30.0).at(21.0).gives_up("B")
+        };
+        waits(1).passes();
+        waits(2).breaks(NoLostWakeUp);
+    }
+
+    #[test]
+    fn spans_are_cut_out_of_a_span() {
+        let at = |(from, to)| (Moment::from_nanos(from), Moment::from_nanos(to));
+        // cut, what is left of 10..20
+        for (cut, left) in [
+            (vec![], vec![(10, 20)]),
+            (vec![(0, 10), (20, 30)], vec![(10, 20)]),
+            (vec![(0, 12), (14, 15), (18, 30)], vec![(12, 14), (15, 18)]),
+            (vec![(5, 25)], vec![]),
+        ] {
+            let cut: Vec<_> = cut.into_iter().map(at).collect();
+            let left: Vec<_> = left.into_iter().map(at).collect();
+            assert_eq!(without(at((10, 20)), &cut), left, "{cut:?}");
+        }
     }
 
     #[test]

@@ -40,11 +40,13 @@ fn error(story: &Story<'_>, key: &str, of_key: &OfKey<'_>, call: &Call) -> Optio
         }
         Outcome::Lost => {
             let may_renew = matches!(call.kind, CallKind::Renew | CallKind::Release);
-            let had_lost_it = of_key
-                .windows
-                .iter()
-                .any(|window| window.process == call.process && was_lost(window, at));
-            may_renew && had_lost_it || !story.weather.is_calm(call.called, at)
+            // A lock that is downgraded, or one that a release hands over, may be evicted first.
+            let explains = |window: &Window<'_>| {
+                window.process == call.process
+                    && was_lost(window, at)
+                    && (may_renew || window.evicted.is_some())
+            };
+            of_key.windows.iter().any(explains) || !story.weather.is_calm(call.called, at)
         }
         _ => true,
     };

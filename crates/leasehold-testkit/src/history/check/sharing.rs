@@ -233,7 +233,7 @@ mod tests {
         SharesFit,
     };
     use crate::history::build::{JOIN, Tale, tale};
-    use crate::history::event::Request::{Downgrade, Release, Renew, Resize};
+    use crate::history::event::Request::{Downgrade, Evict, Release, Renew, Resize};
     use crate::history::event::Share::{Alone, Permits, Reader};
     use crate::history::event::{Share, Standing};
 
@@ -271,6 +271,19 @@ mod tests {
         }
         windows(&[Reader, Reader, Reader]).passes();
         windows(&[two(1), two(1)]).passes();
+    }
+
+    #[test]
+    fn a_share_that_an_operator_ended_is_in_nobodys_way() {
+        let evicts = |token: &str, after| {
+            let tale = tale().steps(JOIN, "X", stands(&[], &[]), stands(&[], &[]));
+            let tale = tale.takes(1, "A", 1, 9.9).shares("A", Reader).at(2.0);
+            let tale = tale.steps(Evict, token, stands(&[("A", Reader)], &[]), after);
+            let tale = tale.at(3.0).takes(2, "B", 2, 12.9).shares("B", Alone);
+            tale.at(4.0).gives_up("A").gives_up("B")
+        };
+        evicts("A", stands(&[], &[])).passes();
+        evicts("Z", stands(&[("A", Reader)], &[])).breaks(NoOverlap);
     }
 
     #[test]

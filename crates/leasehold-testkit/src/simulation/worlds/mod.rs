@@ -17,6 +17,7 @@ mod local;
 mod long;
 mod namespaced;
 mod once;
+mod operated;
 mod several;
 mod sharing;
 
@@ -32,6 +33,7 @@ pub use self::limited::Limit;
 pub(super) use self::limited::start_work;
 pub(super) use self::long::{COUNTER_KEPT_FOR, long_span};
 pub(super) use self::once::run_once;
+pub(super) use self::operated::operate;
 pub(super) use self::several::take_several;
 pub use self::sharing::Sharing;
 pub(super) use self::sharing::{AnyLock, downgrade, learn, resize, share};
@@ -84,11 +86,13 @@ pub enum Kind {
     Latched,
     /// Work is done once per period.
     Once,
+    /// Operators end the leases of clients, or ask for them.
+    Operated,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Quorum,
         Self::Coexist,
         Self::Strict,
@@ -110,6 +114,7 @@ impl Kind {
         Self::Limited,
         Self::Latched,
         Self::Once,
+        Self::Operated,
     ];
 
     /// Its name on the command line, and its description.
@@ -137,6 +142,7 @@ impl Kind {
             Self::Limited => ("limited", "starts of work, at most so many in each period"),
             Self::Latched => ("latched", "latches that all clients count down and wait for"),
             Self::Once => ("once", "work that is done once per period"),
+            Self::Operated => ("operated", "operators who end leases, or ask holders to let go"),
         }
     }
 
@@ -190,6 +196,7 @@ impl Plan {
             Kind::Limited => self.limit.is_some(),
             Kind::Latched => self.latch.is_some(),
             Kind::Once => self.runs_once,
+            Kind::Operated => self.is_operated,
         }
     }
 }
@@ -232,6 +239,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     keeping::draw(draw, plan);
     several::draw(draw, plan);
     once::draw(draw, plan);
+    operated::draw(draw, plan);
 }
 
 /// Draws where the locks are kept: on servers or on one machine.
