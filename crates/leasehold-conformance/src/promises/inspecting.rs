@@ -32,6 +32,10 @@ pub(crate) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World
     assert_eq!(holder.client.as_ref(), Some(&anna.record()));
     assert_eq!(holder.why.as_deref(), Some("nightly report"));
     between(holder.ttl_left.expect("it has an end"), ms(7_900), ms(8_000) + world.slack());
+    // Not every store knows it.
+    if let Some(ttl) = holder.ttl {
+        between(ttl, ms(10_000), ms(11_000));
+    }
     assert_eq!(holder.fencing, block);
     assert!(!holder.idle);
     let since = holder.since.expect("it is known").as_unix_millis();

@@ -184,9 +184,11 @@ impl Attempt {
                     return Err(too_slow(self.spec.ttl));
                 }
                 (NextAsk::GiveUp, Ok(Acquired::Refused(refusal))) => match refusal.why {
-                    // It may be taken by what an earlier request left. The store answers again, so
-                    // that can be released now.
-                    Why::Taken | Why::Split if left_over.is_err() => {
+                    // It may be taken by what an earlier request left, or a release that failed
+                    // meanwhile. The store answers again, so that can be released now.
+                    Why::Taken | Why::Split
+                        if left_over.is_err() || self.session.has_left_over(&self.spec.key) =>
+                    {
                         self.session.end_left_over(&self.spec.key).await?;
                         left_over = Ok(());
                     }

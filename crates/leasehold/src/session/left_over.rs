@@ -73,6 +73,11 @@ impl LeftOver {
 }
 
 impl Session {
+    /// Whether earlier requests may have left something of this key.
+    pub(super) fn has_left_over(&self, key: &Key) -> bool {
+        self.left_over.with(|all| all.contains_key(key))
+    }
+
     /// Ends what earlier requests may have left of this key. Their releases are repeated anyway, so
     /// this only makes sure of the order.
     pub(super) async fn end_left_over(self: &Arc<Self>, key: &Key) -> Result<(), Error> {

@@ -61,6 +61,20 @@ fn a_try_that_ends_unknown_is_released_in_the_background() {
     }
 }
 
+/// The release was refused alone, and the try behind it arrived.
+#[test]
+fn a_try_is_not_told_taken_because_of_a_release_that_failed_meanwhile() {
+    play(0..10, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults.next(Request::Release, Fault::Refuse);
+        scene.faults.next(Request::Acquire, Fault::Late(ms(50)));
+        drop(guard);
+        let again = client.mutex("a").try_lock().await.expect("an answer");
+        assert!(again.is_some(), "nobody else has it");
+    });
+}
+
 /// The first ask may still arrive when the key is free: on a connection that was given up, or at a
 /// node of a quorum that was late.
 #[test]

@@ -57,6 +57,7 @@ impl Seen {
         holder.ttl_left = ttl_left;
         if let Some(entry) = &self.entry {
             entry.show(&mut holder, tokens(self.kv.modified));
+            holder.ttl = Some(Duration::from_secs(entry.lasts.unsigned_abs()));
         }
         holder
     }

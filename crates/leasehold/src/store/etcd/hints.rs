@@ -124,6 +124,23 @@ impl Hints {
         self.state().watched.get(key)?.waits.get(owner).map(|wait| wait.ahead)
     }
 
+    /// From now on, the watch only wakes this owner, and grants it nothing. The owner is about to
+    /// write with a lease that may end soon. The watch may tell of that write before anybody knows
+    /// whether the lease lasts.
+    pub(super) fn only_wake(&self, key: &Key, owner: &OwnerToken) {
+        let mut state = self.state();
+        let watched = state.watched.get_mut(key);
+        if let Some(wait) = watched.and_then(|watched| watched.waits.get_mut(owner)) {
+            wait.ask_no = 0;
+        }
+    }
+
+    /// From which ask a grant of its watch would count.
+    #[cfg(test)]
+    pub(super) fn ask_no(&self, key: &Key, owner: &OwnerToken) -> Option<u32> {
+        self.state().watched.get(key)?.waits.get(owner).map(|wait| wait.ask_no)
+    }
+
     /// An owner waits no more.
     pub(super) fn done(&self, key: &Key, owner: &OwnerToken) {
         let mut state = self.state();

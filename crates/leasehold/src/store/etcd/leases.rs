@@ -48,6 +48,8 @@ pub(super) struct Taken {
     pub(super) lease: Lease,
     /// Whether it was made just now, or surely renewed. Otherwise it is to be renewed.
     pub(super) is_new: bool,
+    /// The last moment at which its whole time was surely ahead.
+    pub(super) since: Moment,
 }
 
 impl Lease {
@@ -76,8 +78,16 @@ struct Unused {
 #[derive(Debug)]
 struct Spare {
     lease: Lease,
-    /// Until when it is used again.
-    until: Moment,
+    /// The last moment at which its whole time was surely ahead.
+    since: Moment,
+}
+
+impl Spare {
+    /// Whether it may be used again: half of its time is left.
+    fn is_fit(&self, now: Moment) -> bool {
+        let span = Duration::from_secs(self.lease.seconds.unsigned_abs());
+        self.since + span / 2 > now
+    }
 }
 
 /// How many seconds a lease of etcd lasts that covers a ttl.
@@ -101,27 +111,27 @@ impl Leases {
     /// Takes a lease of so many seconds, or makes one.
     pub(super) async fn take(&self, wire: &Wire, asked: i64) -> Result<Taken, Error> {
         match self.spare(wire.host.now(), asked) {
-            Some(lease) => Ok(Taken { lease, is_new: false }),
+            Some(Spare { lease, since }) => Ok(Taken { lease, is_new: false, since }),
             None => self.make(wire, asked).await,
         }
     }
 
     /// A kept lease of so many seconds: the youngest, which ends last.
-    fn spare(&self, now: Moment, asked: i64) -> Option<Lease> {
+    fn spare(&self, now: Moment, asked: i64) -> Option<Spare> {
         let mut unused = self.unused();
         let at = self.place_of(&unused, now, asked)?;
-        Some(unused.spares.remove(at)?.lease)
+        unused.spares.remove(at)
     }
 
     fn place_of(&self, unused: &Unused, now: Moment, asked: i64) -> Option<usize> {
         let seconds = asked.max(self.shortest.load(Ordering::Relaxed));
-        let is_fit = |spare: &Spare| spare.until > now && spare.lease.seconds == seconds;
+        let is_fit = |spare: &Spare| spare.is_fit(now) && spare.lease.seconds == seconds;
         unused.spares.iter().rposition(is_fit)
     }
 
     /// Makes a lease of so many seconds.
     pub(super) async fn make(&self, wire: &Wire, asked: i64) -> Result<Taken, Error> {
-        let id = fresh_id(&*wire.host);
+        let (id, since) = (fresh_id(&*wire.host), wire.host.now());
         let granted = wire.grant(id, asked).await?;
         if granted < asked {
             // The lock would end before its holder expects.
@@ -131,12 +141,13 @@ impl Leases {
             self.shortest.store(granted, Ordering::Relaxed);
         }
         let lease = Lease { id, seconds: granted };
-        Ok(Taken { lease, is_new: true })
+        Ok(Taken { lease, is_new: true, since })
     }
 
-    /// Keeps a lease that surely no key has any more, for the next lock of the same ttl. Returns
+    /// Keeps a lease that surely no key has any more, for the next lock of the same ttl. `since` is
+    /// when its whole time was surely ahead. If that is long ago or unknown, it is not kept. Returns
     /// whether there are leases to [revoke](Self::revoke_surplus), and nobody does it.
-    pub(super) fn give_back(&self, now: Moment, lease: Lease) -> bool {
+    pub(super) fn give_back(&self, now: Moment, lease: Lease, since: Option<Moment>) -> bool {
         let mut unused = self.unused();
         let Unused { spares, surplus, is_revoking } = &mut *unused;
         let mut end = |lease: Lease| {
@@ -145,7 +156,7 @@ impl Leases {
             }
         };
         spares.retain(|spare| {
-            let stays = spare.until > now;
+            let stays = spare.is_fit(now);
             if !stays {
                 end(spare.lease);
             }
@@ -153,12 +164,11 @@ impl Leases {
         });
         // No two locks may get one lease: each would keep the other one alive.
         let is_there = spares.iter().any(|spare| spare.lease.id == lease.id);
-        if !lease.is_kept() {
-            end(lease);
-        } else if !is_there {
-            // Its last renewal was up to a third of its time ago. So it has not ended by then.
-            let span = Duration::from_secs(lease.seconds.unsigned_abs()) / 2;
-            spares.push_back(Spare { lease, until: now + span });
+        let spare = since.map(|since| Spare { lease, since }).filter(|spare| spare.is_fit(now));
+        match spare.filter(|spare| spare.lease.is_kept()) {
+            _ if is_there => {}
+            Some(spare) => spares.push_back(spare),
+            None => end(lease),
         }
         if spares.len() > SPARES_MAX {
             spares.pop_front().into_iter().for_each(|oldest| end(oldest.lease));
@@ -208,21 +218,35 @@ mod tests {
         let at = |ms: u64| Moment::from_nanos(1) + Duration::from_millis(ms);
         let lease = |id| Lease { id, seconds: 4 };
         let leases = Leases::default();
+        let spare = |ms, seconds| leases.spare(at(ms), seconds).map(|spare| spare.lease);
         for (id, ms) in [(1, 0), (2, 100), (3, 200), (3, 300)] {
-            assert!(!leases.give_back(at(ms), lease(id)), "it is kept");
+            assert!(!leases.give_back(at(ms), lease(id), Some(at(ms))), "it is kept");
         }
-        assert_eq!(leases.spare(at(400), 3), None, "it lasts longer");
-        assert_eq!(leases.spare(at(400), 4), Some(lease(3)));
-        assert_eq!(leases.spare(at(2_050), 4), Some(lease(2)));
-        assert!(leases.give_back(at(2_050), lease(2)), "the first one is too old");
-        assert_eq!(leases.spare(at(4_050), 4), None, "half of its time is over");
+        assert_eq!(spare(400, 3), None, "it lasts longer");
+        assert_eq!(spare(400, 4), Some(lease(3)));
+        assert_eq!(spare(2_050, 4), Some(lease(2)));
+        assert!(leases.give_back(at(2_050), lease(2), Some(at(100))), "the first one is too old");
+        assert_eq!(spare(2_099, 4), Some(lease(2)));
         assert_eq!(leases.unused().surplus, [1]);
+    }
+
+    /// A lease that was detached, or whose client stood still, may be about to end.
+    #[test]
+    fn a_lease_is_kept_for_half_of_its_time_after_it_was_surely_renewed() {
+        let at = |ms: u64| Moment::from_nanos(1) + Duration::from_millis(ms);
+        let leases = Leases::default();
+        let give_back = |id, since| leases.give_back(at(9_000), Lease { id, seconds: 4 }, since);
+        assert!(give_back(1, None), "nobody knows when");
+        give_back(2, Some(at(7_000)));
+        give_back(3, Some(at(7_001)));
+        assert_eq!(leases.unused().surplus, [1, 2]);
+        assert_eq!(leases.spare(at(9_000), 4).map(|spare| spare.lease.id), Some(3));
     }
 
     #[test]
     fn leases_that_are_not_kept_are_to_be_revoked_by_one_task() {
         let (leases, now) = (Leases::default(), Moment::from_nanos(1));
-        let give_back = |id, seconds| leases.give_back(now, Lease { id, seconds });
+        let give_back = |id, seconds| leases.give_back(now, Lease { id, seconds }, Some(now));
         let kept = i64::try_from(SPARES_MAX).expect("not many");
         for id in 0..kept {
             assert!(!give_back(id, KEPT_SECONDS_MAX), "{id} is kept");

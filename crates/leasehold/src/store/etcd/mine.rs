@@ -28,7 +28,19 @@ pub(super) struct Known {
     pub(super) place: Option<Lease>,
     /// Leases with which a key may still be written: the answers to those requests were lost.
     pub(super) doubts: Vec<i64>,
+    /// The last moment at which the whole time of its lease, or of that of its place, was surely
+    /// ahead. `None` if that is not known.
+    pub(super) since: Option<Moment>,
     used: Moment,
+}
+
+impl Known {
+    /// When the whole time of a lease of etcd was surely ahead, as far as is known.
+    pub(super) fn since(&self, lease: i64) -> Option<Moment> {
+        let held = self.held.map(|(held, _)| held.id);
+        let place = self.place.map(|place| place.id);
+        self.since.filter(|_| held == Some(lease) || place == Some(lease))
+    }
 }
 
 /// The leases and places of all owners.

@@ -152,7 +152,7 @@ fn too_slow(took: Duration, session: Duration) -> Error {
 /// Asks for a session.
 async fn ask(frames: &mut Frames, asking: &[u8]) -> Result<Option<(Ticket, u32)>, Failure> {
     frames.send(asking).await?;
-    let answer = frames.next().await?;
+    let answer = frames.next().await?.bytes;
     Ok(read_connected(&answer)?)
 }
 
@@ -160,7 +160,7 @@ async fn ask(frames: &mut Frames, asking: &[u8]) -> Result<Option<(Ticket, u32)>
 async fn log_in(frames: &mut Frames, asking: &[u8]) -> Result<(), Failure> {
     frames.send(asking).await?;
     loop {
-        let head = Head::read(&frames.next().await?)?;
+        let head = Head::read(&frames.next().await?.bytes)?;
         match head.code {
             _ if head.xid != xid::AUTH => {}
             0 => return Ok(()),

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::connect::{Opened, ZookeeperConnector};
 use super::error::Failure;
-use super::frames::Frames;
+use super::frames::{Frame, Frames};
 use super::rpc::{Head, Ticket, close, ping, read_event, xid};
 use super::session::{Caller, Item, Packet, Shared, gap_max, silence_max};
 use crate::core::backoff::{Backoff, Delays};
@@ -276,7 +276,7 @@ impl Driver {
                 biased;
                 message = frames.next() => {
                     usage.due = None;
-                    message.and_then(|message| self.take(message)).map_err(End::Lost)
+                    message.and_then(|frame| self.take(frame)).map_err(End::Lost)
                 }
                 item = next(&mut self.waiting, &mut self.items) => match item {
                     Some(Item::Ask(packet)) => self.send(&mut frames, &mut usage, packet).await,
@@ -392,11 +392,11 @@ impl Driver {
     }
 
     /// Takes a message of the server.
-    fn take(&mut self, mut message: Vec<u8>) -> Result<(), Failure> {
-        let head = Head::read(&message)?;
+    fn take(&mut self, Frame { mut bytes, is_too_long }: Frame) -> Result<(), Failure> {
+        let head = Head::read(&bytes)?;
         self.is_answered = true;
         self.seen = self.seen.max(head.zxid);
-        let body = message.split_off(Head::LENGTH);
+        let body = bytes.split_off(Head::LENGTH);
         match head.xid {
             xid::PING | xid::AUTH => {}
             xid::EVENT => {
@@ -406,8 +406,11 @@ impl Driver {
             }
             xid => {
                 let caller = take_answered(&mut self.pending, xid).ok_or(Failure::Malformed)?;
-                let code = head.code;
-                let answer = if code == 0 { Ok(body) } else { Err(Failure::Refused(code)) };
+                let answer = match head.code {
+                    _ if is_too_long => Err(Failure::TooLong),
+                    0 => Ok(body),
+                    code => Err(Failure::Refused(code)),
+                };
                 if let Some(caller) = caller {
                     caller.end(answer);
                 }
@@ -424,12 +427,12 @@ impl Driver {
         let saying = async {
             frames.send(&framed).await?;
             loop {
-                let message = frames.next().await?;
+                let frame = frames.next().await?;
                 // The answers to all other requests come before.
-                if Head::read(&message)?.xid == 0 {
+                if Head::read(&frame.bytes)?.xid == 0 {
                     return Ok(());
                 }
-                self.take(message)?;
+                self.take(frame)?;
             }
         };
         let said: Result<(), Failure> = tokio::select! {

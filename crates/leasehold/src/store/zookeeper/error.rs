@@ -18,6 +18,8 @@ pub(super) enum Failure {
     Refused(i32),
     /// The answer is none.
     Malformed,
+    /// The answer is longer than any that is read.
+    TooLong,
     /// There was no answer in time.
     Silent(Duration),
     /// The session has ended, and its nodes with it.
@@ -140,6 +142,13 @@ pub(super) fn explain(failure: Failure, effect: Effect) -> Error {
             if effect == Effect::Connects { ErrorKind::Config } else { unsure },
             format!("the server does not answer as ZooKeeper does; {state}; check host and port"),
         ),
+        Failure::TooLong => (
+            unsure,
+            format!(
+                "the answer is longer than 16 MiB, and was dropped; {state}; use a path in the URL \
+                 that has fewer names below"
+            ),
+        ),
         Failure::Silent(limit) => (
             unsure,
             format!(
@@ -221,6 +230,7 @@ mod tests {
             (Failure::Broken("reset".to_owned()), ErrorKind::Unknown, "may have taken effect"),
             (Failure::Silent(Duration::from_secs(1)), ErrorKind::Unknown, "may have taken effect"),
             (Failure::Malformed, ErrorKind::Unknown, "may have taken effect"),
+            (Failure::TooLong, ErrorKind::Unknown, "16 MiB"),
             (Failure::SessionOver, ErrorKind::Unavailable, "has ended"),
         ];
         for (failure, kind, part) in cases {

@@ -3,10 +3,11 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::error::Failure;
+use super::rpc::Head;
 use crate::store::net::{Io, Stream};
 
 /// The longest answer, enough for the names of 200 000 locks. Read as texts, it may take six times
-/// as much memory.
+/// as much memory. A longer one is read and dropped: the connection serves all locks of a client.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// How many bytes are read at a time.
@@ -15,19 +16,35 @@ const CHUNK: usize = 16 << 10;
 /// How many bytes come before a message.
 const LENGTH: usize = 4;
 
+/// A message of a server.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// The message; only its head if it is too long.
+    pub(super) bytes: Vec<u8>,
+    pub(super) is_too_long: bool,
+}
+
 pub(super) struct Frames {
     io: Io,
     /// The bytes that have arrived.
     read: Vec<u8>,
     /// How many of them, from the first on, belong to messages that were taken.
     taken: usize,
+    /// How many more bytes to drop, of a message that is too long.
+    to_drop: usize,
     /// Where bytes arrive. On the heap: in a future, it would be part of every future around it.
     chunk: Box<[u8]>,
 }
 
 impl Frames {
     pub(super) fn new(stream: Box<dyn Stream>) -> Self {
-        Self { io: Io(stream), read: Vec::new(), taken: 0, chunk: vec![0; CHUNK].into() }
+        Self {
+            io: Io(stream),
+            read: Vec::new(),
+            taken: 0,
+            to_drop: 0,
+            chunk: vec![0; CHUNK].into(),
+        }
     }
 
     /// Sends messages that were written with their lengths.
@@ -44,10 +61,10 @@ impl Frames {
     /// # Cancel safety
     ///
     /// Nothing that was read gets lost if the future is dropped.
-    pub(super) async fn next(&mut self) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Frame, Failure> {
         loop {
-            if let Some(message) = self.framed()? {
-                return Ok(message);
+            if let Some(frame) = self.framed() {
+                return Ok(frame);
             }
             // Only here, so that many messages that come together are moved once.
             self.read.drain(..self.taken);
@@ -63,18 +80,18 @@ impl Frames {
         }
     }
 
-    /// Takes a message that was read whole.
-    fn framed(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+    /// Takes a message that was read whole, or the head of one that is too long.
+    fn framed(&mut self) -> Option<Frame> {
+        let dropped = self.to_drop.min(self.read.len() - self.taken);
+        (self.taken, self.to_drop) = (self.taken + dropped, self.to_drop - dropped);
         let left = &self.read[self.taken..];
-        let Some((length, left)) = left.split_first_chunk::<LENGTH>() else { return Ok(None) };
+        let (length, left) = left.split_first_chunk::<LENGTH>()?;
         let length = u32::from_be_bytes(*length) as usize;
-        if length > ANSWER_BYTES_MAX {
-            return Err(Failure::Malformed);
-        }
-        let Some(message) = left.get(..length) else { return Ok(None) };
-        let message = message.to_vec();
-        self.taken += LENGTH + length;
-        Ok(Some(message))
+        let is_too_long = length > ANSWER_BYTES_MAX;
+        let kept = if is_too_long { Head::LENGTH } else { length };
+        let bytes = left.get(..kept)?.to_vec();
+        (self.taken, self.to_drop) = (self.taken + LENGTH + kept, length - kept);
+        Some(Frame { bytes, is_too_long })
     }
 }
 
@@ -85,10 +102,25 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_that_is_too_long_is_refused_before_it_is_read() {
-        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+    async fn an_answer_that_is_too_long_is_dropped_up_to_its_end_and_not_kept() {
+        let (ours, mut theirs) = tokio::io::duplex(CHUNK);
         let mut frames = Frames::new(Box::new(ours));
-        theirs.write_all(&u32::to_be_bytes((16 << 20) + 1)).await.expect("it is open");
-        assert!(matches!(frames.next().await, Err(Failure::Malformed)));
+        let length = ANSWER_BYTES_MAX + 1;
+        let head = [7; Head::LENGTH];
+        let sending = async {
+            let announced = u32::try_from(length).expect("it fits").to_be_bytes();
+            theirs.write_all(&[&announced[..], &head].concat()).await.expect("it is open");
+            let rest = vec![9; length - head.len()];
+            theirs.write_all(&rest).await.expect("it is open");
+            theirs.write_all(&[0, 0, 0, 2, 1, 2]).await.expect("it is open");
+        };
+        let reading = async {
+            let long = frames.next().await.expect("its head is there");
+            assert!(long.is_too_long && long.bytes == head);
+            let next = frames.next().await.expect("it follows");
+            assert!(!next.is_too_long && next.bytes == [1, 2]);
+            assert!(frames.read.capacity() <= 4 * CHUNK, "{}", frames.read.capacity());
+        };
+        tokio::join!(sending, reading);
     }
 }

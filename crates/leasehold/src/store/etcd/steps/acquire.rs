@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::{Core, ROUNDS_MAX};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::line::PLACES_MAX;
+use crate::core::moment::Moment;
 use crate::core::token::{ClientId, FencingBlock};
 use crate::store::errors::{after_a_change, unsupported_line};
 use crate::store::etcd::entry::{Entry, Seen, tokens};
@@ -76,7 +77,7 @@ impl Core {
             Asking { core, ask, place, taken: None, waits_by, is_fresh: false, has_written: false };
         let answer = asking.run(known.held.is_some()).await;
         if let Some(unused) = asking.taken {
-            self.give_back(unused.lease);
+            self.give_back(unused.lease, Some(unused.since));
         }
         if asking.has_written { answer.map_err(after_a_change) } else { answer }
     }
@@ -120,7 +121,7 @@ impl Asking<'_> {
     /// whether the place is the first of the line, which a grant depends on, is not known then.
     async fn refresh(&mut self, lease: Lease) -> Result<Next, Error> {
         let (core, Ask { key, owner, .. }) = (self.core, self.ask);
-        let is_far = self.is_far();
+        let (is_far, sent) = (self.is_far(), core.wire.host.now());
         let read = if is_far { glance_for } else { look_for };
         let seen = core.read(read(&core.keys, key, owner));
         let (renewed, state) = tokio::join!(core.wire.keep_alive(lease.id), seen);
@@ -136,6 +137,9 @@ impl Asking<'_> {
             };
         };
         self.is_fresh = renewed.is_ok_and(|it| it.is_confirmed_in(state.term));
+        if self.is_fresh {
+            self.wait_by(lease, Some(sent));
+        }
         let lasts = self.place.as_ref().map_or(0, |(lasts, ..)| *lasts);
         if lasts > lease.seconds {
             return self.lengthen(&place, lasts).await.map(Next::again);
@@ -172,13 +176,12 @@ impl Asking<'_> {
         let then = [vec![put], reads.clone()].concat();
         match core.wire.txn(&Txn { when, then, or_else: reads }).await {
             Ok(done) if done.succeeded => {
-                core.give_back(Lease { id: place.kv.lease, seconds: entry.lasts });
-                self.is_fresh = true;
-                self.wait_by(taken.lease);
+                core.give_back_of(key, place);
+                self.wait_by(taken.lease, Some(taken.since));
                 Ok(State::of(done))
             }
             Ok(done) => {
-                core.give_back(taken.lease);
+                core.give_back(taken.lease, Some(taken.since));
                 Ok(State::of(done))
             }
             Err(Fault::NoLease) => self.look().await,
@@ -233,6 +236,7 @@ impl Asking<'_> {
         };
         for _ in 0..2 {
             self.taken = None;
+            self.may_end(taken);
             let entry = Entry::of(self.ask, taken.lease.seconds, core.wire.host.wall());
             let (held, lease) = (core.keys.held(key), taken.lease.id);
             let mut then = vec![Do::Put { key: held, value: entry.write(), lease }];
@@ -243,8 +247,8 @@ impl Asking<'_> {
                 Ok((done, lasts)) if done.succeeded => {
                     self.has_written = true;
                     let block = entry.block(tokens(done.header.revision));
+                    place.into_iter().for_each(|place| core.give_back_of(key, place));
                     let granted = self.granted(taken.lease, done.header.revision, block);
-                    place.into_iter().for_each(|place| core.give_back_of(place));
                     if lasts {
                         return Ok(Next::Answer(granted));
                     }
@@ -270,6 +274,14 @@ impl Asking<'_> {
         self.look().await.map(Next::again)
     }
 
+    /// Before a write with this lease. A kept one may end soon. So the news of that write grants
+    /// nothing: only the answer tells whether the lease lasts.
+    fn may_end(&self, taken: Taken) {
+        if !taken.is_new {
+            self.core.hints.only_wake(&self.ask.key, &self.ask.owner);
+        }
+    }
+
     /// Remembers the lease if the error leaves open whether its key is written. Returns the error.
     fn doubted(&self, taken: Taken, error: Error) -> Error {
         if error.kind() == ErrorKind::Unknown {
@@ -283,9 +295,10 @@ impl Asking<'_> {
     fn granted(&mut self, lease: Lease, modified: i64, fencing: Option<FencingBlock>) -> Acquired {
         let (core, of) = (self.core, (&self.ask.key, &self.ask.owner));
         self.waits_by = None;
-        core.mine.note(core.wire.host.now(), of, |known| {
+        let now = core.wire.host.now();
+        core.mine.note(now, of, |known| {
             known.held = Some((lease, modified));
-            known.place = None;
+            (known.place, known.since) = (None, Some(now));
         });
         core.mine.settle(of, lease.id);
         core.hints.done(of.0, of.1);
@@ -322,7 +335,7 @@ impl Asking<'_> {
             Entry { lasts: taken.lease.seconds, ..entry.clone().kept(tokens(held.kv.modified)) };
         match core.rewrite(key, (held, &entry), taken).await {
             Ok(Some(done)) => {
-                core.give_back(taken.lease_of(held));
+                core.give_back_of(key, held);
                 let modified = done.header.revision;
                 let fencing = entry.block(tokens(modified));
                 Ok(Next::Answer(self.granted(taken.lease, modified, fencing)))
@@ -342,6 +355,7 @@ impl Asking<'_> {
         let lasts = self.place.as_ref().map_or(1, |(lasts, ..)| *lasts);
         let mut taken = core.leases.take(&core.wire, lasts).await?;
         for _ in 0..2 {
+            self.may_end(taken);
             let entry = Entry::of(self.ask, taken.lease.seconds, core.wire.host.wall());
             let place = core.keys.place(key, owner.as_str());
             let put = Do::Put { key: place.clone(), value: entry.write(), lease: taken.lease.id };
@@ -349,7 +363,7 @@ impl Asking<'_> {
             let then = [vec![put], reads.clone()].concat();
             let txn = Txn { when: vec![If::Absent(Range::one(place))], then, or_else: reads };
             match core.write(taken, &txn).await {
-                Ok((done, lasts)) => return self.joined(taken.lease, done, lasts).await,
+                Ok((done, lasts)) => return self.joined(taken, done, lasts).await,
                 Err(Fault::NoLease) => taken = core.leases.make(&core.wire, lasts).await?,
                 Err(Fault::Error(error)) => return Err(self.doubted(taken, error)),
             }
@@ -357,12 +371,13 @@ impl Asking<'_> {
         self.look().await.map(Next::again)
     }
 
-    async fn joined(&mut self, lease: Lease, done: TxnDone, lasts: bool) -> Result<Next, Error> {
+    async fn joined(&mut self, taken: Taken, done: TxnDone, lasts: bool) -> Result<Next, Error> {
         let (core, key, owner) = (self.core, &self.ask.key, &self.ask.owner);
+        let Taken { lease, since, .. } = taken;
         let succeeded = done.succeeded;
         let state = State::of(done);
         if !succeeded {
-            core.give_back(lease);
+            core.give_back(lease, Some(since));
             return match state.place_of(owner) {
                 Some(at) => self.refresh_found(&state.line[at]).await,
                 None => Ok(Next::again(state)),
@@ -378,8 +393,7 @@ impl Asking<'_> {
             self.has_written = false;
             return Err(line_is_full(key));
         }
-        self.wait_by(lease);
-        self.is_fresh = lasts;
+        self.wait_by(lease, lasts.then_some(since));
         // If the lease was about to end, this shows that the place is gone.
         if lasts { Ok(Next::again(state)) } else { self.refresh(lease).await }
     }
@@ -389,14 +403,17 @@ impl Asking<'_> {
     async fn refresh_found(&mut self, place: &Seen) -> Result<Next, Error> {
         let seconds = place.entry.as_ref().map_or(0, |entry| entry.lasts);
         let lease = Lease { id: place.kv.lease, seconds };
-        self.wait_by(lease);
+        self.wait_by(lease, None);
         self.refresh(lease).await
     }
 
-    fn wait_by(&mut self, lease: Lease) {
+    /// The owner has a place with this lease, whose whole time was surely ahead at `since`.
+    fn wait_by(&mut self, lease: Lease, since: Option<Moment>) {
         let of = (&self.ask.key, &self.ask.owner);
-        self.waits_by = Some(lease);
-        self.core.mine.note(self.core.wire.host.now(), of, |known| known.place = Some(lease));
+        (self.waits_by, self.is_fresh) = (Some(lease), since.is_some());
+        self.core.mine.note(self.core.wire.host.now(), of, |known| {
+            (known.place, known.since) = (Some(lease), since);
+        });
         self.core.mine.settle(of, lease.id);
     }
 

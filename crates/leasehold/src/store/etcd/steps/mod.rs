@@ -19,6 +19,7 @@ use super::state::{State, glance, look};
 use super::wire::Wire;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
+use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 use crate::host::Host;
 use crate::store::Sinks;
@@ -83,12 +84,13 @@ impl Core {
         if taken.is_new {
             return Ok(taken);
         }
+        let since = self.wire.host.now();
         let reads = Txn { then: glance(&self.keys, key), ..Txn::default() };
         let renewal = self.wire.keep_alive(taken.lease.id);
         let (renewed, seen) = tokio::join!(renewal, self.wire.txn(&reads));
         let term = sure(seen)?.header.term;
         if renewed.is_ok_and(|it| it.is_confirmed_in(term)) {
-            return Ok(Taken { is_new: true, ..taken });
+            return Ok(Taken { is_new: true, since, ..taken });
         }
         self.leases.make(&self.wire, asked).await
     }
@@ -163,13 +165,13 @@ impl Core {
         If::Absent(Range::one(self.keys.held(key)))
     }
 
-    /// Keeps a lease of etcd for later that no key has any more, or revokes it. Not one in doubt:
-    /// the release of its owner ends it.
-    fn give_back(&self, lease: Lease) {
+    /// Keeps a lease of etcd for later that no key has any more, or revokes it: see
+    /// [`Leases::give_back`]. Not one in doubt: the release of its owner ends it.
+    fn give_back(&self, lease: Lease, since: Option<Moment>) {
         if self.mine.is_in_doubt(lease.id) {
             return;
         }
-        if self.leases.give_back(self.wire.host.now(), lease) {
+        if self.leases.give_back(self.wire.host.now(), lease, since) {
             self.revoke_surplus();
         }
     }

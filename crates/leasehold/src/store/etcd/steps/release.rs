@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Core, ROUNDS_MAX, sure};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
+use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 use crate::store::errors::after_a_change;
 use crate::store::etcd::entry::{Entry, Seen, tokens};
@@ -57,7 +58,7 @@ impl Core {
                 let done = sure(self.wire.txn(&Txn { when, then, or_else }).await)?;
                 if done.succeeded {
                     self.mine.forget(key, owner);
-                    self.give_up(lease).await;
+                    self.give_up(lease, known.since(lease.id)).await;
                     return Ok(Released::Freed);
                 }
                 State::of(done)
@@ -111,7 +112,7 @@ impl Core {
                         _ => false,
                     };
                     if let Some(lease) = held.lease().filter(|_| is_ours) {
-                        self.give_up(lease).await;
+                        self.give_up(lease, self.mine.of(key, owner).since(lease.id)).await;
                     }
                     return Ok(released);
                 }
@@ -162,12 +163,12 @@ impl Core {
         keep: Keep<'_>,
     ) -> Result<Result<Released, State>, Error> {
         let Some(before) = &held.entry else { return Ok(Err(self.look(key).await?)) };
-        let wanted = seconds(keep.ttl);
+        let (wanted, sent) = (seconds(keep.ttl), self.wire.host.now());
         let taken = if wanted > before.lasts {
             self.lasting(key, wanted).await?
         } else {
             let lease = Lease { id: held.kv.lease, seconds: before.lasts };
-            Taken { lease, is_new: false }
+            Taken { lease, is_new: false, since: sent }
         };
         let entry = Entry {
             owner: keep.owner.clone(),
@@ -186,7 +187,13 @@ impl Core {
         let (done, lasts) = match self.write(taken, &txn).await {
             Ok(done) => done,
             Err(Fault::NoLease) => return Ok(Err(self.look(key).await?)),
-            Err(Fault::Error(error)) => return Err(error),
+            Err(Fault::Error(error)) => {
+                if error.kind() == ErrorKind::Unknown {
+                    // The release of the new owner ends what may still be written for it.
+                    self.mine.doubt(self.wire.host.now(), (key, keep.owner), lease);
+                }
+                return Err(error);
+            }
         };
         if !done.succeeded {
             return Ok(Err(State::of(done)));
@@ -196,11 +203,12 @@ impl Core {
             return Ok(Ok(Released::Freed));
         }
         if held.kv.lease != lease {
-            self.give_back_of(held);
+            self.give_back_of(key, held);
         }
         let (now, modified) = (self.wire.host.now(), done.header.revision);
         self.mine.note(now, (key, keep.owner), |known| {
             known.held = Some((taken.lease, modified));
+            known.since = Some(sent);
         });
         Ok(Ok(Released::Kept { fencing: entry.block(tokens(modified)) }))
     }
@@ -226,7 +234,7 @@ impl Core {
         let done = sure(self.wire.txn(&txn).await)?;
         // Otherwise the lock may have the lease of the place by now.
         if let Some(place) = place.filter(|_| done.succeeded) {
-            self.give_back_of(place);
+            self.give_back_of(key, place);
         }
         Ok(State::of(done))
     }
@@ -242,18 +250,21 @@ impl Core {
         Ok(())
     }
 
-    /// Keeps the lease of etcd of a key that a transaction of this step has removed.
-    pub(super) fn give_back_of(&self, seen: &Seen) {
-        seen.lease().into_iter().for_each(|lease| self.give_back(lease));
+    /// Keeps the lease of etcd of an owner's lock or place that a transaction of this step has
+    /// removed.
+    pub(super) fn give_back_of(&self, key: &Key, seen: &Seen) {
+        if let (Some(lease), Some(entry)) = (seen.lease(), &seen.entry) {
+            self.give_back(lease, self.mine.of(key, &entry.owner).since(lease.id));
+        }
     }
 
     /// Keeps the lease of etcd of a lock that was released. One that is not kept is revoked at
     /// once: the process may end after its release. If the cluster is slow to do that, another task
     /// tries again. The lock is free, so its holder must not hear that the outcome is unknown.
-    async fn give_up(&self, lease: Lease) {
+    async fn give_up(&self, lease: Lease, since: Option<Moment>) {
         let revoked = within(Arc::clone(&self.wire.host), REVOKE_LIMIT, self.wire.revoke(lease.id));
         if lease.is_kept() || self.mine.is_in_doubt(lease.id) || revoked.await.is_err() {
-            self.give_back(lease);
+            self.give_back(lease, since);
         }
     }
 

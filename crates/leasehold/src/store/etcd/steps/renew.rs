@@ -3,6 +3,7 @@
 use super::{Core, ROUNDS_MAX};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
+use crate::core::moment::Moment;
 use crate::core::token::FencingBlock;
 use crate::store::errors::after_a_change;
 use crate::store::etcd::entry::{Entry, Seen, tokens};
@@ -22,6 +23,7 @@ impl Core {
                 None => return Ok(Renewed::Lost),
             },
         };
+        let sent = self.wire.host.now();
         // The lease is renewed before anything is written, so it never becomes shorter.
         let mut state = self.prolong(key, owner, lease).await?;
         for _ in 0..ROUNDS_MAX {
@@ -29,15 +31,15 @@ impl Core {
             let Some(held) = now.held_by(owner) else { return Ok(self.lost(&renewal)) };
             let Some(entry) = &held.entry else { return Ok(self.lost(&renewal)) };
             let Some(wanted) = changed(entry, held, &renewal)? else {
-                self.remember(&renewal, held);
+                self.remember(&renewal, held, sent);
                 return Ok(renewed(entry, held.kv.modified, &now));
             };
-            let taken = self.lease_for(key, &wanted, held).await?;
+            let taken = self.lease_for(key, &wanted, held, sent).await?;
             let wanted = Entry { lasts: taken.lease.seconds, ..wanted };
             match self.rewrite(key, (held, &wanted), taken).await {
                 Ok(Some(done)) => {
                     if taken.lease.id != held.kv.lease {
-                        self.give_back(taken.lease_of(held));
+                        held.lease().into_iter().for_each(|it| self.give_back(it, Some(sent)));
                     }
                     // Again, to see that the lease lasts and who waits.
                     tracing::trace!(revision = done.header.revision, "a lease was written again");
@@ -45,11 +47,12 @@ impl Core {
                     state = prolonged.map_err(after_a_change)?;
                     let Some(now) = &state else { continue };
                     let Some(held) = now.held_by(owner) else { continue };
-                    self.remember(&renewal, held);
+                    self.remember(&renewal, held, sent);
                     return Ok(renewed(&wanted, done.header.revision, now));
                 }
+                // Another step of this client may have given the lock another lease.
                 Ok(None) | Err(Fault::NoLease) => {
-                    state = Some(self.look(key).await?);
+                    state = self.prolong(key, owner, held.kv.lease).await?;
                 }
                 Err(Fault::Error(error)) => return Err(error),
             }
@@ -64,24 +67,32 @@ impl Core {
         Renewed::Lost
     }
 
-    fn remember(&self, renewal: &Renewal, held: &Seen) {
+    fn remember(&self, renewal: &Renewal, held: &Seen, sent: Moment) {
         let of = (&renewal.lease.key, &renewal.lease.owner);
         let seconds = held.entry.as_ref().map_or(0, |entry| entry.lasts);
         let lease = Lease { id: held.kv.lease, seconds };
         let modified = held.kv.modified;
         self.mine.note(self.wire.host.now(), of, |known| {
             (known.held, known.place) = (Some((lease, modified)), None);
+            known.since = Some(sent);
         });
     }
 
     /// The lease of etcd for an entry: the one that it has, or another one that lasts longer.
-    async fn lease_for(&self, key: &Key, wanted: &Entry, held: &Seen) -> Result<Taken, Error> {
+    /// The first one was surely renewed at `since`.
+    async fn lease_for(
+        &self,
+        key: &Key,
+        wanted: &Entry,
+        held: &Seen,
+        since: Moment,
+    ) -> Result<Taken, Error> {
         let has = held.entry.as_ref().map_or(0, |entry| entry.lasts);
         if wanted.lasts > has {
             return self.lasting(key, wanted.lasts).await;
         }
         let lease = Lease { id: held.kv.lease, seconds: has };
-        Ok(Taken { lease, is_new: false })
+        Ok(Taken { lease, is_new: false, since })
     }
 
     /// Writes the key of a lock again that has not changed. `None` if the key has changed.
@@ -97,14 +108,6 @@ impl Core {
         let txn = Txn { when, then: vec![put], or_else: Vec::new() };
         let (done, _lasts) = self.write(taken, &txn).await?;
         Ok(done.succeeded.then_some(done))
-    }
-}
-
-impl Taken {
-    /// The lease that a lock had before.
-    pub(super) fn lease_of(self, held: &Seen) -> Lease {
-        let seconds = held.entry.as_ref().map_or(0, |entry| entry.lasts);
-        Lease { id: held.kv.lease, seconds }
     }
 }
 

@@ -1,17 +1,13 @@
 //! Steps beside a member that answers as it is told: also as a leader that was replaced.
 
-use std::convert::Infallible;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering};
+mod member;
+
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use h2::RecvStream;
-use h2::server::SendResponse;
-use http::{HeaderMap, HeaderValue, Request, Response};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
+use self::member::{CHANGE, LASTS, Member, OWNER};
 use super::*;
 use crate::core::token::ClientId;
 use crate::core::ttl::Ttl;
@@ -19,193 +15,11 @@ use crate::core::validity::command_limit;
 use crate::host::SystemHost;
 use crate::store::etcd::entry::{Entry, Seen};
 use crate::store::etcd::hints::Wait;
-use crate::store::etcd::message::{Fields, Message};
 use crate::store::etcd::rpc::Kv;
 use crate::store::steps::Steps;
 use crate::store::{
     Acquired, Ask, Claim, LeaseId, Line, OnRelease, Released, Renewal, Renewed, try_lease, within,
 };
-
-/// For how long each lease of this member lasts, in seconds.
-const LASTS: i64 = 60;
-
-/// The change that made the key of the lock.
-const CHANGE: i64 = 7;
-
-/// Who asks for the lock.
-const OWNER: &str = "x";
-
-/// A member of etcd that has one lock.
-struct Member {
-    /// In which term it carries out transactions, and renews leases.
-    terms: (i64, i64),
-    /// For how long it makes a lease, in seconds.
-    grants: i64,
-    /// Whether all conditions of transactions hold.
-    agrees: bool,
-    /// Whether it renews leases. A proxy does not.
-    renews: bool,
-    /// Whether it answers the first request to end a lease.
-    revokes: bool,
-    /// Who has the lock.
-    holder: &'static str,
-    /// The lease behind the lock.
-    lease: AtomicI64,
-    /// The lease behind the place of the ask; 0 if it has no place.
-    place: AtomicI64,
-    /// The leases that it renewed, and those that it ended.
-    renewed: Mutex<Vec<i64>>,
-    revoked: Mutex<Vec<i64>>,
-    /// How often it read a line.
-    lines: AtomicI64,
-}
-
-impl Member {
-    fn new() -> Self {
-        Self {
-            terms: (4, 4),
-            grants: LASTS,
-            agrees: true,
-            renews: true,
-            revokes: true,
-            holder: OWNER,
-            lease: AtomicI64::new(0),
-            place: AtomicI64::new(0),
-            renewed: Mutex::default(),
-            revoked: Mutex::default(),
-            lines: AtomicI64::new(0),
-        }
-    }
-
-    async fn serve(&self, listener: TcpListener) -> Infallible {
-        let mut connections = FuturesUnordered::new();
-        loop {
-            tokio::select! {
-                client = listener.accept() => {
-                    connections.push(self.serve_one(client.expect("a client").0));
-                }
-                Some(()) = connections.next() => {}
-            }
-        }
-    }
-
-    async fn serve_one(&self, stream: TcpStream) {
-        let mut calls = h2::server::handshake(stream).await.expect("HTTP/2");
-        let mut answers = FuturesUnordered::new();
-        loop {
-            tokio::select! {
-                call = calls.accept() => match call {
-                    Some(Ok((call, to))) => answers.push(self.answer(call, to)),
-                    _ => return,
-                },
-                Some(()) = answers.next() => {}
-            }
-        }
-    }
-
-    async fn answer(&self, call: Request<RecvStream>, mut to: SendResponse<Bytes>) {
-        let path = call.uri().path().to_owned();
-        let (mut body, mut asked) = (call.into_body(), Vec::new());
-        while let Some(part) = body.data().await {
-            asked.extend_from_slice(&part.expect("it is sent whole"));
-        }
-        let mut status = HeaderMap::new();
-        if !self.renews && path.ends_with("LeaseKeepAlive") {
-            status.insert("grpc-status", HeaderValue::from_static("1"));
-            let mut response = Response::new(());
-            *response.headers_mut() = status;
-            to.send_response(response, true).expect("it listens");
-            return;
-        }
-        let answer = self.answer_to(&path, &asked[5..]);
-        let is_first = self.revoked.lock().expect("no panic").len() == 1;
-        if path.ends_with("LeaseRevoke") && is_first && !self.revokes {
-            std::future::pending::<()>().await;
-        }
-        let length = u32::try_from(answer.as_bytes().len()).expect("short");
-        let framed = [&[0], &length.to_be_bytes()[..], answer.as_bytes()].concat();
-        status.insert("grpc-status", HeaderValue::from_static("0"));
-        let mut sending = to.send_response(Response::new(()), false).expect("it listens");
-        sending.send_data(framed.into(), false).expect("it listens");
-        sending.send_trailers(status).expect("it listens");
-    }
-
-    fn answer_to(&self, path: &str, asked: &[u8]) -> Message {
-        let (writes, renews) = self.terms;
-        let header = |term| Message::default().number(3, CHANGE).number(4, term);
-        match path {
-            "/etcdserverpb.Lease/LeaseGrant" => {
-                self.lease.store(number(asked, 2), Ordering::Relaxed);
-                Message::default().message(1, &header(writes)).number(3, self.grants)
-            }
-            "/etcdserverpb.Lease/LeaseKeepAlive" => {
-                self.renewed.lock().expect("no panic").push(number(asked, 1));
-                Message::default().message(1, &header(renews)).number(3, LASTS)
-            }
-            "/etcdserverpb.Lease/LeaseRevoke" => {
-                self.revoked.lock().expect("no panic").push(number(asked, 1));
-                Message::default().message(1, &header(writes))
-            }
-            "/etcdserverpb.KV/Txn" => {
-                let parts = || Fields::of(asked).map(|it| it.expect("a field"));
-                let succeeds = self.agrees || parts().all(|(field, _)| field != 1);
-                let branch = if succeeds { 2 } else { 3 };
-                let done = Message::default().message(1, &header(writes)).flag(2, succeeds);
-                parts().filter(|(field, _)| *field == branch).fold(done, |done, (_, operation)| {
-                    let read = self.carry_out(operation.bytes().expect("an operation"));
-                    let answer = read.map(|read| Message::default().message(1, &read));
-                    done.message(3, &answer.unwrap_or_default())
-                })
-            }
-            _ => Message::default(),
-        }
-    }
-
-    /// Carries out an operation of a transaction. Returns the keys that it read.
-    fn carry_out(&self, operation: &[u8]) -> Option<Message> {
-        let (kind, asked) = Fields::of(operation).next()?.expect("a field");
-        let asked = asked.bytes().expect("an operation");
-        let mut texts = Fields::of(asked).map(|it| it.expect("a field"));
-        let key = texts.next()?.1.bytes().expect("a key");
-        let is_held = key.starts_with(b"x/held/");
-        let is_line = texts.next().is_some_and(|(field, _)| field == 2);
-        match kind {
-            1 if is_held => Some(self.pair(key, self.holder, &self.lease)),
-            1 => {
-                self.lines.fetch_add(i64::from(is_line), Ordering::Relaxed);
-                let place = [&b"x/line/a\t"[..], OWNER.as_bytes()].concat();
-                Some(self.pair(&place, OWNER, &self.place))
-            }
-            2 if !is_held => {
-                self.place.store(number(asked, 3), Ordering::Relaxed);
-                None
-            }
-            3 if !is_held => {
-                self.place.store(0, Ordering::Relaxed);
-                None
-            }
-            _ => None,
-        }
-    }
-
-    /// A key of an owner, if it has a lease.
-    fn pair(&self, key: &[u8], owner: &'static str, lease: &AtomicI64) -> Message {
-        let lease = lease.load(Ordering::Relaxed);
-        if lease == 0 {
-            return Message::default();
-        }
-        let value = Entry::of(&ask(owner), LASTS, SystemHost::shared().wall()).write();
-        let pair = Message::default().bytes(1, key).number(3, CHANGE).bytes(5, &value);
-        Message::default().message(2, &pair.number(6, lease)).number(4, 1)
-    }
-}
-
-/// A number of a message.
-fn number(message: &[u8], field: u32) -> i64 {
-    let mut fields = Fields::of(message).map(|it| it.expect("a field"));
-    let (_, value) = fields.find(|(it, _)| *it == field).expect("it is there");
-    value.number().expect("a number")
-}
 
 fn ask(owner: &str) -> Ask {
     let key = Key::new("a").expect("a name");
@@ -315,6 +129,7 @@ async fn the_lease_of_a_place_is_kept_for_later_only_if_the_place_was_removed_as
             let kv = Kv { value, lease: 9, ..Kv::default() };
             let (line, count) = (vec![Seen::new(kv)], 1);
             let seen = State { held: None, line, count, revision: CHANGE, term: 4 };
+            note_place(core, &ask);
             core.leave_in(&ask.key, &ask.owner, seen).await.expect("answered");
             let taken = core.leases.take(&core.wire, LASTS).await.expect("answered");
             assert_eq!(taken.lease.id == 9, agrees);
@@ -421,11 +236,18 @@ fn with_a_place(lease: i64) -> Member {
     member
 }
 
+/// The owner knows that its place has the lease 9, which was renewed just now.
+fn note_place(core: &Core, ask: &Ask) {
+    let (now, place) = (core.wire.host.now(), Lease { id: 9, seconds: LASTS });
+    core.mine.note(now, (&ask.key, &ask.owner), |known| {
+        (known.place, known.since) = (Some(place), Some(now));
+    });
+}
+
 /// Asks for the lock, by an owner who knows that its place has the lease 9.
 async fn ask_again(core: &Core, ask: &Ask, ask_no: u32, ahead: u32) {
-    let (now, place) = (core.wire.host.now(), Lease { id: 9, seconds: LASTS });
-    core.mine.note(now, (&ask.key, &ask.owner), |known| known.place = Some(place));
-    let until = now + Duration::from_secs(60);
+    note_place(core, ask);
+    let until = core.wire.host.now() + Duration::from_secs(60);
     let wait = Wait { inbox: inbox(), ask_no: 0, ahead, seen: CHANGE, until };
     core.hints.wait(&ask.key, &ask.owner, wait);
     let refused = core.acquire(waiting(ask, ask_no)).await.expect("answered");
@@ -481,4 +303,65 @@ async fn a_probe_finds_a_member_that_renews_no_lease() {
         })
         .await;
     }
+}
+
+/// The watch of a waiter may tell of its own write before anybody knows whether the lease lasts
+/// with which it was written.
+#[tokio::test]
+async fn news_of_a_lock_that_is_being_taken_with_a_kept_lease_grants_nothing() {
+    for has_spare in [true, false] {
+        let member = Member { is_silent: true, ..Member::new() };
+        beside_member(member, async |core, member, ask| {
+            let now = core.wire.host.now();
+            if has_spare {
+                core.give_back(Lease { id: 8, seconds: LASTS }, Some(now));
+            }
+            let until = now + Duration::from_secs(60);
+            let wait = Wait { inbox: inbox(), ask_no: 3, ahead: 0, seen: CHANGE - 1, until };
+            core.hints.wait(&ask.key, &ask.owner, wait);
+            let asking = core.acquire(waiting(&ask, 4));
+            let renewing = async {
+                while *member.renewed.lock().expect("no panic") != [8] {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                granted = asking => assert!(!has_spare, "the renewal has no answer: {granted:?}"),
+                () = renewing => assert_eq!(core.hints.ask_no(&ask.key, &ask.owner), Some(0)),
+            }
+        })
+        .await;
+    }
+}
+
+/// Another step of the client wrote it meanwhile, for as long as the renewal wants it.
+#[tokio::test]
+async fn a_renewal_counts_only_by_the_lease_that_the_lock_has_in_the_end() {
+    let member = Member { agrees: false, grants: 2 * LASTS, ..Member::new() };
+    member.lease.store(9, Ordering::Relaxed);
+    beside_member(member, async |core, member, ask| {
+        let ttl = Ttl::new(2 * ttl().get()).expect("within bounds");
+        let renewed = core.renew(Renewal::new(ask.lease(), ttl)).await.expect("answered");
+        assert!(matches!(renewed, Renewed::Renewed { .. }), "{renewed:?}");
+        let last = member.renewed.lock().expect("no panic").last().copied();
+        assert_eq!(last, Some(member.lease.load(Ordering::Relaxed)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_release_of_a_kept_lock_ends_the_request_that_may_still_keep_it() {
+    let member = Member { loses_writes: true, ..Member::new() };
+    member.lease.store(9, Ordering::Relaxed);
+    beside_member(member, async |core, member, ask| {
+        let owner = OwnerToken::new("x-next").expect("printable");
+        let heir = LeaseId { owner: owner.clone(), ..ask.lease() };
+        let keep = OnRelease::KeepIfAlone { owner, ttl: ttl(), reserve: 0, opens: false };
+        let unknown = core.release(ask.lease(), keep).await.expect_err("no answer");
+        assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
+        assert!(core.mine.is_in_doubt(9));
+        core.release(heir, OnRelease::Free).await.expect("answered");
+        assert_eq!(*member.revoked.lock().expect("no panic"), [9]);
+    })
+    .await;
 }

@@ -132,7 +132,7 @@ impl Core {
             let asked = Entry { revoked: Some(Arc::new(request)), ..kept };
             // The lease stays as it is: nobody else renews it.
             let lease = Lease { id: held.kv.lease, seconds: entry.lasts };
-            let taken = Taken { lease, is_new: true };
+            let taken = Taken { lease, is_new: true, since: self.wire.host.now() };
             match self.rewrite(&key, (&held, &asked), taken).await {
                 Ok(Some(_)) => return Ok(Revoked::Asked),
                 Ok(None) | Err(Fault::NoLease) => {}

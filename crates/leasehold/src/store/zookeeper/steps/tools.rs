@@ -1,6 +1,7 @@
 //! The steps of tools: show a lock, list the locks in use, end a lease, ask a holder to let go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{ASKED_BY_CURATOR, Core, ROUNDS_MAX, tokens};
 use crate::core::error::Error;
@@ -44,6 +45,7 @@ impl Core {
                     let mut holder = Holder::new(token(node));
                     if let Some((entry, stat)) = read {
                         entry.show(&mut holder, tokens(stat.modified));
+                        holder.ttl = Some(Duration::from_millis(entry.lasts.unsigned_abs()));
                         holder.ttl_left = Some(self.left(&entry, stat));
                     }
                     let last = holder.fencing.and_then(|block| block.nth(block.count - 1));
