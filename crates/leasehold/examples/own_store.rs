@@ -5,7 +5,7 @@
 //! waiters poll.
 //!
 //! ```text
-//! cargo run --example own_store
+//! cargo run -p leasehold --example own_store
 //! ```
 
 use std::collections::BTreeMap;

@@ -8,7 +8,8 @@ use crate::store::ClientRecord;
 
 /// How a client describes itself, so that waiters can see who holds a lock.
 ///
-/// The store keeps one record per client, for about ten minutes after its last lock.
+/// The store keeps one record per client, for ten to twenty minutes after its last lock. On etcd
+/// and ZooKeeper, the description is a part of each lock, and ends with it.
 ///
 /// # Examples
 ///

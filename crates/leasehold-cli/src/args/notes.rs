@@ -35,7 +35,8 @@ Two locks in one shell: keep the token of each, since the second overwrites LEAS
 
 /// The end of `doctor --help`.
 pub(super) const DOCTOR: &str = "\
-Writes keys of its own, which begin with the namespace, and removes them. Takes at most 10 s.
+Writes keys of its own, which begin with leasehold:probe: or the namespace, and removes them.
+Takes at most 10 s.
 A check that the user has no right to is UNKNOWN, and names the right.
 Exit codes: 0 nothing failed, 1 a check was not fine and --strict, 2 a check failed.";
 

@@ -28,7 +28,7 @@ pub(crate) struct Take {
     /// Exit with N (0 to 255) instead of 75 if the lock is taken
     #[arg(short = 'E', long, value_name = "N")]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Tell waiters why the lock is held
+    /// Tell waiters why the lock is held. Longer text is truncated to 1 KiB
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
     /// Share the lock with others that take it by --shared. They keep everybody else out, and wait

@@ -57,8 +57,9 @@ const SCHEMES: &[&str] = &[
 /// | `memory:` | a new store in this process |
 /// | `memory:NAME` | a store that this process shares under that name |
 ///
-/// The default port is 6379, the default database 0. OPTIONS are `strict=yes|no`, `replicas=K` and
-/// `fsync=yes`, joined by `&`; with `unix:` also `db=N`.
+/// The default port is 6379 for Redis, 26379 for sentinels, 5432 for PostgreSQL, 3306 for MySQL,
+/// 2379 for etcd, and 2181 for ZooKeeper. The default database of Redis is 0. OPTIONS are joined by
+/// `&`. The page `docs/stores.md` in the repository lists them for each engine.
 ///
 /// # Errors
 ///

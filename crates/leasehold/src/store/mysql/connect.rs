@@ -48,6 +48,7 @@ const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 /// | `sslmode=verify-full` | encrypt, and check that the certificate is for the host |
 /// | `ca=PATH` | with `verify-full`, the authority to trust instead of the system's |
 /// | `cert=PATH&key=PATH` | the certificate of this client |
+/// | `tls_name=NAME` | with `verify-full`, the name in the certificate, if it is not the host |
 ///
 /// `ssl-ca`, `ssl-cert` and `ssl-key` are the same as `ca`, `cert` and `key`. TLS needs the feature
 /// `tls`.

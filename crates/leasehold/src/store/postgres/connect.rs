@@ -43,6 +43,7 @@ const OLDEST: u32 = 130_000;
 /// | `sslmode=verify-full` | encrypt, and check that the certificate is for the host |
 /// | `ca=PATH` | with `verify-full`, the authority to trust instead of the system's |
 /// | `cert=PATH&key=PATH` | the certificate of this client |
+/// | `tls_name=NAME` | with `verify-full`, the name in the certificate, if it is not the host |
 ///
 /// `sslrootcert`, `sslcert` and `sslkey` are the same as `ca`, `cert` and `key`. TLS needs the
 /// feature `tls`.
