@@ -145,8 +145,9 @@ impl Leases {
     }
 
     /// Keeps a lease that surely no key has any more, for the next lock of the same ttl. `since` is
-    /// when its whole time was surely ahead. If that is long ago or unknown, it is not kept. Returns
-    /// whether there are leases to [revoke](Self::revoke_surplus), and nobody does it.
+    /// when its whole time was surely ahead. If that is long ago or unknown, it is not kept.
+    ///
+    /// Returns whether there are leases to [revoke](Self::revoke_surplus), and nobody does it.
     pub(super) fn give_back(&self, now: Moment, lease: Lease, since: Option<Moment>) -> bool {
         let mut unused = self.unused();
         let Unused { spares, surplus, is_revoking } = &mut *unused;
