@@ -92,7 +92,7 @@ pub(crate) fn run_each(commands: Vec<Command>) -> Result<(), String> {
     totals.verdict(succeeded)
 }
 
-/// Checks that what the tests need is there. Installs it if possible.
+/// Checks that the programs that the tests need are there. Installs missing ones if possible.
 pub(crate) fn need() -> Result<(), String> {
     tools::need_c_compiler()?;
     tools::REDIS_SERVER.get()
@@ -191,7 +191,7 @@ impl Totals {
 
     fn verdict(&self, succeeded: bool) -> Result<(), String> {
         if self.failed > 0 {
-            // Named here too: who runs several suites shows the end of what was said.
+            // Names them here too: after several suites, only the end of the output is shown.
             return Err(format!("{} tests failed: {}", self.failed, self.failures.join(", ")));
         }
         if !succeeded {

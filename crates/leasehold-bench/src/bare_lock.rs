@@ -38,7 +38,7 @@ impl BareLock {
         Self { keys, ..self.clone() }
     }
 
-    /// Locks and releases one of the keys, in turn.
+    /// Locks and releases the next of the keys.
     pub(crate) async fn set_and_delete(&mut self, time: usize) -> Result<(), Error> {
         let key = self.keys[time % self.keys.len()].clone();
         self.set(&key, TTL_MS).await?;

@@ -1,4 +1,4 @@
-//! Tasks that repeat a step, all at once, and their rate in cycles per second.
+//! Tasks that repeat a step, all at the same time, and their rate in cycles per second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(crate) enum Until {
     Done(usize),
 }
 
-/// Runs all tasks at once. Returns their cycles per second, all together.
+/// Runs all tasks concurrently. Returns their cycles per second, all together.
 pub(crate) async fn rate<C: Cycle>(tasks: Vec<C>, until: Until) -> Result<f64, Error> {
     let (stop, cycles) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let most = if let Until::Done(most) = until { most } else { usize::MAX };

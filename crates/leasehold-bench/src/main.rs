@@ -50,7 +50,7 @@ use figure::Report;
 static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
 
 #[derive(Parser)]
-#[command(about = "Measures Leasehold, each figure beside a yardstick of the same run")]
+#[command(about = "Measures Leasehold. Compares each figure with a yardstick of the same run")]
 struct Arguments {
     #[command(flatten)]
     common: Common,
@@ -141,7 +141,7 @@ enum Scenario {
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
-    /// Many tasks of one client share locks, also beside a writer
+    /// Many tasks of one client share locks, alone and with a writer
     Rwlock {
         /// How often each is measured
         #[arg(long, default_value_t = 5)]
@@ -156,7 +156,7 @@ enum Scenario {
         #[arg(long, default_value_t = 6_000)]
         pairs: usize,
     },
-    /// Many tasks of one client want permits, beside more and more waiters
+    /// Many tasks of one client want permits, with more and more waiters
     Semaphore {
         /// How often each number of waiters is measured
         #[arg(long, default_value_t = 3)]
@@ -215,7 +215,8 @@ enum Scenario {
         #[arg(long, default_value_t = 50)]
         tries: usize,
     },
-    /// Locks on a PostgreSQL server, beside bare statements. It starts a private server of its own
+    /// Locks on a PostgreSQL server, compared with bare statements. It starts a private server of
+    /// its own
     Engines {
         /// How many pairs of lock and release
         #[arg(long, default_value_t = 7_000)]
@@ -276,7 +277,7 @@ impl Scenario {
     fn workers(&self) -> Option<usize> {
         match self {
             Self::Hot { .. } => Some(2),
-            // As a program with `#[tokio::main]`, which those of other libraries are.
+            // Like a program with `#[tokio::main]`. The programs of other libraries use that.
             Self::Rival { .. } => std::thread::available_parallelism().ok().map(usize::from),
             _ => None,
         }

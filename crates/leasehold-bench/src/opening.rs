@@ -89,7 +89,7 @@ fn bound_ms(healthy_ms: f64) -> f64 {
     1.2 * healthy_ms + 5.0
 }
 
-/// All servers are far, and one of them, in turn, has the lock for somebody else.
+/// All servers are far. At one of them, a different one each time, another client has the lock.
 fn far(
     report: &mut Report,
     program: &PathBuf,

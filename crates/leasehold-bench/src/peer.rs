@@ -91,7 +91,7 @@ pub(crate) fn say(line: impl Display) {
     let line = format!("{line}\n");
     let mut out = std::io::stdout().lock();
     let said = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-    said.expect("who started this process reads");
+    said.expect("the program that started this process reads");
 }
 
 /// Reads on a separate thread: waiting for a line must not block a runtime's connections.

@@ -88,8 +88,8 @@ async fn open(url: &str) -> Result<(Client, Option<Arc<Recording>>), Error> {
     Ok((Client::with_store(store).ttl(TTL).connect().await?, Some(recording)))
 }
 
-/// Acquires all leases, many at once, with names by [`name`]. One after another would take so long
-/// that the first would be renewed before the last exists.
+/// Acquires all leases, many at the same time, with names by [`name`]. One after another would take
+/// so long that the first would be renewed before the last exists.
 pub(crate) async fn take(client: &Client, leases: usize) -> Result<Vec<Guard>, Error> {
     let mut taking = JoinSet::new();
     for task in 0..TASKS {

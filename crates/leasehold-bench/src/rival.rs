@@ -1,5 +1,6 @@
-//! Leasehold and the bare yardstick as programs beside other libraries, for `cargo xtask bench
-//! --rivals` and `cargo xtask interop`. `interop/README.md` describes their orders and answers.
+//! Leasehold and the bare yardstick as programs like those of other libraries, for `cargo xtask
+//! bench --rivals` and `cargo xtask interop`. `interop/README.md` describes their orders and
+//! answers.
 
 mod command;
 mod compat;
@@ -113,8 +114,8 @@ fn ended(how: Result<(), String>) -> Result<(), Error> {
     how.map_err(|message| Error::new(ErrorKind::Unavailable, message))
 }
 
-/// Puts a distance before the server at a port, and says where its near end is. Ends with standard
-/// input. A trip to the server and back takes that much longer.
+/// Adds a delay in front of the server at a port, and says at which port it listens. Ends with
+/// standard input. A trip to the server and back takes that much longer.
 pub(crate) fn serve_distance(server: u16, trip: Duration) {
     let proxy = Proxy::to(server);
     proxy.delay(Way::Both, trip / 2);

@@ -1,4 +1,4 @@
-//! Many tasks want permits. Measures what a step costs the server beside more and more waiters.
+//! Many tasks want permits. Measures what a step costs the server as the number of waiters grows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

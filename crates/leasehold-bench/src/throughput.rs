@@ -23,7 +23,7 @@ struct Way {
     name: &'static str,
     /// The prefix of the keys of this way.
     keys: &'static str,
-    /// With a fencing token and a line, or with nothing beside the lock.
+    /// With a fencing token and a line, or with nothing but the lock.
     fenced: bool,
     /// With `lock`, which waits if needed, or with `try_lock`.
     waits: bool,

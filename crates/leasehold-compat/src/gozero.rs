@@ -17,7 +17,7 @@
 //! # Use [`leasehold::Mutex`] instead
 //!
 //! Like go-zero, this type renews nothing. Work that takes longer than the ttl continues
-//! unprotected. Acquiring again after the ttl takes the key anew and does not report the gap. If
+//! unprotected. Acquiring again after the ttl takes the key again and does not report the gap. If
 //! two tasks share an object, both get `true`. Nothing is counted: one release ends what was
 //! acquired twice. Without [`set_expire`](RedisLock::set_expire) the lock lasts for half a second.
 //!
@@ -123,13 +123,13 @@ impl<S: Store> RedisLock<S> {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire). Also [`Unavailable`](leasehold::ErrorKind::Unavailable) for a
-    /// timeout of zero, without a request, and [`Unknown`](leasehold::ErrorKind::Unknown) if the
-    /// timeout ends before the answer.
+    /// Same as [`acquire`](Self::acquire). Also [`Unavailable`](leasehold::ErrorKind::Unavailable)
+    /// for a timeout of zero, without a request, and [`Unknown`](leasehold::ErrorKind::Unknown) if
+    /// the timeout ends before the answer.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, timeout: Duration) -> Result<bool, Error> {
         let ttl = self.ttl()?;
         self.lock.within(timeout, || self.lock.acquire(&self.id, ttl)).await
@@ -139,8 +139,8 @@ impl<S: Store> RedisLock<S> {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire). After [`Unknown`](leasehold::ErrorKind::Unknown) the key may
-    /// be free. Releasing again is harmless.
+    /// Same as [`acquire`](Self::acquire). After [`Unknown`](leasehold::ErrorKind::Unknown) the key
+    /// may be free. Releasing again is harmless.
     ///
     /// # Cancel safety
     ///
@@ -153,11 +153,11 @@ impl<S: Store> RedisLock<S> {
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release) and [`acquire_within`](Self::acquire_within).
+    /// Same as [`release`](Self::release) and [`acquire_within`](Self::acquire_within).
     ///
     /// # Cancel safety
     ///
-    /// As [`release`](Self::release).
+    /// Same as [`release`](Self::release).
     pub async fn release_within(&self, timeout: Duration) -> Result<bool, Error> {
         self.lock.within(timeout, || self.lock.release(&self.id)).await
     }

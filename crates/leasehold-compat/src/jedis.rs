@@ -116,8 +116,8 @@ impl<S: Store> RedisDistributedLock<S> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock). After [`Unknown`](leasehold::ErrorKind::Unknown) the key may be
-    /// free. Releasing again is harmless.
+    /// Same as [`lock`](Self::lock). After [`Unknown`](leasehold::ErrorKind::Unknown) the key may
+    /// be free. Releasing again is harmless.
     ///
     /// # Cancel safety
     ///

@@ -54,7 +54,7 @@ impl<S: Store> Lock<S> {
         async move { answer?.await }
     }
 
-    /// With nothing beside the key and regardless of any line, like the originals.
+    /// Without companion keys and regardless of any line, like the originals.
     fn lease(&self, owner: &OwnerToken) -> Result<LeaseId, Error> {
         Ok(LeaseId { key: self.key.clone()?, owner: owner.clone(), claim: Claim::Plain })
     }
@@ -78,8 +78,7 @@ impl<S: Store> Lock<S> {
             }
             timer.as_mut().poll(context).map(|()| {
                 let message = format!(
-                    "no answer came within {limit:?}; what was asked may still take effect, \
-                     repeat it"
+                    "no answer came within {limit:?}; the request may still take effect; repeat it"
                 );
                 Err(self.named(Error::new(ErrorKind::Unknown, message)))
             })

@@ -262,7 +262,7 @@ macro_rules! conformance_tests {
     };
 }
 
-/// As [`conformance_tests!`], on real time: the store is that of a
+/// Like [`conformance_tests!`], on real time: the store is that of a
 /// [`RealSetup`](crate::RealSetup).
 ///
 /// ```

@@ -131,7 +131,7 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Error>, kind: ErrorKind) {
 /// The text of a failure that no delay explains. Even a late run is not repeated after it.
 pub(crate) struct FinalFailure(pub(crate) String);
 
-/// Reports that two clients hold a key at once, or that a fencing token did not rise.
+/// Reports that two clients hold a key at the same time, or that a fencing token did not rise.
 #[track_caller]
 pub(crate) fn fail_finally(what: String) -> ! {
     std::panic::panic_any(FinalFailure(what))

@@ -42,8 +42,8 @@
 //! set may keep virtual time too: see [`virtual_host::Outside`]. On real time, a few cases are not
 //! run to their end, and say so: nobody can step the clock of the machine, or wait for an hour.
 //!
-//! Most of a case on real time is waiting. So run many cases at once: `cargo test -- --test-threads
-//! 50`.
+//! Most of a case on real time is waiting. So run many cases at the same time: `cargo test --
+//! --test-threads 50`.
 //!
 //! # What a failure says
 //!

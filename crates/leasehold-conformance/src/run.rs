@@ -63,8 +63,8 @@ pub fn run(
 ///
 /// A busy machine is late, and then a lease that should still live may have ended. So a run that
 /// fails and was more than 20 ms late is repeated on a new store, and fails if three runs do. But
-/// two holders at once, and fencing tokens that do not rise, count in any run: no delay explains
-/// them.
+/// two holders at the same time, and fencing tokens that do not rise, count in any run: no delay
+/// explains them.
 ///
 /// # Errors
 ///
@@ -73,7 +73,7 @@ pub fn run_in_real_time(case: &Case, setup: impl Fn() -> Opener) -> Result<Outco
     run_in_time(case, setup, false)
 }
 
-/// As [`run_in_real_time`], for a store whose leases end at whole seconds, and up to a second
+/// Like [`run_in_real_time`], for a store whose leases end at whole seconds, and up to a second
 /// later. Cases that need an exact end are not run to their own end, and say so.
 ///
 /// # Errors

@@ -97,7 +97,7 @@ impl World {
         self.store().browse().expect("a store that promises tools has them")
     }
 
-    /// A new client. Clients use the two handles in turns, so two clients in a row act like two
+    /// A new client. Clients use the two handles alternately, so two clients in a row act like two
     /// processes.
     #[must_use]
     pub fn actor(&self) -> Actor {
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// Runs `task` beside the case. Await the returned value for its output.
+    /// Runs `task` concurrently with the case. Await the returned value for its output.
     pub(crate) fn task<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -220,7 +220,7 @@ impl World {
         self.time.task(task)
     }
 
-    /// The time, for a task beside the case.
+    /// The time, for a task that runs concurrently with the case.
     pub(crate) fn time(&self) -> &Time {
         &self.time
     }

@@ -132,7 +132,7 @@ impl Faults {
         self.orders().always.clear();
     }
 
-    /// From now on, one request in so many meets a random fault.
+    /// From now on, one request in this many meets a random fault.
     pub fn one_in(&self, requests: usize) {
         self.orders().one_in = Some(requests);
     }

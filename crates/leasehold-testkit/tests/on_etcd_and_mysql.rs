@@ -1,4 +1,4 @@
-//! The conformance suite on etcd and on MariaDB, both at once: most of each is waiting.
+//! The conformance suite on etcd and on MariaDB, both at the same time: most of each is waiting.
 
 #![allow(missing_docs, reason = "a test binary")]
 

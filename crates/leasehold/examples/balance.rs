@@ -23,7 +23,8 @@ async fn debit(client: &Client, balance: &AtomicI64, amount: i64) -> Result<bool
         .await
 }
 
-/// Makes `times` debits of 10 at once. Returns how many succeeded, and the balance after them.
+/// Makes `times` debits of 10 at the same time. Returns how many succeeded, and the balance after
+/// them.
 pub async fn debit_all(url: &str, times: usize, start: i64) -> Result<(usize, i64), Error> {
     let balance = Arc::new(AtomicI64::new(start));
     let mut debits = JoinSet::new();

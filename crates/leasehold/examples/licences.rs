@@ -22,7 +22,7 @@ struct Vendor {
 }
 
 impl Vendor {
-    /// Uses a licence until as many jobs as `together` has room for use one.
+    /// Uses a licence until as many jobs use one as the barrier `together` waits for.
     async fn simulate(&self, together: &Barrier) {
         let in_use = self.in_use.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(in_use, Ordering::SeqCst);

@@ -38,8 +38,8 @@ async fn place(client: &Client, orders: &Orders, id: &str) -> Result<Placed, Err
         .await
 }
 
-/// Sends the same order `clicks` times at once, from as many clients. Returns how many orders were
-/// placed.
+/// Sends the same order `clicks` times at the same moment, from as many clients. Returns how many
+/// orders were placed.
 pub async fn click(url: &str, clicks: usize) -> Result<usize, Error> {
     let orders = Orders::default();
     let mut requests = JoinSet::new();

@@ -131,8 +131,8 @@ impl Client {
         RwLock::new(self.locking(name.into()))
     }
 
-    /// Makes the semaphore of that name with so many permits in all, without a request. A bad name
-    /// or number is reported by the first call.
+    /// Makes the semaphore of that name with `permits` permits in total, without a request. A bad
+    /// name or number is reported by the first call.
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Semaphore {
         Semaphore::new(self.locking(name.into()), permits)
     }
@@ -244,7 +244,8 @@ impl Client {
                     stopped = Some(Stopped::Names(Self::LISTED_MAX));
                     return Ok(Listing::new(names, stopped));
                 }
-                // A client without the namespace may hold a key that is no valid name in it.
+                // A client without the namespace may hold a key that is not a valid name in the
+                // namespace.
                 names.extend(Key::new(name));
             }
             cursor = page.next;
@@ -412,9 +413,9 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Client::connect`]. Also [`Config`](ErrorKind::Config) for a bad namespace, ttl or lock
-    /// delay, and [`Unavailable`](ErrorKind::Unavailable) if the process cannot start the thread
-    /// that renews locks.
+    /// Same as [`Client::connect`]. Also [`Config`](ErrorKind::Config) for a bad namespace, ttl or
+    /// lock delay, and [`Unavailable`](ErrorKind::Unavailable) if the process cannot start the
+    /// thread that renews locks.
     ///
     /// # Cancel safety
     ///

@@ -18,7 +18,7 @@ use crate::locking::Locking;
 use crate::session::closed_meanwhile;
 use crate::store::{ClientRecord, Holder, Snapshot, Store};
 
-/// The pauses between two looks of an [`Observer`].
+/// The pauses of an [`Observer`] between two requests.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 
@@ -31,7 +31,7 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 /// with a ttl below 3 s, see [`Mutex::strict_fifo`](crate::Mutex::strict_fifo).
 ///
 /// A leader that is paused past its lease still believes for a moment that it leads. Pass its
-/// [term](Leadership::term) to whatever must not take orders from an old leader.
+/// [term](Leadership::term) to every part that must not take orders from an old leader.
 ///
 /// # Examples
 ///
@@ -82,12 +82,12 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock). Also [`Unsupported`](ErrorKind::Unsupported) if the
-    /// store gives no fencing tokens: then leaders have no terms.
+    /// Same as [`Mutex::lock`](crate::Mutex::lock). Also [`Unsupported`](ErrorKind::Unsupported) if
+    /// the store gives no fencing tokens: then leaders have no terms.
     ///
     /// # Cancel safety
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock): dropping the future ends the candidacy.
+    /// Same as [`Mutex::lock`](crate::Mutex::lock): dropping the future ends the candidacy.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
         if !self.locking.session().store.capabilities().fencing {
             return self.locking.named(Err(no_terms()));
@@ -104,7 +104,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Client::inspect`](crate::Client::inspect). Also
+    /// Same as [`Client::inspect`](crate::Client::inspect). Also
     /// [`Unavailable`](ErrorKind::Unavailable) if the store may have forgotten the leader: it is in
     /// [quarantine](crate::store::Quarantine), or no majority of a quorum says that it has none.
     ///
@@ -215,11 +215,11 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     pub async fn resign(self) -> Result<Release, Error> {
         self.guard.release().await
     }
@@ -253,8 +253,8 @@ impl Leader {
 
 /// Follows who leads. Made by [`Election::observe`].
 ///
-/// It asks the store after each third of the ttl, but not before 50 ms and not after 1 s. It may
-/// miss a leader that leads for a shorter time.
+/// It asks the store once per third of the ttl, with pauses of at least 50 ms and at most 1 s. It
+/// may miss a leader that leads for a shorter time.
 ///
 /// # Examples
 ///
@@ -305,7 +305,7 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// As [`Election::leader`]. The next call asks again, after the usual pause.
+    /// Same as [`Election::leader`]. The next call asks again, after the usual pause.
     /// [`Closed`](ErrorKind::Closed) if the client is shut down.
     ///
     /// # Cancel safety

@@ -1,9 +1,9 @@
 //! Checks of [fencing tokens](crate::FencingToken) in the resource that a lock protects.
 //!
-//! A holder can be paused between its last look at the lock and its write. Only the resource can
+//! A holder can be paused between its last check of the lock and its write. Only the resource can
 //! refuse that late write: it remembers the highest token that it has seen, and refuses a lower
-//! one. The check and the write must be one atomic step. This module has the texts for it. They go
-//! through the client of the database that you use already.
+//! one. The check and the write must be one atomic step. This module has the SQL statements and the
+//! Redis script for it. They go through the client of the database that you use already.
 //!
 //! | the data is | use |
 //! |---|---|
@@ -113,9 +113,9 @@ redis.call('SET', KEYS[1], token)
 /// decimal, as `token.to_string()` gives it. All further keys and arguments are those of `body`. In
 /// a cluster, all keys need the same hash tag.
 ///
-/// A text that is no number is refused with the error `FENCE`. If a later holder has written, the
-/// script fails with the error `FENCED`. In both cases `body` does not run: stop, and do not trust
-/// what was read before. If `body` fails, the token stays recorded.
+/// A text that is not a number is refused with the error `FENCE`. If a later holder has written,
+/// the script fails with the error `FENCED`. In both cases `body` does not run: stop, and do not
+/// trust what was read before. If `body` fails, the token stays recorded.
 ///
 /// # Examples
 ///

@@ -32,8 +32,8 @@ use crate::store::{Released, Revocation};
 /// `Arc<Guard>`, instead of locking again. The clones are counted in this process and send no
 /// request. All of them have one lease and one fencing token, and each learns of a loss. No clone
 /// shortens the lease, and the last one that is dropped releases it. [`renew`](Self::renew) does
-/// what a re-entrant acquire of other libraries does beside counting: it asks the store whether
-/// the lock is still held, and restarts its ttl.
+/// what a re-entrant acquire of other libraries does in addition to counting: it asks the store
+/// whether the lock is still held, and restarts its ttl.
 ///
 /// ```
 /// use std::sync::Arc;

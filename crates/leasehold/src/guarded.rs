@@ -15,15 +15,15 @@ use crate::session::{Wait, closed_meanwhile, lost_error};
 ///
 /// The compiler refuses to touch the data without the lock, as with [`std::sync::Mutex`]. But this
 /// lock can be lost, so a reference from [`lock`](Self::lock) does not give the data away for good.
-/// Each [`get`](GuardedRef::get) and [`get_mut`](GuardedRef::get_mut) looks first whether the lock
-/// is held, and fails if it is not. A look costs no request.
+/// Each [`get`](GuardedRef::get) and [`get_mut`](GuardedRef::get_mut) checks first whether the lock
+/// is held, and fails if it is not. The check costs no request.
 ///
 /// This protects nothing that other processes have: each has data of its own. And a process may be
-/// paused between the look and the use. Where a late write does harm, pass
+/// paused between the check and the use. Where a late write does harm, pass
 /// [`fencing_token`](Guard::fencing_token) along, see [`fence`](crate::fence).
 ///
 /// In this process, one task at a time has the data. The next one waits until the reference is
-/// dropped, even if its lock was lost. Each task asks the store anew: keep the lock
+/// dropped, even if its lock was lost. Each task asks the store again: keep the lock
 /// [idle](Mutex::keep_idle) to save that.
 ///
 /// # Examples
@@ -72,12 +72,12 @@ impl<T> Guarded<T> {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`].
+    /// Same as [`Mutex::lock`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Mutex::lock`]: dropping the future leaves the line, and releases a grant that is under
-    /// way.
+    /// Same as [`Mutex::lock`]: dropping the future leaves the line, and releases a grant that is
+    /// under way.
     pub async fn lock(&self) -> Result<GuardedRef<'_, T>, Error> {
         self.lock_until(Wait::ForEver).await
     }
@@ -87,7 +87,7 @@ impl<T> Guarded<T> {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::try_lock`].
+    /// Same as [`Mutex::try_lock`].
     ///
     /// # Cancel safety
     ///
@@ -103,11 +103,11 @@ impl<T> Guarded<T> {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock_timeout`].
+    /// Same as [`Mutex::lock_timeout`].
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub async fn lock_timeout(&self, wait: Duration) -> Result<GuardedRef<'_, T>, Error> {
         self.lock_until(Wait::Until(self.mutex.locking().session().now() + wait)).await
     }
@@ -166,11 +166,11 @@ impl<T> GuardedRef<'_, T> {
         Ok(&self.value)
     }
 
-    /// As [`get`](Self::get), to change the data.
+    /// Like [`get`](Self::get), to change the data.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Same as [`get`](Self::get).
     pub fn get_mut(&mut self) -> Result<&mut T, Error> {
         self.check()?;
         Ok(&mut self.value)
@@ -185,11 +185,11 @@ impl<T> GuardedRef<'_, T> {
     ///
     /// # Errors
     ///
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     pub async fn release(self) -> Result<Release, Error> {
         let Self { guard, value } = self;
         let released = guard.release().await;

@@ -71,7 +71,7 @@ pub trait Host: Send + Sync + 'static {
     }
 
     /// Whether a thread may block for a while, to wait for another process. Default: yes. A
-    /// simulation runs all its processes on one thread, so blocking would wait in vain.
+    /// simulation runs all its processes on one thread, so blocking would wait for ever.
     fn may_block(&self) -> bool {
         true
     }

@@ -30,8 +30,8 @@
 //! - **Several names**: lock them in one order everywhere. Otherwise two transactions can wait for
 //!   each other, and the server ends one with `40P01` (deadlock).
 //! - **Names**: a name becomes a number of 64 bits. If two names had the same number, one would
-//!   wait for the other in vain, and no lock would be granted twice. The locks have nothing to do
-//!   with leases of the same name.
+//!   wait for the other without need, but no lock would be granted twice. The locks have nothing to
+//!   do with leases of the same name.
 //!
 //! # Examples
 //!
@@ -50,8 +50,8 @@
 //!
 //! A column counts the changes of a row. A writer names the version that it has read, and changes
 //! the row only if that version is still there. Nobody waits and nothing is held between the read
-//! and the write, so it suits a form that a person fills in. Under contention, most attempts are in
-//! vain: use a lock there.
+//! and the write, so it suits a form that a person fills in. Under contention, most attempts fail:
+//! use a lock there.
 //!
 //! It works in each database. Here with SQLite:
 //!

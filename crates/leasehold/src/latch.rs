@@ -1,7 +1,7 @@
 //! A latch: a number that processes count down, and that others wait for.
 //!
-//! A count is a permit of a semaphore that stays taken. So the store counts, and nothing has to be
-//! sent to those that wait: each looks again by time.
+//! A count is a permit of a semaphore that stays taken. So the store counts, and no message has to
+//! be sent to waiters: each of them asks again after a pause.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::locking::Locking;
 use crate::session::{Wait, closed_meanwhile};
 use crate::store::Store as _;
 
-/// The pauses between two looks of a task that waits.
+/// The pauses of a waiting task between two requests.
 const LOOKS: Backoff =
     Backoff { first: Duration::from_millis(20), longest: Duration::from_secs(1) };
 
@@ -21,7 +21,7 @@ const LOOKS: Backoff =
 ///
 /// The latch is open once `count` calls of [`count_down`](Self::count_down) have succeeded. Each
 /// count lasts for [`keep`](Self::keep), by default 24 h, even if its process has ended. Then the
-/// store forgets it, and the latch begins anew. So use a name of its own for each round, such as
+/// store forgets it, and the latch starts again. So use a name of its own for each round, such as
 /// `migrated:2.4`. No call of this type closes a latch. But
 /// [`Semaphore::resize`](crate::Semaphore::resize) of its name changes its count: do not call it.
 ///
@@ -47,8 +47,8 @@ const LOOKS: Backoff =
 ///
 /// # Stores
 ///
-/// As for [`Semaphore`](crate::Semaphore). The first user of a name sets the count, and another
-/// count is refused ([`Config`](crate::ErrorKind::Config)).
+/// Same as for [`Semaphore`](crate::Semaphore). The first user of a name sets the count, and
+/// another count is refused ([`Config`](crate::ErrorKind::Config)).
 ///
 /// # Examples
 ///
@@ -112,8 +112,8 @@ impl Latch {
     }
 
     /// Sets how long each count lasts, from 10 ms to 24 h. Default: 24 h. Tasks that wait see the
-    /// latch open only while all counts last. So choose it longer than the time between the first
-    /// count and the last look.
+    /// latch open only while all counts last. So choose it longer than the time from the first
+    /// count until the last waiter has seen the latch open.
     pub fn keep(self, span: Duration) -> Self {
         Self { locking: self.locking.ttl(span), keep: span, ..self }
     }
@@ -128,8 +128,8 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::try_acquire`](crate::Semaphore::try_acquire). After any error, this call
-    /// does not count. Also:
+    /// Same as [`Semaphore::try_acquire`](crate::Semaphore::try_acquire). After any error, this
+    /// call does not count. Also:
     ///
     /// - [`Config`](crate::ErrorKind::Config) for a count of zero or above
     ///   [`PERMITS_MAX`](crate::store::PERMITS_MAX);
@@ -143,7 +143,7 @@ impl Latch {
         let guard = match self.locking.try_lock().await {
             Ok(Some(guard)) => guard,
             Ok(None) => return self.locking.named(self.not_counted().await),
-            // The store speaks of permits, and the look of counts.
+            // The error of the store is about permits, and that of `look` about counts.
             Err(error) if error.kind() == ErrorKind::Config => {
                 self.locking.named(self.look().await)?;
                 return Err(error);
@@ -159,7 +159,7 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// As [`Client::inspect`](crate::Client::inspect).
+    /// Same as [`Client::inspect`](crate::Client::inspect).
     /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store without permits.
     /// [`Config`](crate::ErrorKind::Config) if others use the name with another count, or as a
     /// lock.
@@ -176,8 +176,8 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// As [`remaining`](Self::remaining), from the first look. Once the store has answered, an
-    /// outage is waited out. [`Closed`](crate::ErrorKind::Closed) if the client is shut down.
+    /// Same as [`remaining`](Self::remaining), for the first request. Once the store has answered,
+    /// an outage is waited out. [`Closed`](crate::ErrorKind::Closed) if the client is shut down.
     ///
     /// # Cancel safety
     ///
@@ -190,8 +190,8 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait). [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if the latch was not
-    /// seen open in that time.
+    /// Same as [`wait`](Self::wait). [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if the latch
+    /// was not seen open in that time.
     ///
     /// # Cancel safety
     ///
@@ -204,8 +204,8 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// As [`count_down`](Self::count_down). [`Config`](crate::ErrorKind::Config) if the latch was
-    /// open already: more parties arrived than it counts, or the name was used before.
+    /// Same as [`count_down`](Self::count_down). [`Config`](crate::ErrorKind::Config) if the latch
+    /// was open already: more parties arrived than it counts, or the name was used before.
     ///
     /// Once this call has counted, it waits until outages and missing rights end. After two errors
     /// the count stays, so do not call this again. Their messages say that the count stays. Without

@@ -25,7 +25,7 @@
 //! | lock without `async` | [`blocking::block_on`] |
 //! | let one process lead | [`Client::election`], [`Election::campaign`], [`Election::observe`] |
 //! | do work once per period | [`Client::once`], [`Once::start`], [`Run::done`], [`Guard::keep_for`] |
-//! | start work at most so often | [`Client::rate_limit`], [`RateLimit::start`] |
+//! | limit how often work starts | [`Client::rate_limit`], [`RateLimit::start`] |
 //! | wait until several processes are ready | [`Client::latch`], [`Latch::count_down`], [`Latch::wait`] |
 //! | keep data out of reach without the lock | [`Guarded`] |
 //! | check a fencing token in SQL or in Redis | [`fence`] |

@@ -71,7 +71,7 @@ impl Locking {
         self.changed(|spec| spec.coexist = coexist)
     }
 
-    /// Takes so many of the permits of the name, instead of the name alone.
+    /// Takes `want` of the `of` permits of the name, instead of the name alone.
     pub(crate) fn permits(self, want: u32, of: u32) -> Self {
         self.changed(|spec| spec.claim = Claim::Permits { want, of })
     }
@@ -192,7 +192,7 @@ impl Locking {
         Ok(spec)
     }
 
-    /// Checks that a limit leaves room for a lease and for the least hold.
+    /// Checks that a `max_hold` is not shorter than the ttl or the `min_hold`.
     fn check_max_hold(&self, max_hold: Duration, spec: &Spec) -> Result<(), Error> {
         let (ttl, min_hold) = (spec.ttl.get(), spec.min_hold);
         let message = if max_hold < ttl {

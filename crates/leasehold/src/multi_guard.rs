@@ -145,11 +145,11 @@ impl MultiGuard {
     }
 
     /// Asks the store whether this guard still holds each lock, and restarts their ttls. All
-    /// requests are sent at once.
+    /// requests are sent at the same time.
     ///
     /// # Errors
     ///
-    /// As [`Guard::renew`], about the first lock that failed. The others are renewed.
+    /// Like [`Guard::renew`], about the first lock that failed. The others are renewed.
     ///
     /// # Cancel safety
     ///
@@ -158,12 +158,13 @@ impl MultiGuard {
         join_all(self.guards.iter().map(Guard::renew)).await.into_iter().collect()
     }
 
-    /// Releases all locks, and waits until the store confirms it. All requests are sent at once.
+    /// Releases all locks, and waits until the store confirms it. All requests are sent at the same
+    /// time.
     ///
     /// # Errors
     ///
-    /// As [`Guard::release`], about the first lock whose release got no answer. The guard no longer
-    /// holds any lock even then. If the store says that another lock was lost, the answer is
+    /// Like [`Guard::release`], about the first lock whose release got no answer. The guard no
+    /// longer holds any lock even then. If the store says that another lock was lost, the answer is
     /// [`MultiRelease::NotHeld`] instead.
     ///
     /// # Cancel safety

@@ -23,13 +23,13 @@ use crate::session::Wait;
 /// The names are taken in one order, which is the same for all users, whatever order they write
 /// them in. While a user waits for a name, it keeps the names before it, and none behind it. So no
 /// two users wait for each other. That holds for users who take all their locks by one call. A task
-/// that holds another lock meanwhile, or locks one more later, has to mind the order itself.
+/// that holds another lock meanwhile, or locks one more later, has to keep the order itself.
 ///
 /// # Cost
 ///
-/// [`lock`](Self::lock) asks for all names at once, so locks that are free cost about one round
-/// trip. If one of them is taken, it releases those behind it and waits for the names one by one.
-/// [`try_lock`](Self::try_lock) costs one round trip for each name.
+/// [`lock`](Self::lock) asks for all names at the same time, so locks that are free cost about one
+/// round trip. If one of them is taken, it releases those behind it and waits for the names one by
+/// one. [`try_lock`](Self::try_lock) costs one round trip for each name.
 ///
 /// The names need not share a slot of a cluster.
 ///
@@ -96,14 +96,15 @@ impl MultiLock {
     /// without waiting, and keeps none.
     ///
     /// It asks for one name after the other and stops at the first that is taken. So if several
-    /// users try for some of the same names at once, at least one of them gets all of its own.
+    /// users try for some of the same names at the same time, at least one of them gets all of its
+    /// own.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock), about the first lock that failed. Also
+    /// Like [`Mutex::try_lock`](crate::Mutex::try_lock), about the first lock that failed. Also
     /// [`Config`](ErrorKind::Config) without names, with more than [`NAMES_MAX`](Self::NAMES_MAX),
-    /// and for a name that is given twice. After an error no lock is kept: the client has
-    /// submitted the releases.
+    /// and for a name that is given twice. After an error no lock is kept: the client has submitted
+    /// the releases.
     ///
     /// # Cancel safety
     ///
@@ -123,7 +124,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock), about the lock that failed. Also
+    /// Like [`Mutex::lock`](crate::Mutex::lock), about the lock that failed. Also
     /// [`Config`](ErrorKind::Config) as [`try_lock`](Self::try_lock). After an error no lock is
     /// kept: the client has submitted the releases.
     ///
@@ -144,7 +145,7 @@ impl MultiLock {
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub async fn lock_timeout(&self, wait: Duration) -> Result<MultiGuard, Error> {
         let first = self.locks.first().ok_or_else(no_names)?;
         self.wait(Wait::Until(first.session().now() + wait)).await
@@ -153,7 +154,7 @@ impl MultiLock {
     async fn wait(&self, wait: Wait) -> Result<MultiGuard, Error> {
         let (first, order) = self.order()?;
         let locks = order.iter().map(|&at| self.locks[at].clone()).collect();
-        // In a copy of a fork, the future below never ends.
+        // In a forked copy, the future below never ends.
         first.named(first.session().check_here())?;
         let guards = first.session().only_here(take_all(locks, wait)).await?;
         Ok(as_named(&order, guards))
@@ -198,8 +199,8 @@ async fn take_all(locks: Vec<Locking>, wait: Wait) -> Result<Vec<Guard>, Error> 
     Ok(guards)
 }
 
-/// Tries all locks at once. Keeps those before the first that is not granted: whoever waits for a
-/// lock must have none behind it.
+/// Tries all locks at the same time. Keeps those before the first that is not granted: a client
+/// that waits for a lock must not hold one that comes after it.
 async fn take_at_once(locks: &[Locking], wait: Wait) -> Result<Vec<Guard>, Error> {
     let session = locks[0].session();
     locks[0].named(session.check_here())?;

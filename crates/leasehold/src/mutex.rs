@@ -202,8 +202,8 @@ impl Mutex {
     ///
     /// For locks that are only tried, or rarely contended. With [`fencing(false)`](Self::fencing)
     /// the lock is as cheap as the store allows: on Redis one `SET` and one compare-and-delete.
-    /// Nothing is stored beside the key then, so [`why`](Self::why) is not shown. Such locks also
-    /// work on servers without scripts, if they have `DELIFEQ` (Valkey 9.0) or `DELEX` (Redis 8.4).
+    /// The store then keeps only the key, so [`why`](Self::why) is not shown. Such locks also work
+    /// on servers without scripts, if they have `DELIFEQ` (Valkey 9.0) or `DELEX` (Redis 8.4).
     /// There, a server that is out of memory refuses renewals.
     ///
     /// The tasks of one client still queue and pass the lock on, at most 64 times and for at most
@@ -269,8 +269,8 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`try_lock`](Self::try_lock), but only until the store has answered once. After that, the
-    /// client waits until an outage ends. It waits for the end of a quarantine in any case.
+    /// Like [`try_lock`](Self::try_lock), but only until the store has answered once. After that,
+    /// the client waits until an outage ends. It waits for the end of a quarantine in any case.
     /// [`Unavailable`](crate::ErrorKind::Unavailable) also if 100 000 tasks of this client or
     /// 10 000 clients already wait for the lock, or if 20 grants in a row arrive too late to use:
     /// the store is too slow for this ttl.
@@ -299,7 +299,7 @@ impl Mutex {
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         self.locking.lock_timeout(wait).await
     }
@@ -309,13 +309,13 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock). Also [`Lost`](crate::ErrorKind::Lost) if the lock was lost before
-    /// the end. Then `work` was dropped half done, or another client may have held the lock before
-    /// it ended.
+    /// Same as [`lock`](Self::lock). Also [`Lost`](crate::ErrorKind::Lost) if the lock was lost
+    /// before the end. Then `work` was dropped half done, or another client may have held the lock
+    /// before it ended.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock). Dropping the future also drops `work` and releases the lock.
+    /// Same as [`lock`](Self::lock). Dropping the future also drops `work` and releases the lock.
     ///
     /// # Examples
     ///

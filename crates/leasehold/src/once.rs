@@ -92,7 +92,7 @@ impl Once {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock). Also:
+    /// Same as [`Mutex::try_lock`](crate::Mutex::try_lock). Also:
     ///
     /// - [`Config`](crate::ErrorKind::Config) for a period below the ttl and the lock delay, or
     ///   above 24 h;
@@ -145,12 +145,12 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// As [`Guard::keep_for`]. After any of them, another process may start the work within the
-    /// period.
+    /// Same as [`Guard::keep_for`]. After any of them, another process may start the work within
+    /// the period.
     ///
     /// # Cancel safety
     ///
-    /// As [`Guard::keep_for`]: dropping the future loses the answer, and changes nothing else.
+    /// Same as [`Guard::keep_for`]: dropping the future loses the answer, and changes nothing else.
     pub fn done(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         self.guard.keep_for(self.period)
     }
@@ -159,11 +159,11 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     pub async fn failed(self) -> Result<Release, Error> {
         self.guard.release().await
     }

@@ -52,7 +52,7 @@ impl Process {
         !self.was_forked() && self.id == std::process::id()
     }
 
-    /// Whether a `fork` of the C library copied the value. This is no system call.
+    /// Whether a `fork` of the C library copied the value. This makes no system call.
     pub(crate) fn was_forked(&self) -> bool {
         self.forks.clone().detected_fork()
     }

@@ -15,7 +15,7 @@ use crate::locking::Locking;
 const LATE_MIN: Duration = Duration::from_millis(100);
 const LATE_MAX: Duration = Duration::from_secs(3);
 
-/// At most so many starts in each period, across processes and machines. Made by
+/// A limit on the number of starts in each period, across processes and machines. Made by
 /// [`Client::rate_limit`](crate::Client::rate_limit).
 ///
 /// A start takes one of `starts` permits, and the permit stays taken for the period. So in every
@@ -51,9 +51,9 @@ const LATE_MAX: Duration = Duration::from_secs(3);
 ///
 /// # Stores
 ///
-/// As for [`Semaphore`](crate::Semaphore). The first user of a name sets how many starts there are,
-/// and another number is refused ([`Config`](crate::ErrorKind::Config)). All users of a name should
-/// use the same period: each start counts for the period of its own caller.
+/// Same as for [`Semaphore`](crate::Semaphore). The first user of a name sets how many starts there
+/// are, and another number is refused ([`Config`](crate::ErrorKind::Config)). All users of a name
+/// should use the same period: each start counts for the period of its own caller.
 ///
 /// # Examples
 ///
@@ -116,14 +116,14 @@ impl RateLimit {
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::acquire`](crate::Semaphore::acquire). Nothing may start after any error.
-    /// Also:
+    /// Same as [`Semaphore::acquire`](crate::Semaphore::acquire). Nothing may start after any
+    /// error. Also:
     ///
     /// - [`Config`](crate::ErrorKind::Config) for no starts, more than
     ///   [`PERMITS_MAX`](crate::store::PERMITS_MAX), or a period out of bounds;
     /// - [`Unknown`](crate::ErrorKind::Unknown) or another error of the store if it does not
     ///   confirm in time that the permit stays taken. That time is a quarter of the period, but at
-    ///   least 100 ms and at most 3 s. The start may count all the same.
+    ///   least 100 ms and at most 3 s. The start may count anyway.
     ///
     /// # Cancel safety
     ///
@@ -138,11 +138,11 @@ impl RateLimit {
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     ///
     /// # Cancel safety
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     pub async fn try_start(&self) -> Result<bool, Error> {
         self.check()?;
         let Some(guard) = self.locking.try_lock().await? else { return Ok(false) };
@@ -154,12 +154,12 @@ impl RateLimit {
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start). [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if no start was
-    /// allowed in that time.
+    /// Same as [`start`](Self::start). [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if no start
+    /// was allowed in that time.
     ///
     /// # Cancel safety
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     pub async fn start_timeout(&self, wait: Duration) -> Result<(), Error> {
         self.check()?;
         let guard = self.locking.lock_timeout(wait).await?;

@@ -55,7 +55,7 @@ use crate::locking::Locking;
 /// let _released = (one.release().await?, other.release().await?);
 ///
 /// let writer = cache.write().await?;
-/// // The cache is built anew here. From now on, others may read it too.
+/// // The cache is built again here. From now on, others may read it too.
 /// let reader = cache.downgrade(writer).await?;
 /// assert!(reader.is_held());
 /// assert!(cache.try_read().await?.is_some());
@@ -100,9 +100,9 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock). Also [`Unsupported`](ErrorKind::Unsupported) on a
-    /// store that cannot share a lock, and [`Config`](ErrorKind::Config) if the name is in use as a
-    /// semaphore.
+    /// Same as [`Mutex::lock`](crate::Mutex::lock). Also [`Unsupported`](ErrorKind::Unsupported) on
+    /// a store that cannot share a lock, and [`Config`](ErrorKind::Config) if the name is in use as
+    /// a semaphore.
     ///
     /// # Cancel safety
     ///
@@ -111,12 +111,12 @@ impl RwLock {
         self.reading.lock().await
     }
 
-    /// As [`read`](Self::read), if no writer holds the lock or waits for it. Otherwise returns
+    /// Like [`read`](Self::read), if no writer holds the lock or waits for it. Otherwise returns
     /// `None` without waiting.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock) and [`read`](Self::read).
+    /// Same as [`Mutex::try_lock`](crate::Mutex::try_lock) and [`read`](Self::read).
     ///
     /// # Cancel safety
     ///
@@ -125,15 +125,15 @@ impl RwLock {
         self.reading.try_lock().await
     }
 
-    /// As [`read`](Self::read), for at most `wait`.
+    /// Like [`read`](Self::read), for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock_timeout`](crate::Mutex::lock_timeout) and [`read`](Self::read).
+    /// Same as [`Mutex::lock_timeout`](crate::Mutex::lock_timeout) and [`read`](Self::read).
     ///
     /// # Cancel safety
     ///
-    /// As [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     pub async fn read_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         self.reading.lock_timeout(wait).await
     }
@@ -142,38 +142,38 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     ///
     /// # Cancel safety
     ///
-    /// As [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     pub async fn write(&self) -> Result<Guard, Error> {
         self.writing.lock().await
     }
 
-    /// As [`write`](Self::write), if nobody holds the lock or waits for it. Otherwise returns
+    /// Like [`write`](Self::write), if nobody holds the lock or waits for it. Otherwise returns
     /// `None` without waiting.
     ///
     /// # Errors
     ///
-    /// As [`try_read`](Self::try_read).
+    /// Same as [`try_read`](Self::try_read).
     ///
     /// # Cancel safety
     ///
-    /// As [`try_read`](Self::try_read).
+    /// Same as [`try_read`](Self::try_read).
     pub async fn try_write(&self) -> Result<Option<Guard>, Error> {
         self.writing.try_lock().await
     }
 
-    /// As [`write`](Self::write), for at most `wait`.
+    /// Like [`write`](Self::write), for at most `wait`.
     ///
     /// # Errors
     ///
-    /// As [`read_timeout`](Self::read_timeout).
+    /// Same as [`read_timeout`](Self::read_timeout).
     ///
     /// # Cancel safety
     ///
-    /// As [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     pub async fn write_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         self.writing.lock_timeout(wait).await
     }

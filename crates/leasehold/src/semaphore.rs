@@ -22,7 +22,7 @@ use crate::store::Store as _;
 ///
 /// # Fairness
 ///
-/// First come, first served. A task that wants many permits waits until so many are free, and
+/// First come, first served. A task that wants many permits waits until that many are free, and
 /// nobody passes it meanwhile. So small wishes do not starve a large one.
 ///
 /// # Stores
@@ -92,9 +92,10 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock). Also [`Unsupported`](crate::ErrorKind::Unsupported)
-    /// on a store without permits, and [`Config`](crate::ErrorKind::Config) if others use the name
-    /// with another number of permits, or as a lock.
+    /// Same as [`Mutex::lock`](crate::Mutex::lock). Also
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store without permits, and
+    /// [`Config`](crate::ErrorKind::Config) if others use the name with another number of permits,
+    /// or as a lock.
     ///
     /// # Cancel safety
     ///
@@ -108,7 +109,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::try_lock`](crate::Mutex::try_lock) and [`acquire`](Self::acquire).
+    /// Same as [`Mutex::try_lock`](crate::Mutex::try_lock) and [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
@@ -121,11 +122,11 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock_timeout`](crate::Mutex::lock_timeout) and [`acquire`](Self::acquire).
+    /// Same as [`Mutex::lock_timeout`](crate::Mutex::lock_timeout) and [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     pub async fn acquire_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         self.locking.lock_timeout(wait).await
     }

@@ -57,7 +57,7 @@ impl Order {
     ///
     /// # Errors
     ///
-    /// As [`on`](Self::on).
+    /// Same as [`on`](Self::on).
     pub fn off(who: &Identity, why: impl Into<String>) -> Result<Self, Error> {
         Self::new(false, who, why.into())
     }
@@ -130,7 +130,7 @@ pub async fn status(urls: &[impl AsRef<str>], host: Arc<dyn Host>) -> Result<Vec
 ///
 /// # Errors
 ///
-/// As [`status`]. If one node fails, the others are switched all the same: call it again.
+/// Same as [`status`]. If one node fails, the others are switched anyway: call it again.
 ///
 /// # Cancel safety
 ///

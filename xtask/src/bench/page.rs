@@ -1,4 +1,4 @@
-//! BENCHMARKS.md, rendered from the records and the notes beside them.
+//! BENCHMARKS.md, rendered from the records and their notes.
 
 use super::scenarios::{Run, SCENARIOS, Scenario};
 use super::{command, note_path, record_path};

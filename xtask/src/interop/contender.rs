@@ -23,7 +23,7 @@ pub(super) struct Turns(pub(super) Vec<Turn>);
 impl Turns {
     /// Reads one more line.
     fn read(&mut self, line: &str) -> Result<(), String> {
-        let strange = || format!("`{line}` is no line of a program that contends");
+        let strange = || format!("`{line}` is not a line of a program that contends");
         let words: Vec<_> = line.split(' ').collect();
         let [event, task, at] = words[..] else { return Err(strange()) };
         let task = task.parse().map_err(|_| strange())?;
@@ -92,7 +92,7 @@ impl Contender {
         self.process.signal(signal)
     }
 
-    /// Kills all of them at once, and reads the rest of what they said. So nobody gets the lock of
+    /// Kills all of them together, and reads the rest of what they said. So nobody gets the lock of
     /// another one that was killed earlier.
     pub(super) fn end(all: &mut [&mut Self]) {
         for contender in &*all {

@@ -33,7 +33,7 @@ const ZOOKEEPER_SESSION: Duration = Duration::from_secs(4);
 /// How often a fault is tried whose end was not seen.
 const TRIES_MAX: usize = 3;
 
-/// The exit code of the command for a key that is no lock.
+/// The exit code of the command for a key that is not a lock.
 const NO_LOCK: i32 = 78;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Contest {
         wrong
     }
 
-    /// Does all of them at once, each on a key of its own.
+    /// Does all of them at the same time, each on a key of its own.
     fn endure_all(&self, pair: &Pair, cases: &[(Fault, Side)]) -> Vec<Result<bool, String>> {
         let start = |fault: Fault, victim: Side| {
             let name = format!("{fault:?}-{victim:?}-{}", now_ns()).to_lowercase();
@@ -260,7 +260,7 @@ impl Key for OnServer<'_> {
     fn lasts(&self) -> Result<Duration, String> {
         match self.on {
             On::Redis => self.server.time_left_ms(&self.key).map(Duration::from_millis),
-            // A session that is silent lasts so long, less the time between two pings.
+            // A silent session lasts this long, less the time between two pings.
             On::Zookeeper => Ok(ZOOKEEPER_SESSION / 2),
         }
     }

@@ -97,7 +97,7 @@ pub(super) fn endure(
     }
 }
 
-/// Lets a process go on that stood still. It may find that its lock is gone, and end. It may not
+/// Lets a process go on that stood still. It may find that its lock is gone, and end. It must not
 /// release the lock of the other side. Returns whether the turn of the other side lasted so long
 /// that this can be told.
 fn goes_on(

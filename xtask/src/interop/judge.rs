@@ -117,8 +117,8 @@ pub(super) fn judge(
     })
 }
 
-/// How often a turn began while another one lasted. All processes ended at once, so a turn without
-/// an end lasted until then.
+/// How often a turn began while another one lasted. All processes ended at the same time, so a turn
+/// without an end lasted until then.
 pub(super) fn overlaps(all: &[&Turns]) -> usize {
     let mut turns: Vec<&Turn> = all.iter().flat_map(|turns| &turns.0).collect();
     turns.sort_by_key(|turn| turn.from);

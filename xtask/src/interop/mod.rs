@@ -1,4 +1,4 @@
-//! `cargo xtask interop`: Leasehold beside other libraries, on one key of a real server.
+//! `cargo xtask interop`: Leasehold and other libraries on one key of a real server.
 
 mod contender;
 mod contest;
@@ -18,7 +18,7 @@ const ACQUISITIONS: usize = 200;
 /// What `args` ask for.
 struct Wanted {
     pairs: Vec<Pair>,
-    /// Whose locks, which are of another type, must be left alone.
+    /// The library whose locks have another type. Leasehold must leave them alone.
     of_another_type: Option<&'static Subject>,
     acquisitions: usize,
     /// Whether what cannot be built here is a failure.

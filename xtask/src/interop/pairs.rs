@@ -74,14 +74,14 @@ impl Pair {
     }
 }
 
-/// Whether a library can have its turns beside others. The other one looks at the key once per ttl,
-/// unless its own kind signals a release.
+/// Whether a library gets its turns when others compete for the key. The other one looks at the key
+/// once per ttl, unless its own kind signals a release.
 pub(super) fn has_turns(theirs: &Subject) -> bool {
     theirs.name != "python-redis-lock"
 }
 
-/// All pairs: the mutex beside every library whose locks are plain strings, the other forms beside
-/// what they replace or are likely to meet, and the mutex beside Curator.
+/// All pairs: the mutex with every library whose locks are plain strings, the other forms with the
+/// libraries that they replace or are likely to meet, and the mutex with Curator.
 pub(super) fn all() -> Vec<Pair> {
     let others = |subject: &&Subject| {
         matches!(subject.by, By::Others(language) if language != Language::Java)

@@ -1,5 +1,5 @@
-//! Servers in packages of other Debians. They are unpacked beside their own libraries, and started
-//! by their own loader, so that they run on this system.
+//! Servers in packages of other Debians. They are unpacked together with their own libraries, and
+//! started by their own loader, so that they run on this system.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -24,7 +24,7 @@ const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const LOADER: &str = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
 
-/// The loader of this system, for programs that are no newer.
+/// The loader of this system, for programs that are not newer.
 const OWN_LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 impl Package {
@@ -119,7 +119,7 @@ fn mirror() -> Result<String, String> {
     // Others of its sources are for security updates, or not for Debian.
     let mirror = sites.lines().find(|site| site.trim_end_matches('/').ends_with("/debian"));
     let mirror = mirror.filter(|_| Path::new(KEYS).exists()).ok_or(
-        "this is no Debian, so its packages are not to be had; name a server in \
+        "this is not Debian, so its packages are not available; name a server in \
          LEASEHOLD_TEST_SERVER and run `cargo xtask test`",
     )?;
     Ok(mirror.to_owned())

@@ -47,7 +47,7 @@ const fn packaged(
 }
 
 /// Of Redis: the oldest supported version, the newest one, and two versions of Valkey. Of the
-/// others: what Debian has beside the version that `cargo xtask test` uses.
+/// others: what Debian has in addition to the version that `cargo xtask test` uses.
 const SERVERS: [Server; 11] = [
     Server {
         name: "redis-6.2",
@@ -128,7 +128,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Server>, String> {
     let of_name = |name: &String| {
         SERVERS.iter().find(|server| server.name == name).ok_or_else(|| {
             let known: Vec<_> = SERVERS.iter().map(|server| server.name).collect();
-            format!("`{name}` is none of the servers: {ALL}, {}", known.join(", "))
+            format!("`{name}` is not one of the servers: {ALL}, {}", known.join(", "))
         })
     };
     names.iter().map(of_name).collect()

@@ -4,7 +4,7 @@
 use super::Finding;
 use super::repository::{LIBRARY, Repository, words};
 
-/// The layers ("rooms") of the library, inner ones first. A layer may import itself and inner ones.
+/// The layers of the library, inner ones first. A layer may import itself and inner ones.
 const ROOMS: [&str; 5] = ["core", "process", "host", "store", "session"];
 
 /// Inner layers of the library do not import outer ones.
@@ -27,14 +27,14 @@ pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {
             }
             let leaves = is_top && !line.in_test && words(&line.code, "super::").next().is_some();
             if leaves || line.code.contains("super::super") {
-                found("leave a room through `crate::`, not through `super`".to_owned());
+                found("leave a layer through `crate::`, not through `super`".to_owned());
             }
             if let (0, Some(path)) = (depth, imported(&line.code)) {
                 let head = name_at(path);
                 let is_sibling = repository.file(&format!("{LIBRARY}core/{head}.rs")).is_some();
                 let is_local = line.in_test && head.starts_with(char::is_uppercase);
                 if !is_sibling && !is_local && !["std", "crate", "super", "self"].contains(&head) {
-                    found(format!("core imports `{head}`; it stands on std alone"));
+                    found(format!("core imports `{head}`; it may use std alone"));
                 }
             }
         }
@@ -56,7 +56,7 @@ pub(super) fn sqlite_lives_by_public_means(repository: &Repository) -> Vec<Findi
         let Some(name) = name.strip_prefix("store/sqlite/") else { continue };
         for line in file.lines().into_iter().filter(|line| !line.in_test) {
             let mut found = |path: &str| {
-                let message = format!("the SQLite store lives by public means; `{path}` is none");
+                let message = format!("the SQLite store uses only public items, and not `{path}`");
                 findings.push(Finding::new(&file.path, line.number, message));
             };
             for at in words(&line.code, "crate::") {

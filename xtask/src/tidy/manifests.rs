@@ -50,7 +50,7 @@ fn compare(used: &BTreeSet<String>, reasons: &[(usize, &str)]) -> Vec<Finding> {
     });
     let superfluous = reasons.iter().filter(|(_, name)| !used.contains(*name));
     let superfluous = superfluous.map(|(line, name)| {
-        Finding::new(REASONS, *line, format!("`{name}` is no dependency of the workspace"))
+        Finding::new(REASONS, *line, format!("`{name}` is not a dependency of the workspace"))
     });
     without_reason.chain(superfluous).collect()
 }

@@ -1,4 +1,4 @@
-//! Names that code may not use in some places.
+//! Names that code must not use in some places.
 
 use super::Finding;
 use super::repository::{LIBRARY, Repository, words};

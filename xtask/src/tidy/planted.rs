@@ -26,7 +26,7 @@ pub(super) fn planted_bugs_name_what_catches_them(repository: &Repository) -> Ve
     for file in repository.files().iter().filter(|file| file.path.starts_with(PLANTED)) {
         let name = file.path[PLANTED.len()..].trim_start_matches('/');
         let complaint = match name.strip_suffix(".patch").map(|name| Bug::named(name, &file.text)) {
-            None => Some("is no patch".to_owned()),
+            None => Some("is not a patch".to_owned()),
             Some(Err(complaint)) => Some(complaint),
             Some(Ok(bug)) => complaint(repository, &bug.catcher),
         };
@@ -40,7 +40,7 @@ pub(super) fn planted_bugs_name_what_catches_them(repository: &Repository) -> Ve
 fn complaint(repository: &Repository, catcher: &Catcher) -> Option<String> {
     match catcher {
         Catcher::Invariant(name) if invariants::is_known(name) => None,
-        Catcher::Invariant(name) => Some(format!("`{name}` is no invariant")),
+        Catcher::Invariant(name) => Some(format!("`{name}` is not an invariant")),
         Catcher::Test { package, path } => {
             let is_there = has_test(repository, package, path);
             (!is_there).then(|| format!("`{package}` has no test `{path}`"))

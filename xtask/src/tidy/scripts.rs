@@ -47,7 +47,7 @@ pub(super) fn scripts_do_what_every_server_allows(repository: &Repository) -> Ve
         for at in words(&code, function) {
             let arguments = code[at..].strip_prefix(&format!("{function}(")).map(arguments);
             if !arguments.is_some_and(|arguments| known.contains(&arguments[0])) {
-                found(at, format!("`{function}` of something that is no key of the script"));
+                found(at, format!("`{function}` of something that is not a key of the script"));
             }
         }
         for (word, complaint) in [
@@ -109,7 +109,7 @@ fn complaint(arguments: &[&str], declared: &[&str]) -> Option<String> {
         () => return Some(format!("`{name}` is not on the lists of what every server has")),
     };
     if let Some(key) = keys.iter().find(|key| !declared.contains(*key)) {
-        return Some(format!("`{name}` of `{key}`, which is none of the keys of the script"));
+        return Some(format!("`{name}` of `{key}`, which is not one of the keys of the script"));
     }
     let mut shouted = arguments
         .iter()

@@ -1,4 +1,4 @@
-//! etcd, beside bare transactions and a bare watch.
+//! etcd, compared with bare transactions and a bare watch.
 
 use leasehold::Error;
 use leasehold_testkit::servers::etcd::EtcdServer;

@@ -1,4 +1,4 @@
-//! Locks on each engine, beside the bare steps that a lock cannot do without.
+//! Locks on each engine, compared with the bare steps that a lock needs at least.
 
 mod bare_etcd;
 mod bare_mysql;
@@ -66,7 +66,7 @@ struct Engine<'a> {
 }
 
 impl Engine<'_> {
-    /// A lock and its release, beside the pair of bare steps that `bare` does, named `to`.
+    /// A lock and its release, compared with the pair of bare steps that `bare` does, named `to`.
     async fn round_trips(
         &self,
         (pairs, to): (usize, &str),
@@ -78,15 +78,15 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// A lock and its release, beside nothing.
+    /// A lock and its release, without a comparison.
     async fn round_trips_alone(&self, pairs: usize, report: &mut Report) -> Result<(), Error> {
         let (ours, _) = self.times_of_round_trips(pairs, async || Ok(())).await?;
         self.show("lock + release", ours, report);
         Ok(())
     }
 
-    /// From a release until another client has the lock, beside a message of the engine from one
-    /// connection to another. `hop` sends one, and returns how long it took.
+    /// From a release until another client has the lock, compared with a message of the engine from
+    /// one connection to another. `hop` sends one, and returns how long it took.
     async fn hand_overs(
         &self,
         (count, to): (usize, &str),
@@ -98,7 +98,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// From a release until another client has the lock, beside nothing.
+    /// From a release until another client has the lock, without a comparison.
     async fn hand_overs_alone(&self, count: usize, report: &mut Report) -> Result<(), Error> {
         let (ours, _) = self.times_of_hand_overs(count, async || Ok(Duration::ZERO)).await?;
         self.show("hand-over", ours, report);

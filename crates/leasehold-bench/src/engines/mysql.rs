@@ -1,4 +1,4 @@
-//! MariaDB, beside bare statements. It sends nothing by itself, so there is no bare message.
+//! MariaDB, compared with bare statements. It sends nothing by itself, so there is no bare message.
 
 use leasehold::Error;
 use leasehold_testkit::servers::mysql::MysqlServer;

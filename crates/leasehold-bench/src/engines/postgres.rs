@@ -1,4 +1,4 @@
-//! PostgreSQL, beside bare statements and a bare `NOTIFY`.
+//! PostgreSQL, compared with bare statements and a bare `NOTIFY`.
 
 use std::time::{Duration, Instant};
 

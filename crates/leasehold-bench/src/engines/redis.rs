@@ -1,4 +1,4 @@
-//! Redis, beside the textbook lock and a bare `PUBLISH`.
+//! Redis, compared with the textbook lock and a bare `PUBLISH`.
 
 use std::time::{Duration, Instant};
 

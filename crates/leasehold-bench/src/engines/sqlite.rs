@@ -1,4 +1,4 @@
-//! An SQLite file. It has no server, so nothing stands beside it.
+//! An SQLite file. It has no server, so there is no yardstick.
 
 use leasehold::{Error, ErrorKind};
 

@@ -1,4 +1,4 @@
-//! ZooKeeper, beside a bare node that is created and deleted.
+//! ZooKeeper, compared with a bare node that is created and deleted.
 
 use leasehold::Error;
 use leasehold_testkit::servers::zookeeper::{ZookeeperClient, ZookeeperServer};

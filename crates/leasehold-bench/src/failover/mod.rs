@@ -1,5 +1,5 @@
-//! A primary with replicas fails over, again and again. Measures how soon a lock can be had after
-//! the new primary is named, and what becomes of a lock that is held meanwhile.
+//! A primary with replicas fails over, again and again. Measures how soon a client gets a lock
+//! after the new primary is named, and whether a lock that is held meanwhile survives.
 //!
 //! Half of the failovers are a `kill -9` of the primary, the others a command. In a third, the
 //! replicas lack the held lock: they are cut off before it is granted.

@@ -1,5 +1,5 @@
-//! The yardstick for a lock over several servers: one request to each server, all at once, without
-//! Leasehold.
+//! The yardstick for a lock over several servers: one request to each server, all at the same time,
+//! without Leasehold.
 
 use std::time::{Duration, Instant};
 

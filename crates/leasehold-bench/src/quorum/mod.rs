@@ -18,7 +18,7 @@ pub(crate) const NODES: usize = 5;
 /// How many servers must grant a lock.
 const MAJORITY: usize = NODES / 2 + 1;
 
-/// How many keys are locked in turn.
+/// How many keys are locked, one after another.
 const KEYS: u64 = 16;
 
 /// The time until every server has received and answered everything that was sent, counted from the
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// Locks of one kind that nobody else wants, used in turn.
+/// Locks of one kind that nobody else wants, used one after another.
 struct Locks {
     mutexes: Vec<Mutex>,
     next: usize,

@@ -29,7 +29,7 @@
 //! - A waiter polls every 50 to 249 ms with two commands per node, in no order. It gives up after
 //!   about 4.6 s, which is sooner than the lock of a dead holder ends.
 //! - A node that forgot the lock does not get it again, except with
-//!   [`with_set_nx_on_extend`](Mutex::with_set_nx_on_extend), which also takes lost locks anew.
+//!   [`with_set_nx_on_extend`](Mutex::with_set_nx_on_extend), which also takes lost locks again.
 //! - There is no fencing token, so nothing distinguishes a late write.
 //!
 //! `Client::quorum([url, …])` asks the same nodes for the same keys. Its
@@ -54,7 +54,7 @@
 //! - A node's number is its place in the list for [`Redsync::new`], even if the order is
 //!   [shuffled](Mutex::with_shuffle_pools).
 //! - `valid` is `true` or an error, and ignores the errors of a minority, as `unlock` does.
-//! - A key that is no string is an error, and not *taken*.
+//! - A key that is not a string is an error, and not *taken*.
 
 mod calls;
 mod error;

@@ -83,12 +83,12 @@ impl<S: Store> Mutex<S> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock). Also [`Elapsed`](Error::Elapsed) if the time ends between two
+    /// Same as [`lock`](Self::lock). Also [`Elapsed`](Error::Elapsed) if the time ends between two
     /// tries. If it ends during a try, that try is undone and is the last.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub async fn lock_within(&self, timeout: Duration) -> Result<(), Error> {
         self.lock_until(self.options.tries, Some(self.host.now() + timeout)).await
     }
@@ -97,11 +97,11 @@ impl<S: Store> Mutex<S> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<(), Error> {
         self.lock_until(1, None).await
     }
@@ -110,11 +110,11 @@ impl<S: Store> Mutex<S> {
     ///
     /// # Errors
     ///
-    /// As [`lock_within`](Self::lock_within).
+    /// Same as [`lock_within`](Self::lock_within).
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub async fn try_lock_within(&self, timeout: Duration) -> Result<(), Error> {
         self.lock_until(1, Some(self.host.now() + timeout)).await
     }
@@ -140,11 +140,11 @@ impl<S: Store> Mutex<S> {
     ///
     /// # Errors
     ///
-    /// As [`unlock`](Self::unlock). With a timeout of zero, no request is sent.
+    /// Same as [`unlock`](Self::unlock). With a timeout of zero, no request is sent.
     ///
     /// # Cancel safety
     ///
-    /// As [`unlock`](Self::unlock).
+    /// Same as [`unlock`](Self::unlock).
     pub async fn unlock_within(&self, timeout: Duration) -> Result<bool, Error> {
         self.unlock_until(Some(self.host.now() + timeout)).await
     }
@@ -169,11 +169,11 @@ impl<S: Store> Mutex<S> {
     ///
     /// # Errors
     ///
-    /// As [`extend`](Self::extend). With a timeout of zero, no request is sent.
+    /// Same as [`extend`](Self::extend). With a timeout of zero, no request is sent.
     ///
     /// # Cancel safety
     ///
-    /// As [`extend`](Self::extend).
+    /// Same as [`extend`](Self::extend).
     pub async fn extend_within(&self, timeout: Duration) -> Result<bool, Error> {
         self.extend_until(Some(self.host.now() + timeout)).await
     }
@@ -197,11 +197,11 @@ impl<S: Store> Mutex<S> {
     ///
     /// # Errors
     ///
-    /// As [`valid`](Self::valid).
+    /// Same as [`valid`](Self::valid).
     ///
     /// # Cancel safety
     ///
-    /// As [`valid`](Self::valid).
+    /// Same as [`valid`](Self::valid).
     pub async fn valid_within(&self, timeout: Duration) -> Result<bool, Error> {
         self.valid_until(Some(self.host.now() + timeout)).await
     }

@@ -198,7 +198,7 @@ impl<S: Store> Mutex<S> {
     /// Makes [`extend`](Self::extend) also set the key where it is free, for nodes that forget it.
     /// Default: no.
     ///
-    /// A lock that has ended is then acquired anew without notice, even if another client held it
+    /// A lock that has ended is then acquired again without notice, even if another client held it
     /// in between.
     #[must_use]
     pub fn with_set_nx_on_extend(mut self) -> Self {

@@ -1,4 +1,4 @@
-//! Asks all nodes at once and combines their answers.
+//! Asks all nodes at the same time and combines their answers.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -64,7 +64,7 @@ impl Rule {
         if !tally.is_decided() {
             for (node, _) in asked {
                 let message =
-                    "no answer came in time; what was asked of this node may still take effect";
+                    "no answer came in time; the request to this node may still take effect";
                 tally.count(node, Err(Cause::new(ErrorKind::Unknown, message)));
             }
         }

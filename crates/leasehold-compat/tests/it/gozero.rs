@@ -191,7 +191,7 @@ fn a_ttl_beyond_a_day_and_a_bad_key_are_refused_before_anything_is_asked() {
     });
 }
 
-/// The same with a key that is no string: an error, and not *taken*.
+/// The same with a key that is not a string: an error, and not *taken*.
 #[test]
 fn a_key_of_another_type_is_an_error_and_stays() {
     play(async |world| {
@@ -222,7 +222,7 @@ fn a_strict_server_that_may_have_forgotten_is_an_error_and_not_another_holder() 
         world.pass(ms(65_001)).await;
         assert!(mine.acquire().await.expect("an answer"));
         world.tell(&["DEL", ":lh:epoch"]);
-        assert!(mine.acquire().await.expect("an answer"), "what it still knows goes on");
+        assert!(mine.acquire().await.expect("an answer"), "the known holder goes on");
         let another = RedisLock::new_on(world.store_by("?strict=yes").await, "job", world.host());
         assert!(!another.acquire().await.expect("an answer"), "and this is taken");
         assert!(mine.release().await.expect("an answer"));
@@ -263,11 +263,11 @@ fn a_timeout_ends_the_wait_for_an_answer_that_does_not_come() {
         let error = mine.acquire_within(ms(100)).await.expect_err("too late");
         assert_eq!(error.kind(), ErrorKind::Unknown);
         assert_eq!(host.now().since(began), ms(100));
-        assert!(mine.acquire_within(ms(100)).await.expect("an answer"), "it was ours all the same");
+        assert!(mine.acquire_within(ms(100)).await.expect("an answer"), "it was ours anyway");
         faults.next(Request::Release, Fault::Late(ms(500)));
         let error = mine.release_within(ms(100)).await.expect_err("too late");
         assert_eq!(error.kind(), ErrorKind::Unknown);
-        assert!(!mine.release_within(ms(100)).await.expect("an answer"), "free all the same");
+        assert!(!mine.release_within(ms(100)).await.expect("an answer"), "free anyway");
     });
 }
 

@@ -105,8 +105,8 @@ async fn of_two_processes_that_acquire_at_once_one_has_it() {
             other.tell("release");
             other.answer()
         };
-        assert!(!release(second).await, "round {round}: who has not got it cannot release it");
-        assert!(release(first).await, "round {round}: who has it can");
+        assert!(!release(second).await, "round {round}: another client cannot release it");
+        assert!(release(first).await, "round {round}: the holder can release it");
     }
     assert!((1..ROUNDS).contains(&won), "each was the first at times, {won} of {ROUNDS}");
 }

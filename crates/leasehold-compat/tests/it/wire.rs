@@ -91,7 +91,7 @@ fn go_zeros_lock_is_16_letters_and_digits_under_the_very_key() {
             let _looked = monitor.until(world.server(), "looked");
             assert!(lock.acquire().await.expect("an answer"));
             let asked = monitor.until(world.server(), "acquired");
-            assert_eq!(keys(world), ["job"], "nothing beside it");
+            assert_eq!(keys(world), ["job"], "no companion keys");
             let value = world.value("job").expect("it is held");
             assert!(value.len() == 16 && value.bytes().all(|byte| byte.is_ascii_alphanumeric()));
             assert_eq!(world.lasts("job"), 5_500);
@@ -118,7 +118,7 @@ fn the_jedis_recipe_is_a_uuid_under_the_very_key() {
             let _looked = monitor.until(world.server(), "looked");
             let value = lock.lock().await.expect("an answer").expect("it is free");
             let asked = monitor.until(world.server(), "acquired");
-            assert_eq!(keys(world), ["job"], "nothing beside it");
+            assert_eq!(keys(world), ["job"], "no companion keys");
             assert_eq!(world.value("job").as_ref(), Some(&value));
             let groups: Vec<_> = value.split('-').map(str::len).collect();
             assert_eq!(groups, [8, 4, 4, 4, 12], "{value}");
@@ -161,7 +161,7 @@ fn the_recipes_own_commands_and_this_lock_exclude_each_other() {
         assert!(!lock.release(&value).await.expect("an answer"), "it was released");
         assert!(raw::takes(world, "job", "theirs", 5_000));
         assert_eq!(lock.lock().await.expect("an answer"), None);
-        assert!(lock.release("theirs").await.expect("an answer"), "who knows a value releases");
+        assert!(lock.release("theirs").await.expect("an answer"), "the value is enough to release");
         assert_eq!(world.value("job"), None);
     });
 }

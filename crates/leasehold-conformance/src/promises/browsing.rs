@@ -22,7 +22,7 @@ async fn list(tools: &dyn Browse, pattern: &str) -> Vec<String> {
     loop {
         let is_first = cursor.is_none();
         let page = tools.list(pattern, cursor).await.expect("a list is answered");
-        // A store that must look at all keys for a page returns all of them at once.
+        // A store that must look at all keys for a page returns all of them in one page.
         let is_single = is_first && page.next.is_none();
         assert!(page.keys.len() <= if is_single { LISTING_KEYS_MAX } else { PAGE_KEYS_MAX });
         assert_eq!(page.stopped, None);
@@ -71,7 +71,7 @@ pub(crate) async fn a_pattern_takes_the_signs_of_engines_literally(world: &World
     assert_eq!(list(world.browse(), "a?").await, ["a%", "a\\", "a^", "a_", "ab"]);
 }
 
-/// Takes all of these, not too many at once: a slow server answers each of them in time.
+/// Takes all of these, not too many at a time: a slow server answers each of them in time.
 async fn take_all(anna: &Actor, names: &[String]) {
     const AT_ONCE: usize = 100;
     for some in names.chunks(AT_ONCE) {

@@ -6,7 +6,7 @@ use leasehold::store::{Capabilities, Claim, Reach, Released, Store};
 use crate::check::{granted, refused, released, renewed, taken, whole};
 use crate::world::{World, key};
 
-pub(crate) const PROMISE: &str = "what a store does not promise it refuses";
+pub(crate) const PROMISE: &str = "a store refuses what it does not promise";
 pub(crate) const CONTRACT: &str = "`Capabilities`, and `Store::capabilities`";
 
 pub(crate) fn needs(_: &Capabilities) -> bool {

@@ -24,7 +24,7 @@ pub(crate) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(w
     released(anna.free(&key("a")).await, Released::Freed);
     let snapshot = world.inspect(&key("a")).await;
     assert!(snapshot.holders.is_empty(), "{:?}", snapshot.holders);
-    assert_eq!(snapshot.waiting, 2, "who waits, waits on");
+    assert_eq!(snapshot.waiting, 2, "the waiters still wait");
     assert_eq!(anna.renew(&key("a"), 1_000).await.expect("an answer"), Renewed::Lost);
     bert.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
 }

@@ -81,9 +81,9 @@ pub(crate) async fn a_grant_without_fencing_leaves_the_counter_alone(world: &Wor
     rises(fence(world.actor().ask(&key("a")).send().await), before);
 }
 
-/// A quorum raises counters in this way, so a store that is no node of a quorum may refuse it. The
-/// lease has the new token, and the next grant is above it. The answer contains the lease's earlier
-/// token, from which a quorum sees whether it knows that grant.
+/// A quorum raises counters in this way, so a store that cannot be a node of a quorum may refuse
+/// it. The lease has the new token, and the next grant is above it. The answer contains the lease's
+/// earlier token, from which a quorum sees whether it knows that grant.
 pub(crate) async fn a_renewal_raises_a_counter_that_is_behind(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let mut before = granted(anna.ask(&key("a")).reserve(4).send().await);
@@ -117,7 +117,7 @@ pub(crate) async fn a_renewal_never_lowers_a_counter(world: &World) {
     rises(fence(bert.ask(&key("a")).send().await), used);
 }
 
-/// However the store forgets unused keys.
+/// This must hold even if the store forgets unused keys.
 pub(crate) async fn tokens_rise_after_a_long_time_without_use(world: &World) {
     let mut before = 0;
     for rounds in 0..4_u32 {

@@ -183,7 +183,7 @@ pub(crate) async fn a_lease_is_shown_as_idle_while_its_renewals_say_so(world: &W
     assert!(!is_idle().await);
     renewed(anna.renew_idle(&key("a"), 2_000).await);
     kept(anna.keep_for(&heir, &key("a"), 2_000, 1).await);
-    assert!(!is_idle().await, "who keeps it has a use for it");
+    assert!(!is_idle().await, "the client that keeps it uses it");
     renewed(heir.renew_idle(&key("a"), 2_000).await);
     released(heir.release(&key("a")).await, Released::Freed);
     granted(anna.ask(&key("a")).send().await);
@@ -229,7 +229,7 @@ pub(crate) async fn a_hand_over_repeats_the_number_of_the_last_ask(world: &World
     assert_eq!(granted(bert.ask(&key("a")).send().await), fencing, "of this very grant");
 }
 
-/// A thousand asks and releases at once.
+/// A thousand asks and releases at the same time.
 pub(crate) async fn the_key_is_never_held_twice_and_nobody_is_forgotten(world: &World) {
     let actors: Vec<Actor> = (0..8).map(|_| world.actor()).collect();
     let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));

@@ -5,7 +5,7 @@ use leasehold::store::{Capabilities, Evicted, Hint, Reach, Released};
 use crate::check::{granted, released, taken};
 use crate::world::{SLACK, World, key, ms};
 
-pub(crate) const PROMISE: &str = "who waits is woken, and nobody else";
+pub(crate) const PROMISE: &str = "a waiter is woken, and no other client";
 pub(crate) const CONTRACT: &str = "`Capabilities::hints`, `Store::watch` and `Hint`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
@@ -34,7 +34,7 @@ pub(crate) async fn a_hand_over_is_told_to_the_new_owner_alone(world: &World) {
     assert_eq!(carl.hints(), []);
 }
 
-/// Whichever request caused the hand-over.
+/// It does not matter which request caused the hand-over.
 pub(crate) async fn a_hand_over_by_an_ask_is_told_too(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -53,7 +53,7 @@ pub(crate) async fn a_holder_is_told_that_another_waits(world: &World) {
     anna.expect_hint(|hint| *hint == Hint::Wanted { key: key("a") }).await;
 }
 
-/// Otherwise who only tries, now and then, would end idle leases for nobody's good.
+/// Otherwise a client that only tries now and then would end idle leases, and no client would gain.
 pub(crate) async fn a_holder_is_not_told_of_who_only_tries(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     granted(anna.ask(&key("a")).send().await);

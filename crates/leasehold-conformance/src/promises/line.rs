@@ -8,7 +8,7 @@ use crate::actor::Actor;
 use crate::check::{contended, granted, refused, released, taken};
 use crate::world::{World, key, ms};
 
-pub(crate) const PROMISE: &str = "who waits stands in line, and nobody passes";
+pub(crate) const PROMISE: &str = "waiters stand in line, and no client passes them";
 pub(crate) const CONTRACT: &str = "`Capabilities::line` and `Line::Join`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
@@ -22,7 +22,7 @@ pub(crate) async fn who_joins_is_told_how_many_are_ahead(world: &World) {
     for ahead in 0..4 {
         assert_eq!(taken(world.actor().ask(&key("a")).join().send().await).1, ahead);
     }
-    assert_eq!(taken(world.actor().ask(&key("a")).send().await).1, 4, "who only stands by");
+    assert_eq!(taken(world.actor().ask(&key("a")).send().await).1, 4, "a client without a place");
     let snapshot = world.inspect(&key("a")).await;
     assert_eq!((snapshot.waiting, snapshot.waiters.len()), (4, 4));
 }

@@ -21,7 +21,7 @@ pub(crate) async fn an_ask_whose_answer_was_dropped_has_taken_the_key(world: &Wo
     renewed(anna.renew(&key("a"), 10_000).await);
 }
 
-/// As in `drop(guard)`.
+/// This is what `drop(guard)` does.
 pub(crate) async fn a_release_whose_answer_was_dropped_has_freed_the_key(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     for _ in 0..100 {
@@ -32,7 +32,7 @@ pub(crate) async fn a_release_whose_answer_was_dropped_has_freed_the_key(world: 
     }
 }
 
-/// As after a cancelled ask.
+/// This is what a cancelled ask does.
 pub(crate) async fn a_release_comes_after_the_ask_that_it_gives_back(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     for _ in 0..100 {

@@ -86,7 +86,7 @@ pub(crate) async fn a_renewal_tells_whether_somebody_waits(world: &World) {
     let wanted = async || renewed(anna.renew(&key("a"), 10_000).await).1;
     granted(anna.ask(&key("a")).send().await);
     taken(carl.ask(&key("a")).send().await);
-    assert!(!wanted().await, "who does not wait is not counted");
+    assert!(!wanted().await, "a client that does not wait is not counted");
     taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
     assert!(wanted().await);
     world.pass(ms(1_000) + world.slack()).await;

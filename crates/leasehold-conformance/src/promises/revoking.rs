@@ -69,7 +69,7 @@ pub(crate) async fn a_request_to_let_go_outlasts_every_kind_of_renewal(world: &W
         anna.renew_at_least(&key("a"), 10_000, Some(1 << 52), 0).await,
         anna.renew(&key("a"), 10_000).await,
     ] {
-        // A store that is no node of a quorum may refuse to raise its counter.
+        // A store that cannot be a node of a quorum may refuse to raise its counter.
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported) {
             assert!(!world.may_be_a_node(), "a node of a quorum raises its counters");
             continue;
@@ -80,7 +80,7 @@ pub(crate) async fn a_request_to_let_go_outlasts_every_kind_of_renewal(world: &W
     assert!(shown.revoked.is_some() && shown.why.as_deref() == Some("work"), "{shown:?}");
 }
 
-/// Its lease may end between the look and the request, or after it.
+/// Its lease may end between the inspection and the request, or after the request.
 pub(crate) async fn the_next_holder_never_sees_a_request_that_was_not_for_it(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let seen = anna.owner().as_str().as_bytes();
@@ -121,7 +121,7 @@ pub(crate) async fn a_request_to_let_go_is_not_handed_over(world: &World) {
     assert_eq!(told(bert.renew(&key("a"), 10_000).await), None);
 }
 
-/// A plain lease has no note, and is asked all the same.
+/// A plain lease has no note, and is asked anyway.
 pub(crate) async fn the_holder_of_a_plain_lock_is_asked_too(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).claim(Claim::Plain).reserve(0).send().await);

@@ -107,7 +107,7 @@ pub(crate) async fn readers_are_shown_and_evicted_one_by_one(world: &World) {
     renewed(bert.renew_as(&key("a"), Claim::Shared, 1_000).await);
 }
 
-/// A writer beside a forgotten reader would be a second holder.
+/// A writer that ignores a forgotten reader would be a second holder.
 pub(crate) async fn a_reader_with_a_long_ttl_is_not_forgotten(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().ttl(HOUR_MS).send().await);

@@ -130,7 +130,7 @@ pub(crate) async fn readers_behind_a_writer_that_goes_away_are_let_in(world: &Wo
     }
 }
 
-/// As after any death in the line.
+/// As when any other waiter dies.
 pub(crate) async fn readers_behind_a_writer_that_died_are_let_in_by_any_ask(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().ttl(20_000).send().await);

@@ -6,7 +6,7 @@ use leasehold::store::{Capabilities, Evicted, Hint, Released};
 use crate::check::{granted, released, renewed, taken};
 use crate::world::{World, key, ms};
 
-pub(crate) const PROMISE: &str = "who only watches is woken, and never made the owner";
+pub(crate) const PROMISE: &str = "a client that only watches is woken, and never becomes the owner";
 pub(crate) const CONTRACT: &str = "`Capabilities::watching` and `Line::Watch`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
@@ -27,7 +27,7 @@ pub(crate) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }
 
-/// As by a release.
+/// An eviction does the same as a release here.
 pub(crate) async fn an_eviction_wakes_who_watches(world: &World) {
     if !world.capabilities().browse {
         return;

@@ -190,8 +190,8 @@ impl VirtualHost {
         Settle::new(Arc::clone(&self.shared))
     }
 
-    /// Runs `task` beside the other tasks. Await the returned value for its output, or drop that
-    /// value: the task goes on.
+    /// Runs `task` concurrently with the other tasks. Await the returned value for its output, or
+    /// drop that value: the task goes on.
     pub fn task<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,

@@ -113,12 +113,12 @@ fn campaign(flags: &Flags) -> Result<Campaign, String> {
     }
     let deployment: String = flags.or("deployment", Deployment::One.name().to_owned())?;
     let deployment = Deployment::of_name(&deployment)
-        .ok_or_else(|| format!("`{deployment}` is no deployment"))?;
+        .ok_or_else(|| format!("`{deployment}` is not a deployment"))?;
     let mut kinds = match flags.optional::<String>("kinds")? {
         None => deployment.kinds(),
         Some(names) => names
             .split(',')
-            .map(|name| Kind::of_name(name).ok_or_else(|| format!("`{name}` is no fault")))
+            .map(|name| Kind::of_name(name).ok_or_else(|| format!("`{name}` is not a fault")))
             .collect::<Result<_, _>>()?,
     };
     if without_run {

@@ -17,7 +17,7 @@ use crate::virtual_host::SeededRandom;
 /// How long after the last process ends the server may still do what it was asked to.
 const ALL_GONE: Duration = Duration::from_millis(500);
 
-/// After so many crashes, one of them surely hit a `leasehold run` with a child.
+/// After this many crashes, one of them surely hit a `leasehold run` with a child.
 const KILLS_SURE: u64 = 10;
 
 /// The settings of a run.

@@ -1,4 +1,4 @@
-//! Locks that holders share: readers beside each other, and permits.
+//! Locks that holders share: several readers at a time, and permits.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

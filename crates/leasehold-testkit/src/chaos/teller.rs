@@ -62,8 +62,8 @@ impl Teller {
         &*self.host
     }
 
-    /// Reports that the process stood still, if it looks at the clock much later than `every` after
-    /// its last look.
+    /// Reports that the process stood still, if it reads the clock much later than `every` after
+    /// the last reading.
     pub fn tell_if_it_stood_still(&self, last: Moment, now: Moment, every: Duration) {
         if now.since(last) > every + LATE_MAX {
             self.tell_at(last, What::Stopped { process: self.process });

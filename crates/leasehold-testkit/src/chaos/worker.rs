@@ -27,7 +27,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(8);
 /// How often a holder looks at its guard.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// One wish of so many is for a lock that holders share.
+/// One wish in this many is for a lock that holders share.
 const SHARED_ONE_IN: usize = 4;
 
 /// How often a process checks whether it stood still.

@@ -351,7 +351,7 @@ impl World {
         running.join();
         if is_run {
             // The window of a child goes on until its last report. So a child that outlives the
-            // lease beside the next holder is an overlap.
+            // lease overlaps with the next holder.
             self.journal.tell(What::Crashed { process: running.id });
             self.killed_runs += u64::from(had_child);
             self.judge_death(running.id, self.now().since(killed));

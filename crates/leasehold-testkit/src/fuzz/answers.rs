@@ -107,7 +107,7 @@ impl Connector for Hostile {
             requests += 1;
             listens |= command.name() == b"HELLO";
             let instead = data.strip_prefix(b"!");
-            // A handshake has three requests, or four for who wants to listen.
+            // A handshake has three requests, or four if the client wants to listen.
             let is_hostile = match hostile_to {
                 Client::Asking => instead.is_some() || requests > 3,
                 Client::Listening => listens && (instead.is_some() || requests > 4),

@@ -31,12 +31,12 @@ pub struct Bounds {
     /// How long a line may stand aside for clients of other libraries, and its head may take to
     /// notice the end. Zero where it never does.
     pub opened: Duration,
-    /// A process that stood still for less than this is no cause of an error. Zero if it always is
+    /// A process that stood still for less than this does not cause an error. Zero if it always is
     /// one.
     pub hiccup: Duration,
     /// How late a running process may notice a moment: the delay of its timers.
     pub wake: Duration,
-    /// How late a process that stood still may notice it, after it goes on: one more look at the
+    /// How late a process that stood still may notice it, after it goes on: one more reading of the
     /// clock.
     pub notice: Duration,
 }
@@ -66,7 +66,7 @@ impl Bounds {
     }
 
     /// The longest [`opened`](Self::opened) of the scripts: an opening, and the pause between two
-    /// looks at it.
+    /// checks of it.
     pub const OPENED: Duration = Duration::from_millis(300 + 50);
 
     /// The largest error between two clocks over `span`: 1 % of it and 2 ms.

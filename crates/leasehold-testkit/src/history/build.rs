@@ -17,7 +17,7 @@ pub(super) const ASK: Request = Request::Ask { place: None };
 /// An acquire that takes a place for three seconds.
 pub(super) const JOIN: Request = Request::Ask { place: Some(Duration::from_secs(3)) };
 
-/// The moment so many seconds after the clock's zero.
+/// The moment this many seconds after the clock's zero.
 pub(super) fn s(seconds: f64) -> Moment {
     Moment::from_nanos(0) + Duration::from_secs_f64(seconds)
 }
@@ -158,19 +158,19 @@ impl Tale {
         self.tell(What::Resizes { key, of })
     }
 
-    /// At most so many starts of the key happen in each period.
+    /// At most this many starts of the key happen in each period.
     pub(super) fn limits(self, of: u32, per: f64) -> Self {
         let (key, per) = (self.key.clone(), Duration::from_secs_f64(per));
         self.tell(What::Limits { key, of, per })
     }
 
-    /// The key is a latch that so many counts open.
+    /// The key is a latch that opens after this many counts.
     pub(super) fn latches(self, of: u32) -> Self {
         let key = self.key.clone();
         self.tell(What::Latches { key, of })
     }
 
-    /// The open call of the process returns after it saw so many counts missing.
+    /// The open call of the process returns after it saw this many counts missing.
     pub(super) fn remains(self, process: u32, left: u32) -> Self {
         let call = self.open[&process];
         self.tell(What::Remains { call, left }).returns(process, Outcome::Done)
@@ -267,7 +267,7 @@ impl Tale {
         sent.get(served).map(|sent| self.now.since(*sent))
     }
 
-    /// The last served request was sent so many seconds before.
+    /// The last served request was sent this many seconds before.
     pub(super) fn travelled(mut self, seconds: f64) -> Self {
         match self.events.last_mut().map(|event| &mut event.what) {
             Some(What::Served { travelled, .. }) => {
@@ -287,7 +287,7 @@ impl Tale {
         self
     }
 
-    /// The client may keep the lease of a window for so many seconds without a guard.
+    /// The client may keep the lease of a window for this many seconds without a guard.
     pub(super) fn keeps(self, token: &str, span: f64) -> Self {
         let (window, span) = (self.windows[token], Duration::from_secs_f64(span));
         self.tell(What::Keeps { window, span })

@@ -191,7 +191,7 @@ pub enum What {
         /// How long the request was on its way; `None` if it is a copy of one that arrived before.
         travelled: Option<Duration>,
     },
-    /// As [`Served`](Self::Served), in worlds in which holders share keys: who holds the key and
+    /// Like [`Served`](Self::Served), in worlds in which holders share keys: who holds the key and
     /// waits for it, before and after the request.
     Stood {
         /// The request.
@@ -215,7 +215,7 @@ pub enum What {
         /// How many there are to be.
         of: u32,
     },
-    /// The permits of a key are starts: at most so many in each period.
+    /// The permits of a key are starts: at most this many in each period.
     Limits {
         /// The key.
         key: Name,
@@ -269,7 +269,7 @@ pub enum What {
         /// it.
         owner: Option<Name>,
         /// How long that lease has left on the server, or at least on a majority of the nodes: at
-        /// most so long on the common clock.
+        /// most this long on the common clock.
         left: Duration,
     },
     /// A key was seen on the server.
@@ -304,7 +304,7 @@ pub enum What {
 pub enum Share {
     /// All of it.
     Alone,
-    /// It beside other readers.
+    /// All of it, together with other readers.
     Reader,
     /// Some of its permits.
     Permits {
@@ -322,7 +322,7 @@ impl Share {
         if let Self::Permits { want, .. } = self { want } else { 0 }
     }
 
-    /// The same share, of at least so many permits.
+    /// The same share, of a semaphore with at least this many permits.
     #[must_use]
     pub fn of_at_least(self, least: u32) -> Self {
         match self {

@@ -52,7 +52,7 @@ pub enum Invariant {
     StartsLimited,
     /// A latch counts each count once, and opens with the last one.
     LatchCounts,
-    /// Who waits for a latch soon sees that it is open.
+    /// A task that waits for a latch soon sees that it is open.
     LatchOpens,
 }
 
@@ -126,7 +126,7 @@ impl FromStr for Invariant {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|invariant| invariant.name() == name);
-        found.ok_or_else(|| format!("`{name}` is no invariant"))
+        found.ok_or_else(|| format!("`{name}` is not an invariant"))
     }
 }
 

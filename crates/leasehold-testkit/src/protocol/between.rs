@@ -100,7 +100,7 @@ impl<O: Onlooker> Between<O> {
                         self.onlooker.hears();
                         continue;
                     }
-                    // A server without room says so unasked.
+                    // A server at its limit of clients reports that without a request.
                     None => None,
                 },
             };

@@ -7,7 +7,7 @@ use super::{Answer, Message, News, Refused, Value, write_word};
 pub(crate) enum Sent {
     /// The answer to the oldest request.
     Answer(Answer),
-    /// It was not asked for. Empty if it is of a kind that nobody needs.
+    /// A message that was not asked for. Empty if nobody needs messages of its kind.
     News(Vec<News>),
 }
 

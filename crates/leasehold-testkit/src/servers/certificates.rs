@@ -64,7 +64,7 @@ impl Authority {
     ///
     /// # Panics
     ///
-    /// As [`issue_for`](Self::issue_for).
+    /// Same as [`issue_for`](Self::issue_for).
     #[must_use]
     #[track_caller]
     pub fn issue(&self, name: &str, hosts: &[&str]) -> Identity {

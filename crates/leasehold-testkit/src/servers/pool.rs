@@ -1,5 +1,5 @@
-//! A pool of servers that the tests of one process use in turn. Starting a server takes as long as
-//! ten tests.
+//! A pool of servers that the tests of one process use one after another. Starting a server takes
+//! as long as ten tests.
 
 use std::fmt;
 use std::ops::Deref;
@@ -66,7 +66,7 @@ pub fn lend() -> PooledServer {
 ///
 /// # Panics
 ///
-/// As [`lend`].
+/// Same as [`lend`].
 #[must_use]
 #[track_caller]
 pub fn lend_all(count: usize) -> Vec<PooledServer> {
@@ -77,7 +77,7 @@ pub fn lend_all(count: usize) -> Vec<PooledServer> {
 ///
 /// # Panics
 ///
-/// As [`lend`].
+/// Same as [`lend`].
 #[must_use]
 #[track_caller]
 pub fn lend_cluster() -> PooledServer {
@@ -88,7 +88,7 @@ pub fn lend_cluster() -> PooledServer {
 ///
 /// # Panics
 ///
-/// As [`lend`].
+/// Same as [`lend`].
 #[must_use]
 #[track_caller]
 pub fn lend_with_tls() -> (PooledServer, NamedTempFile) {
@@ -195,12 +195,12 @@ impl Drop for PooledServer {
         let mut pool = pool();
         pool.lent -= 1;
         pool.idle.extend(member);
-        // Servers of another kind make room.
+        // Servers of another kind are ended instead.
         let too_many = (pool.lent + pool.idle.len()).saturating_sub(SERVERS_MAX);
         let ended: Vec<_> = pool.idle.drain(..too_many).collect();
         drop(pool);
         drop(ended);
-        // One who waits for several may not be served by this one.
+        // This server may not be enough for a test that waits for several.
         RETURNED.notify_all();
     }
 }

@@ -209,7 +209,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// As [`RedisServerBuilder::start`].
+    /// Same as [`RedisServerBuilder::start`].
     #[must_use]
     #[track_caller]
     pub fn start() -> Self {
@@ -393,7 +393,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// As [`command`](Self::command).
+    /// Same as [`command`](Self::command).
     #[track_caller]
     pub fn flush(&self) {
         self.command(&["FLUSHALL"]);

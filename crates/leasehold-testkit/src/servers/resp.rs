@@ -28,13 +28,13 @@ impl Reply {
     ///
     /// # Panics
     ///
-    /// If it is no number.
+    /// If it is not a number.
     #[must_use]
     #[track_caller]
     pub fn int(&self) -> i64 {
         match self {
             Self::Int(number) => *number,
-            _ => self.text().parse().unwrap_or_else(|_| panic!("{self:?} is no number")),
+            _ => self.text().parse().unwrap_or_else(|_| panic!("{self:?} is not a number")),
         }
     }
 
@@ -42,14 +42,14 @@ impl Reply {
     ///
     /// # Panics
     ///
-    /// If it is no text.
+    /// If it is not text.
     #[must_use]
     #[track_caller]
     pub fn text(&self) -> String {
         match self {
             Self::Status(text) => text.clone(),
             Self::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            _ => panic!("{self:?} is no text"),
+            _ => panic!("{self:?} is not text"),
         }
     }
 
@@ -57,13 +57,13 @@ impl Reply {
     ///
     /// # Panics
     ///
-    /// If it is no array.
+    /// If it is not an array.
     #[must_use]
     #[track_caller]
     pub fn array(&self) -> &[Self] {
         match self {
             Self::Array(replies) => replies,
-            _ => panic!("{self:?} is no array"),
+            _ => panic!("{self:?} is not an array"),
         }
     }
 
@@ -71,7 +71,7 @@ impl Reply {
     ///
     /// # Panics
     ///
-    /// If it is no array of texts.
+    /// If it is not an array of texts.
     #[must_use]
     #[track_caller]
     pub fn texts(&self) -> Vec<String> {

@@ -475,7 +475,7 @@ impl Drop for Sentinel {
     }
 }
 
-/// Waits until it is so.
+/// Waits until `is_so` returns true.
 pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {

@@ -27,7 +27,7 @@ fn a_server_answers_keeps_what_it_is_told_and_forgets_it_when_flushed() {
     assert_eq!(server.command(&["GET", "key"]).text(), "va\r\nlue");
     server.command(&["RPUSH", "list", "a", "b"]);
     assert_eq!(server.command(&["LRANGE", "list", "0", "-1"]).texts(), ["a", "b"]);
-    let refused = server.try_command(&["GET", "list"]).expect_err("a list is no string");
+    let refused = server.try_command(&["GET", "list"]).expect_err("a list is not a string");
     assert!(refused.starts_with("WRONGTYPE"), "{refused}");
     server.flush();
     assert_eq!(server.command(&["DBSIZE"]).int(), 0);

@@ -54,7 +54,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
             planned.fault = [Fault::ServerRestart, Fault::Partition][random.below(2)];
         }
         let minority = (all - 1) / 2;
-        // Sometimes all nodes at once: then nobody gets a lock, but nothing is broken.
+        // Sometimes all nodes at the same time: then nobody gets a lock, but nothing is broken.
         let number = if random.once_in(8) { all } else { 1 + random.below(minority) };
         planned.nodes = Nodes::some(&mut random, number, all);
     }
@@ -80,7 +80,7 @@ fn evictions(random: &mut SeededRandom, plan: &mut Plan) {
             at: first + Duration::from_millis(after),
             lasts: Duration::from_millis(500 + random.next_u64() % 3_000),
             client: None,
-            // One lock is evicted before this many requests.
+            // The server evicts one lock in this many requests.
             much: [3, 10, 50][random.below(3)],
             nodes: Nodes::some(random, number, all),
         });

@@ -1,7 +1,7 @@
 //! A store between a client and its connection, for what the bytes do not say.
 //!
 //! It notes which call each request belongs to. A connection writes its requests later, in a task
-//! of its own, and those of several calls at once. The owner token then leads back to the call.
+//! of its own, and those of several calls together. The owner token then leads back to the call.
 //!
 //! It also puts a fixed machine, process and user into the record of the client. The real ones
 //! differ from run to run, and their length would decide where a write is cut.

@@ -38,7 +38,7 @@ pub struct Plan {
     /// How many times slower than usual all clients work. Worlds with long leases last longer by
     /// this factor.
     pub pace: u64,
-    /// How many leases the first client holds at once, besides those of its tasks.
+    /// How many leases the first client holds at the same time, besides those of its tasks.
     pub crowd: usize,
     /// Whether leases are detached and continued by their token.
     pub detaches: bool,
@@ -95,7 +95,7 @@ pub struct ClientPlan {
     pub is_fifo: bool,
     /// Whether its tasks take locks in different ways.
     pub is_mixed: bool,
-    /// Whether its tasks sometimes take one lock again and again, all at once.
+    /// Whether its tasks sometimes take one lock again and again, all at the same time.
     pub is_hot: bool,
     /// Whether it gives its identity.
     pub is_named: bool,
@@ -372,7 +372,7 @@ fn drift_ppm(random: &mut SeededRandom) -> i64 {
     drawn.cast_signed() - DRIFT_PPM_MAX.cast_signed()
 }
 
-/// One of the four errors, or several at once. Wave and jitter together stay below 2 ms, which are
+/// One of the four errors, or several together. Wave and jitter together stay below 2 ms, which are
 /// allowed besides the drift because the server counts in whole milliseconds.
 pub(super) fn clock(random: &mut SeededRandom) -> ServerClock {
     let mut clock = ServerClock::default();

@@ -1,4 +1,4 @@
-//! One process of a simulation: a host of its own beside others on the common clock.
+//! One process of a simulation: a host of its own. All hosts share the common clock.
 //!
 //! | state | its tasks | its clock | its timers | what it sends |
 //! |---|---|---|---|---|

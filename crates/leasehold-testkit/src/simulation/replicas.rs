@@ -170,7 +170,7 @@ mod tests {
     use crate::protocol::Command;
     use crate::simulation::redis::SimulatedRedis;
 
-    /// The data of a server after so many writes, and its write position.
+    /// The data of a server after this many writes, and its write position.
     fn written(times: u64) -> (Dataset, u64) {
         let mut redis = SimulatedRedis::new();
         for time in 0..times {

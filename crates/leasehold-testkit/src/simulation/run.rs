@@ -51,7 +51,7 @@ pub fn run(plan: &Plan) -> Ran {
 ///
 /// # Panics
 ///
-/// As [`run`], and if the supervisor panics.
+/// Like [`run`], and if the supervisor panics.
 #[must_use]
 pub fn run_supervised(plan: &Plan, supervisor: Arc<dyn Supervisor>) -> Ran {
     play_all(plan, Some(supervisor))

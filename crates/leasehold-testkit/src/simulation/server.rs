@@ -62,7 +62,7 @@ pub(super) struct Server {
     known_keys: BTreeMap<Vec<u8>, Keys>,
 }
 
-/// Evicts one lock before every so many requests.
+/// Evicts one lock in every `one_in` requests.
 struct Evicting {
     one_in: usize,
     random: SeededRandom,
@@ -240,8 +240,8 @@ impl Server {
                 self.log.push(What::GrantedAt { node, key, token, left });
             }
         } else if executed.reply.is_ok() || after != before {
-            // A refused request took no place in the line. It is logged if it changed the owner all
-            // the same.
+            // A refused request took no place in the line. It is logged if it changed the owner
+            // anyway.
             let block = told_block(executed, after.as_deref());
             let travelled = carried.sent.map(|sent| now.since(sent));
             self.log.push(What::Served {

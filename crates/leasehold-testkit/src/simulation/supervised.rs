@@ -89,7 +89,7 @@ impl Supervised {
     ///
     /// # Panics
     ///
-    /// As [`give_up`](Self::give_up).
+    /// Same as [`give_up`](Self::give_up).
     pub async fn leave(self) {
         let until = self.process.now() + self.guard.remaining();
         self.world.relies_until(self.window, until);

@@ -37,7 +37,7 @@ fn a_short_run_keeps_the_promises_and_leaves_a_record() {
 #[test]
 fn arguments_that_do_not_read_are_refused() {
     for (args, complaint) in [
-        (&["--kinds", "reset,plague"][..], "`plague` is no fault"),
+        (&["--kinds", "reset,plague"][..], "`plague` is not a fault"),
         (&["--minutes", "1000"], "0 to 120 minutes"),
         (&["--minutes"], "wants a value"),
         (&["--kinds", "run-stop"], "no fault is left"),

@@ -74,8 +74,8 @@ const EXCLUSIONS: [(Exclusion, &[&str], &str); 8] = [
     (
         Exclusion::PlacesOfTheDead,
         ALL,
-        "when a dead place is dropped is the affair of each store: whoever had one leaves the line \
-         before it comes again, and who only stands by is not told how many are ahead",
+        "each store decides when it drops a dead place: a client that had one leaves the line \
+         before it comes again, and a client without a place is not told how many are ahead",
     ),
     (
         Exclusion::OtherHints,

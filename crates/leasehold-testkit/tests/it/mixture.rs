@@ -2,7 +2,7 @@
 
 use leasehold_testkit::simulation::Mixture;
 
-/// Without openings, the line hands the key over for ever, and who polls gets nothing.
+/// Without openings, the line hands the key over for ever, and a client that polls gets nothing.
 #[test]
 fn who_polls_and_who_queues_both_have_their_turns() {
     for seed in 0..6 {

@@ -35,8 +35,8 @@ pub(crate) async fn a_release_wakes_the_waiter(
     guard
 }
 
-/// Tries all locks at once. Another transaction keeps the row of one, so that request fails alone.
-/// Returns the other locks.
+/// Tries all locks at the same time. Another transaction keeps the row of one, so that request
+/// fails alone. Returns the other locks.
 pub(crate) async fn try_beside_a_kept_row(
     client: &Client,
     names: &[String],

@@ -54,13 +54,13 @@ const THIRD: [Kind; 14] = [
     Kind::Sqlite,
 ];
 
-/// As [`holds`], with the second set of kinds.
+/// Like [`holds`], with the second set of kinds.
 #[track_caller]
 fn holds_among_the_second(seed: u64) -> Ran {
     holds_in(&Plan::among(seed, USUAL, &SECOND))
 }
 
-/// As [`holds`], with the third set of kinds.
+/// Like [`holds`], with the third set of kinds.
 #[track_caller]
 fn holds_among_the_third(seed: u64) -> Ran {
     holds_in(&Plan::among(seed, USUAL, &THIRD))
@@ -203,8 +203,8 @@ fn a_server_takes_time_for_each_command() {
     let _ran = holds_among_the_second(90_000_001_674);
 }
 
-/// The guards of all clients were checked in turns, because one client had a thousand. A renewal of
-/// another client was not seen before its lease ended.
+/// The guards of all clients were checked a part at a time, because one client had a thousand. A
+/// renewal of another client was not seen before its lease ended.
 #[test]
 fn a_client_of_few_leases_is_looked_at_each_time_beside_a_crowd() {
     let _ran = holds_among_the_second(90_000_002_677);
@@ -217,7 +217,7 @@ fn an_ask_that_comes_too_late_is_not_held_against_a_call_that_goes_on_by_another
     let _ran = holds_among_the_third(105_835_641_712_517);
 }
 
-/// As above, of an ask that took a place: the key was handed to it.
+/// The same for an ask that took a place: the key was handed to it.
 #[test]
 fn a_hand_over_to_the_place_of_an_ask_that_comes_too_late_is_held_against_nobody() {
     let _ran = holds_among_the_third(700_003_853);

@@ -169,7 +169,7 @@ pub(crate) fn redis_on(outside: &Arc<ServerOutside>, host: &Arc<VirtualHost>) ->
     redis_by(outside, host, "")
 }
 
-/// As [`redis_on`], with `options` at the end of its URL.
+/// Like [`redis_on`], with `options` at the end of its URL.
 pub(crate) fn redis_by(
     outside: &Arc<ServerOutside>,
     host: &Arc<VirtualHost>,

@@ -45,7 +45,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this. Also if the holder is
-    /// of another library on etcd or ZooKeeper: its lock has no room for a request.
+    /// of another library on etcd or ZooKeeper: its lock cannot store a request.
     /// [`Config`](ErrorKind::Config) for a bad name or an empty reason. Otherwise the error of the
     /// store if it gives no answer: asking again is safe.
     ///

@@ -56,8 +56,8 @@ const ASK_STAGGER: Duration = Duration::from_millis(20);
 /// How often a client that does not wait asks for a grant that arrives in time.
 pub(crate) const LATE_GRANTS_MAX: u32 = 3;
 
-/// How many late grants a client that waits takes before it gives up. *Taken* begins the count
-/// anew. Each of these grants keeps the key from others.
+/// How many late grants a client that waits takes before it gives up. *Taken* resets the count.
+/// Each of these grants keeps the key from others.
 pub(crate) const LATE_GRANTS_MAX_WAITING: u32 = 20;
 
 /// After this many split votes, a client that does not wait treats the lock as taken.

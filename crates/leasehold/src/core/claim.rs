@@ -1,4 +1,4 @@
-//! How a key is claimed, and which claims fit beside which holders.
+//! How a key is claimed, and which claims can be granted while others hold it.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ pub enum Claim {
     /// By one owner alone.
     #[default]
     Exclusive,
-    /// By one owner alone, with nothing beside the lock: no line, no note, no fencing tokens. It
-    /// goes with [`Line::None`](crate::store::Line::None) and a `reserve` of 0, so a store may
-    /// implement it as simply as possible. The store need not check whether others wait in line
-    /// with another claim.
+    /// By one owner alone, with nothing but the lock: no line, no note, no fencing tokens. It goes
+    /// with [`Line::None`](crate::store::Line::None) and a `reserve` of 0, so a store may implement
+    /// it as simply as possible. The store need not check whether others wait in line with another
+    /// claim.
     Plain,
     /// By many owners at a time. They exclude only an exclusive owner.
     Shared,
@@ -87,12 +87,12 @@ pub enum Taken {
     Alone,
     /// Some owners share it.
     Shared,
-    /// So many permits are taken; at least one.
+    /// This many permits are taken, at least one.
     Permits(u32),
 }
 
 impl Taken {
-    /// Whether a claim can be granted beside the holders.
+    /// Whether a claim can be granted in addition to the holders.
     ///
     /// | holders | exclusive | shared | permits |
     /// |---|---|---|---|

@@ -14,7 +14,7 @@
 //! | free | another that watches | granted, or retry | freed; the head is told |
 //! | not held by one alone | hidden behind 8 dead places | taken, ask again at once | freed |
 //!
-//! Whether there is room says [`Taken::admits`]. Nobody passes a place that waits longer, even if
+//! [`Taken::admits`] says whether there is room. Nobody passes a place that waits longer, even if
 //! there is room for it: a writer waits for one generation of readers, and a large wish for permits
 //! is not starved by small ones. So the places that are granted together are a run from the front:
 //! after each grant, the key is handed to those behind it that are due.
@@ -109,7 +109,7 @@ impl Front {
     /// The front of a line without places.
     pub const EMPTY: Self = Self { dead: 0, head: Head::Nobody };
 
-    /// Whether the key is to be handed to the head beside these holders.
+    /// Whether the key is to be handed to the head in addition to these holders.
     #[must_use]
     pub const fn is_due(self, taken: Taken) -> bool {
         matches!(self.head, Head::Alive { stance: Stance::Joined, claim } if taken.admits(claim))
@@ -137,7 +137,7 @@ pub fn front(now: Moment, places: impl IntoIterator<Item = (Moment, Stance, Clai
 pub enum Holding {
     /// The asker is one of them.
     Mine,
-    /// The asker is none of them. They have this together.
+    /// The asker is not one of them. They have this together.
     Others(Taken),
 }
 
@@ -187,9 +187,9 @@ pub enum AskDecision {
     HandOver,
     /// Take or refresh the place and answer *taken*.
     Wait,
-    /// As `Wait`, and the asker retries in [`GIVES_WAY_FOR`]: the head may be about to ask.
+    /// Like `Wait`, but the asker retries in [`GIVES_WAY_FOR`]: the head may be about to ask.
     GiveWay,
-    /// As `Wait`, and the asker retries at once: dead places hide the head.
+    /// Like `Wait`, but the asker retries immediately: dead places hide the head.
     WaitAndRetry,
 }
 
@@ -361,7 +361,7 @@ mod tests {
         let some = |taken| Others(Taken::Permits(taken));
         // holding, claim, head, the asker, decision
         let table = [
-            // Readers come in beside readers, unless a writer waits.
+            // Readers join other readers, unless a writer waits.
             (shared, Shared, Head::Nobody, Outside, Grant),
             (shared, Shared, joined(Shared), Asker::Head, Grant),
             (shared, Shared, joined(Shared), Outside, HandOver),

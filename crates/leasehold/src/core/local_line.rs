@@ -66,9 +66,9 @@ pub(crate) struct LocalLine<L: SharedLease, T> {
 pub(crate) enum Coming<L> {
     /// Nothing: too many tasks wait.
     Full,
-    /// It waits until it is told something.
+    /// The task waits until it is told something.
     Waits,
-    /// It has the lease.
+    /// The task has the lease.
     Takes(L, Turn),
     /// It talks to the store for the line, after it has dealt with the lease that it found.
     Asks(Found<L>),
@@ -155,8 +155,8 @@ impl<L: SharedLease, T> LocalLine<L, T> {
     }
 
     /// A task comes that does not wait. `Ok` is the lease, if it is idle and can be used as it is.
-    /// If not, the task asks the store beside the line. A lease that it found stays in the line
-    /// until it is [forgotten](Self::forget) or [ended](Self::end_idle).
+    /// If not, the task asks the store itself, without a place in the line. A lease that it found
+    /// stays in the line until it is [forgotten](Self::forget) or [ended](Self::end_idle).
     pub(crate) fn try_take(
         &self,
         now: Moment,

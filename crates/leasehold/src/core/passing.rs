@@ -70,7 +70,7 @@ impl Passing {
         self.wanted = self.wanted.filter(|wanted| wanted.heard >= sent);
     }
 
-    /// Passing ends at this moment, whoever waits.
+    /// Passing ends at this moment, even if no other client waits.
     pub(crate) const fn end_at(&mut self, at: Moment) {
         self.ends = Some(at);
     }

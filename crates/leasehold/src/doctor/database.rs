@@ -16,8 +16,8 @@ const REACHABLE: Subject = Subject {
 
 const OFFSET: Subject = Subject {
     id: "clock-offset",
-    why: "Fencing tokens follow the server's time, so a server that replaces another one must not \
-          be behind it.",
+    why: "Fencing tokens follow the server's clock. If a server takes over, its clock must not be \
+          behind that of the old server.",
 };
 
 const DURABLE: Subject = Subject {
@@ -36,7 +36,7 @@ const HINTS: Subject = Subject {
           late.",
 };
 
-/// The largest offset without a warning, beside the round trip.
+/// The largest offset without a warning, in addition to the round trip.
 const OFFSET_MAX: Duration = Duration::from_secs(1);
 
 pub(super) fn checks(facts: &DatabaseFacts, ttl: Ttl) -> Vec<Check> {

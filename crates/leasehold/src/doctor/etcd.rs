@@ -11,7 +11,7 @@ use crate::store::EtcdFacts;
 const VERSION: Subject = Subject {
     id: "version",
     why: "Before 3.4.31 and 3.5.13, a leader that stood still for a while may end leases that \
-          another leader renewed. Two may hold a lock then.",
+          another leader renewed. Then two clients may hold one lock.",
 };
 
 const ALARMS: Subject =
@@ -19,8 +19,8 @@ const ALARMS: Subject =
 
 const SHORTEST: Subject = Subject {
     id: "shortest-lease",
-    why: "A lock whose holder died is free after its ttl in whole seconds, but not before the \
-          shortest lease of the cluster.",
+    why: "A lock whose holder died is free after its ttl, rounded up to whole seconds, and never \
+          before the shortest lease of the cluster.",
 };
 
 /// The oldest version that locks work on.

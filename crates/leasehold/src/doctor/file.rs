@@ -22,7 +22,7 @@ const WRITES: Subject = Subject {
 };
 
 const OWNER: Subject =
-    Subject { id: "owner", why: "Whoever may write the file can take and end every lock." };
+    Subject { id: "owner", why: "A user who may write the file can take and end every lock." };
 
 const SPACE: Subject =
     Subject { id: "free-space", why: "On a full disk nobody gets a lock, and none is renewed." };

@@ -160,7 +160,7 @@ fn servers(it: &Deployment) -> Vec<Row> {
             true,
         ));
     } else if it.is_cluster {
-        // Each lock is on one node, so the other nodes are no majority for it.
+        // Each lock is on one node, so the other nodes are not a majority for it.
         if it.is_partial {
             rows.push(("being kept on a node that has failed a check above", false, false));
         }

@@ -8,7 +8,7 @@ use crate::store::Keeping;
 const POWER: &str = "a power loss of a minority of the servers";
 const FAILOVER: &str = "a failover to a replica that lacks a lease";
 
-/// A database whose server waits for its disk or not, with so many standbys.
+/// A database whose server waits for its disk or not, with this many standbys.
 fn keeping(has_fsync: bool, standbys: u32) -> DatabaseFacts {
     let mut facts = database();
     let about = facts.about.as_mut().expect("it is known");

@@ -22,7 +22,7 @@ pub(super) fn failed(subject: Subject, error: &Error, advice: Option<String>) ->
     subject.fail(cause_of(error), advice.unwrap_or_else(|| "see the message".to_owned()))
 }
 
-/// Checks that each request took at most one of so many parts of the ttl. `None` without requests.
+/// Checks that each request took at most the ttl divided by `parts`. `None` without requests.
 pub(super) fn round_trip(trips: &[Duration], ttl: Ttl, parts: u32, remedy: &str) -> Option<Check> {
     let mut all = trips.to_vec();
     all.sort_unstable();

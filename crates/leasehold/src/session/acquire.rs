@@ -83,7 +83,7 @@ impl Drop for Place {
         let key = &self.spec.key;
         // Outside the lock of the lines: a waker may run any code.
         drop(self.session.lines.with(key, |line| line.tasks.leave(self.number)));
-        // From here on, whoever wants to tell it something learns that it is gone.
+        // From here on, the others learn that this task is gone when they try to tell it something.
         told.close();
         match told.try_recv() {
             // Ends the turn, or leaves the work to the next task.
@@ -166,7 +166,7 @@ impl Session {
 
     async fn acquire_untold(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Hold, Error> {
         self.check_open()?;
-        // As in `try_untold`.
+        // Same as in `try_untold`.
         give_way().await;
         // The part that asks the store is boxed, so that a task in the local line needs no memory
         // for it.
@@ -215,7 +215,7 @@ impl Session {
             () = self.sleep(wait) => return Err(attempt.elapsed()),
             () = self.until_closed() => return Err(closed_meanwhile()),
         };
-        let (held, turn) = asked.expect("who waits is never told that it is taken");
+        let (held, turn) = asked.expect("a task that waits is never told that it is taken");
         Ok(Hold::new(Arc::clone(self), held, turn))
     }
 

@@ -23,9 +23,9 @@ use crate::core::lease::Turn;
 pub(super) enum Told {
     /// The task has the lease, for this turn.
     Passed(Arc<Held>, Turn),
-    /// It talks to the store from now on.
+    /// The task talks to the store from now on.
     Ask(Box<Work>),
-    /// The asker failed, and this task would fail like it.
+    /// The asker failed, and this task would fail with the same error.
     Failed(Error),
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Work {
 pub(super) struct Asker {
     /// `None` once it has ended.
     work: Option<Box<Work>>,
-    /// Dropped last: the work is over by then, whatever came of it.
+    /// Dropped last: the work is over by then, with any result.
     right: Right,
 }
 
@@ -124,7 +124,7 @@ impl Asker {
                 self.finish(None);
                 Ok(hold)
             }
-            Ok(None) => unreachable!("who waits is never told that it is taken"),
+            Ok(None) => unreachable!("a task that waits is never told that it is taken"),
             Err(error) => {
                 // Asks like this one would get the same error, one after another and each as late.
                 self.finish(Some(&error));
@@ -184,7 +184,7 @@ impl Drop for Asker {
                 Ok(()) => return,
                 // That task went away meanwhile: try the next.
                 Err(Told::Ask(back)) => (work, *who_asks) = (back, WhoAsks::Us),
-                Err(_) => unreachable!("what comes back is what was sent"),
+                Err(_) => unreachable!("the channel returns the news that was sent"),
             }
         }
     }

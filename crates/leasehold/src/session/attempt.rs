@@ -34,7 +34,7 @@ pub(super) struct Attempt {
     /// When the first ask leaves at the earliest.
     not_before: Option<Moment>,
     standing: Standing,
-    /// Whether nobody knows what became of some ask, with this token or an earlier one. The client
+    /// Whether the outcome of some ask is unknown, with this token or an earlier one. The client
     /// releases an earlier token, but the release may meet the same outage.
     is_in_doubt: bool,
     /// Why the store did not answer the last ask, or grants nothing at all.
@@ -51,8 +51,7 @@ enum Standing {
     Fresh,
     /// By a place, or by a lease.
     Known,
-    /// Nobody knows what became of an ask. It may still arrive, even after the answer to a later
-    /// one.
+    /// The outcome of an ask is unknown. It may still arrive, even after the answer to a later one.
     AtLarge,
 }
 
@@ -147,7 +146,7 @@ impl Attempt {
             };
             let sent = self.session.now();
             let ask = self.ask(sent);
-            // So it is until the answer comes, and this future may be dropped before that.
+            // This state lasts until the answer comes, and this future may be dropped before that.
             let before = (self.standing, self.is_in_doubt);
             (self.standing, self.is_in_doubt) = (Standing::AtLarge, true);
             tracing::trace!(key = %self.spec.key, "asks");
@@ -224,8 +223,8 @@ impl Attempt {
         self.session.rooms.enter(&self.session, Group { shard, is_answered }).await
     }
 
-    /// Whether this try could get a share beside one that an earlier try left. A latch would count
-    /// its party twice. A waiter may: its client only has fewer permits for a moment.
+    /// Whether this try could get a share in addition to one that an earlier try left. A latch
+    /// would count its party twice. A waiter may: its client only has fewer permits for a moment.
     fn would_count_twice(&self) -> bool {
         self.wake.is_none() && !self.spec.claim().is_alone()
     }

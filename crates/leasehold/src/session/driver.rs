@@ -26,8 +26,8 @@ use crate::host::random_u32;
 use crate::store::{Renewed, Store, within};
 
 /// How many renewals of a shard wait for an answer at a time, each with its limit. If 100 000
-/// leases renewed at once, most renewals would queue past their limit, be repeated, and be late for
-/// ever. With answers after 50 ms, this many still make 20 000 a second.
+/// leases were renewed at the same time, most renewals would queue past their limit, be repeated,
+/// and be late for ever. With answers after 50 ms, this many still make 20 000 a second.
 const RENEWALS_MAX: usize = 1_024;
 
 /// How many releases run in the background at a time. After an outage that cost many leases, the
@@ -107,7 +107,7 @@ async fn drive(mut driving: Driving) {
 }
 
 /// The renewals that are due and those under way, by the shard that they go to. A silent shard
-/// keeps each of its renewals for as long as its limit. It must not take the room of the others.
+/// keeps each of its renewals for as long as its limit. It must not use up the limit of the others.
 #[derive(Default)]
 struct Renewals {
     shards: BTreeMap<u64, Shard>,
@@ -130,7 +130,7 @@ impl Renewals {
         self.shards.entry(shard).or_default().due.insert((deadline, self.added), held);
     }
 
-    /// Sends all renewals for which there is room.
+    /// Sends as many renewals as the limits allow.
     fn send(&mut self, mut send: impl FnMut(u64, Arc<Held>)) {
         for (number, shard) in &mut self.shards {
             while let Some(held) = shard.next() {
@@ -147,7 +147,7 @@ impl Renewals {
 }
 
 impl Shard {
-    /// The next renewal to send, if there is room.
+    /// The next renewal to send, if the limits allow one.
     fn next(&mut self) -> Option<Arc<Held>> {
         while self.under_way < RENEWALS_MAX {
             let (_, held) = self.due.pop_first()?;

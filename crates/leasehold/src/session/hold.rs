@@ -319,7 +319,7 @@ impl Session {
                     // Its future was dropped meanwhile: try the next task.
                     turn = next.number;
                 }
-                (Parting::Pass(_), None) => unreachable!("it is passed on to who waits"),
+                (Parting::Pass(_), None) => unreachable!("it is passed on to a task that waits"),
                 // The first task asks. It gets the work of an asker that goes away.
                 (Parting::Leave, _) => return self.leave(held, Asker::next(self, &held.spec)),
                 (Parting::Idle, _) => {

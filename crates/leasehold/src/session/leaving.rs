@@ -2,7 +2,7 @@
 //! another client waits, and otherwise to let this client have it again. Or it was told to let this
 //! client share the key from now on.
 //!
-//! The old lease ends in any case: its token may not be used again. If this client gets a new
+//! The old lease ends in any case: its token must not be used again. If this client gets a new
 //! lease, that has a new token.
 
 use std::sync::Arc;

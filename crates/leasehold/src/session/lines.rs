@@ -28,7 +28,7 @@ pub(super) struct Lines {
 #[derive(Default)]
 pub(super) struct Line {
     pub(super) tasks: LocalLine<Arc<Held>, oneshot::Sender<Told>>,
-    /// How many tasks ask the store without waiting, beside the line.
+    /// How many tasks ask the store without waiting, outside the line.
     pub(super) tries: usize,
     /// Another client waits for the key, which a task of this client is asking for.
     was_wanted: bool,

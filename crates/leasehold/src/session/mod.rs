@@ -110,8 +110,8 @@ pub(crate) struct Session {
     me: Weak<Self>,
     pub(crate) store: AnyStore,
     pub(crate) host: Arc<dyn Host>,
-    /// The process that opened it. In a copy of a fork, no mutex may be waited for: the thread that
-    /// has it may not exist there.
+    /// The process that opened it. A forked copy must wait for no mutex: the thread that holds the
+    /// mutex may not exist there.
     process: Process,
     id: ClientId,
     record: Option<Arc<ClientRecord>>,
@@ -280,7 +280,7 @@ impl Session {
         let until = self.now() + grace;
         let mut timer = self.host.sleep_until(until);
         loop {
-            // Made before the look, so that no end in between is missed.
+            // Made before the check below, so that no end in between is missed.
             let drained = self.registry.drained();
             self.registry.look_now();
             if self.registry.outstanding() == 0 {
@@ -352,7 +352,7 @@ impl Session {
     }
 
     pub(crate) async fn until_closed(&self) {
-        // Made before the look, so that no closing in between is missed.
+        // Made before the check below, so that no closing in between is missed.
         let closing = self.closing.notified();
         if self.check_open().is_ok() {
             closing.await;

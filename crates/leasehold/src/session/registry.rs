@@ -119,7 +119,7 @@ impl Registry {
         self.rouse(session, state, at);
     }
 
-    /// Plans the next look at a lease for when its duty is due, unless it was forgotten meanwhile.
+    /// Plans the next check of a lease for when its duty is due, unless it was forgotten meanwhile.
     /// Returns that moment.
     pub(super) fn reschedule(&self, held: &Held) -> Moment {
         let mut state = self.state();
@@ -282,9 +282,9 @@ impl Registry {
         }
     }
 
-    /// The work that is due at `now`. It has at most `room` releases. The other releases stay here,
-    /// in case the driver panics. `busy` tells whether the driver waits for answers, `idle_since`
-    /// when it last had work.
+    /// The work that is due at `now`. It includes at most `room` releases. The other releases stay
+    /// here, in case the driver panics. `busy` tells whether the driver waits for answers,
+    /// `idle_since` when it last had work.
     pub(super) fn plan(
         &self,
         now: Moment,
@@ -319,7 +319,7 @@ impl Registry {
             };
             let slot = next.map(|next| (next, number));
             held.set_slot(slot);
-            // Only now: whoever makes its duty earlier must see this slot.
+            // Only now: code that makes its duty earlier must see this slot.
             drop(life);
             if let Some(slot) = slot {
                 state.leases.insert(slot, held);

@@ -33,7 +33,7 @@ impl ReleaseInFlight {
         Self(Some(release))
     }
 
-    /// The next ask of this client for the key comes after it, whatever becomes of the answer.
+    /// The next ask of this client for the key comes after it, even if the answer is lost.
     pub(super) fn noted(mut self) -> Self {
         self.0.iter_mut().for_each(FollowUp::note);
         self

@@ -1,12 +1,12 @@
-//! The room for requests for a lock.
+//! A limit on how many requests for locks are under way at a time.
 //!
 //! A shard answers requests one after another, and each has a time limit, which later ones would
 //! reach while they wait. So only some are under way at a time, and the others queue here.
 //!
 //! The future of a caller has a permit, or queues for one. A future that nobody polls would keep
 //! its permit from the other tasks of the client, even if it got the permit while it queued. Every
-//! future that is polled gives its permit back within the limit of a request. If those in a room do
-//! not, the others get a new room.
+//! future that is polled gives its permit back within the limit of a request. If the futures that
+//! have the permits of a room do not, the others get a new room with new permits.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -21,15 +21,15 @@ use super::Session;
 /// How many requests a room has permits for.
 const ASKS_MAX: usize = 1_024;
 
-/// A room is stuck if not all have left it after this time: they are not polled. A request may take
-/// twice its limit, which is a second.
+/// A room is stuck if some futures still have its permits after this time: nobody polls them. A
+/// request may take twice its limit, which is a second.
 const STUCK_AFTER: Duration = Duration::from_millis(2_250);
 
-/// How many groups may keep their room although nobody is inside.
+/// How many groups may keep their room although no request has a permit of it.
 const KEPT_MAX: usize = 64;
 
 /// Requests that share a room. They go to the same shard, and the store has answered all of their
-/// acquisitions before, or none. A silent shard must not take the room of the others. An
+/// acquisitions before, or none. A silent shard must not use up the permits of the others. An
 /// acquisition that was answered can wait. The caller of any other one wants to know whether the
 /// store answers at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ pub(super) struct Rooms(Mutex<HashMap<Group, Arc<Room>>>);
 /// The requests of one group that are under way.
 struct Room {
     permits: Semaphore,
-    /// How many requests have left so far.
+    /// How many requests have given their permits back so far.
     left_total: AtomicUsize,
 }
 

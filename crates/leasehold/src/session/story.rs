@@ -1,7 +1,7 @@
 //! What `tracing` is told of one acquisition: a span from the ask to the end of the guard, and
 //! events in it.
 //!
-//! A story exists only if a subscriber listens. Otherwise an acquisition costs two looks at an
+//! A story exists only if a subscriber listens. Otherwise an acquisition costs two reads of an
 //! atomic, and nothing is measured or formatted.
 //!
 //! An event is told before its fields are recorded in the span. So no line of a log has them twice.
@@ -174,7 +174,7 @@ impl Story {
         self.span.record("ended", ended);
     }
 
-    /// Tells that a guard ended, and what becomes of its lease.
+    /// Tells that a guard ended, and where its lease goes.
     pub(super) fn released(&self, id: &LeaseId, now: Moment, ending: Ending, lease: &str) {
         let (key, token_hint) = (&id.key, id.owner.hint());
         let (held_ms, renewals) = self.held(now);

@@ -147,7 +147,7 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// One that lasts for so long from now, noticed that long ago.
+    /// A quarantine that lasts for `left` from now, and was noticed `since` ago.
     #[must_use]
     pub const fn new(since: Option<Duration>, left: Duration) -> Self {
         Self { since, left }
@@ -255,11 +255,11 @@ impl Page {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// It has so many names, and there are more.
+    /// The listing has this many names, and there are more.
     Names(usize),
-    /// The store looked at about so many keys, and has more.
+    /// The store examined about this many keys, and has more.
     Keys(u64),
-    /// The store looked for so long, and has more keys.
+    /// The store searched for this long, and has more keys.
     Time(Duration),
 }
 

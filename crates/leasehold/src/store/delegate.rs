@@ -1,4 +1,5 @@
-//! Makes the public store of an engine a store, by way of its `inner` one.
+//! Implements `Store` for the public store of an engine: passes each request on to its `inner`
+//! store.
 
 /// Implements the contract for a type that has another store as its `inner`. Its file imports what
 /// the contract names.

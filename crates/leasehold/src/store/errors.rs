@@ -96,7 +96,7 @@ pub fn unsupported_revoke() -> Error {
 }
 
 /// [`Unsupported`](ErrorKind::Unsupported): a request to let go to a holder of another library,
-/// whose record has no room for it.
+/// whose record cannot store it.
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) fn holder_cannot_be_asked() -> Error {
     let message = "the holder uses another library, and may not learn of a request to let go; \

@@ -100,7 +100,7 @@ pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error>
 ///
 /// # Errors
 ///
-/// As [`from_url`] and [`Quorum::connect`]. Also [`ErrorKind::Config`] if one URL says
+/// Same as [`from_url`] and [`Quorum::connect`]. Also [`ErrorKind::Config`] if one URL says
 /// `strict=yes` and another one `strict=no`.
 pub async fn quorum_from_urls(
     urls: &[impl AsRef<str>],
@@ -145,8 +145,8 @@ fn check_members(named: &[Named]) -> Result<(), Error> {
             _ => continue,
         };
         let message = format!(
-            "{cluster} is no node of a quorum, since its members are a quorum by themselves; no \
-             request was sent; name all members in one URL, as in `{form}`"
+            "{cluster} cannot be a node of a quorum, since its members are a quorum by themselves; \
+             no request was sent; name all members in one URL, as in `{form}`"
         );
         return Err(Error::new(ErrorKind::Config, message));
     }

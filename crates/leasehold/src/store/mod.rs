@@ -274,7 +274,8 @@ pub trait Browse: Send + Sync {
     /// # Errors
     ///
     /// If the store gives no answer. If the kind is `Unknown`, the holder may have been asked.
-    /// `Unsupported` if the holder is of another library, and the store has no room for a request.
+    /// `Unsupported` if the holder is of another library, and the store cannot store a request for
+    /// it.
     fn revoke(&self, key: Key, _seen: Vec<u8>, _by: String, _reason: String) -> BoxAnswer<Revoked> {
         Box::pin(std::future::ready(Err(unsupported_revoke().with_name(key.as_str()))))
     }

@@ -202,7 +202,7 @@ pub enum OnRelease {
         /// Whether the store may open the key instead, as with [`Open`](Self::Open).
         opens: bool,
     },
-    /// As [`Free`](Self::Free), but now and then the store *opens* the key, even if it could be
+    /// Like [`Free`](Self::Free), but now and then the store *opens* the key, even if it could be
     /// handed over. For a short while the key is free for clients that take no place in line, and
     /// an ask that takes a place waits. Only stores with
     /// [`Capabilities::opens`](super::Capabilities::opens) know this.
@@ -235,7 +235,7 @@ impl OnRelease {
                 Wish::Keep(Keep { owner, ttl: *ttl, reserve: *reserve })
             }
             Self::FreeAndWake => Wish::Wake,
-            // It is no end of a lease, so nothing is decided.
+            // A downgrade does not end a lease, so there is nothing to decide.
             Self::Downgrade { .. } => Wish::Free,
         }
     }

@@ -25,7 +25,8 @@ use crate::store::Note;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Revocation {
-    /// Who asked, as `user@host`, or `anonymous`. The client says so, and the store believes it.
+    /// Who asked, as `user@host`, or `anonymous`. The client gives this text, and the store does
+    /// not check it.
     pub by: String,
     /// Why, in the words of the one who asked.
     pub reason: String,
@@ -36,7 +37,7 @@ pub struct Revocation {
 /// The longest text that is read as a request, in bytes. Clients write shorter ones.
 const TEXT_BYTES_MAX: usize = 4_096;
 
-/// The longest name of who asks, in bytes.
+/// The longest [`Revocation::by`], in bytes.
 const BY_BYTES_MAX: usize = 513;
 
 impl Revocation {

@@ -57,7 +57,7 @@ pub struct PermitsTaken {
 }
 
 impl PermitsTaken {
-    /// So many of so many permits.
+    /// `taken` of `of` permits are taken.
     #[must_use]
     pub const fn new(taken: u32, of: u32) -> Self {
         Self { of, taken }
@@ -137,7 +137,7 @@ pub struct Holder {
     pub fencing: Option<FencingBlock>,
     /// Whether the client keeps the lease with no guard in use.
     pub idle: bool,
-    /// How it has the key: alone, shared with others, or so many permits of it.
+    /// How it has the key: alone, shared with others, or a number of its permits.
     pub claim: Claim,
     /// The request to let go that was made to it, if any, see
     /// [`Client::revoke`](crate::Client::revoke).
@@ -212,7 +212,7 @@ pub struct Waiter {
     pub client: Option<ClientRecord>,
     /// Since when it waits, where the store knows.
     pub since: Option<WallTime>,
-    /// What it waits for: the key alone, a share of it, or so many permits.
+    /// What it waits for: the key alone, a share of it, or a number of permits.
     pub claim: Claim,
 }
 

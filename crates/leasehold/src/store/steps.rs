@@ -20,7 +20,7 @@ impl<C> Steps<C> {
         Self { process: Process::this(), core }
     }
 
-    /// The core, for what is no step.
+    /// The core, for calls that are not steps.
     pub(super) const fn core(&self) -> &Arc<C> {
         &self.core
     }

@@ -138,7 +138,7 @@ async fn namespaces_keep_names_apart() -> Result<(), Error> {
     let outer = plain.mutex("x").try_lock().await?;
     assert!(outer.is_some(), "another lock");
     let names: Vec<_> = ours.list("*").await?.names().iter().map(ToString::to_string).collect();
-    assert_eq!(names, ["x"], "and a name that is none here is left out");
+    assert_eq!(names, ["x"], "and a name that is not valid here is left out");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use crate::rivals::{Process, Subject};
 /// How many pairs of lock and release a turn measures.
 const PAIRS: u64 = 1_500;
 
-/// As many with a distant server, whose trip is longer by this.
+/// The same number with a distant server, whose trip is longer by this.
 const DISTANT_PAIRS: u64 = 300;
 const DISTANCE_US: u64 = 1_000;
 
@@ -29,7 +29,7 @@ pub(super) fn roundtrip(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>
     Ok(times)
 }
 
-/// As [`roundtrip`], with a server that is farther away.
+/// Like [`roundtrip`], with a server that is farther away.
 pub(super) fn distant(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, String> {
     let (_distance, address) = bench.distance(DISTANCE_US)?;
     let mut process = bench.start_at(subject, &address, TTL_MS)?;
@@ -38,7 +38,7 @@ pub(super) fn distant(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, 
     times(&mut process, subject, DISTANT_PAIRS, 0.99)
 }
 
-/// The times of so many pairs, in µs: p50, and another quantile.
+/// The times of this many pairs, in µs: p50, and another quantile.
 pub(super) fn times(
     process: &mut Process,
     subject: &Subject,
@@ -71,8 +71,8 @@ pub(super) fn throughput(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64
     Ok(figures)
 }
 
-/// What a held lock costs: bytes in the client, bytes at the server, and processor time of the
-/// client while nothing happens, in percent of a core for all of them.
+/// What a held lock costs: bytes in the client, bytes at the server, and the processor time that
+/// the client needs for all locks while nothing happens, in percent of a core.
 pub(super) fn held(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, String> {
     let mut process = bench.start(subject, TTL_MS)?;
     process.tell(&format!("roundtrip warm:{} {WARM_UP}", subject.name))?;
@@ -83,7 +83,7 @@ pub(super) fn held(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, Str
     let (held, held_at_server) = (Usage::of(&process)?, bench.server.memory_of_keys()?);
     pause(HELD_MS);
     let after = Usage::of(&process)?;
-    // What it holds is not needed by a later turn.
+    // A later turn does not need the locks that it holds.
     process.kill();
     bench.server.flush()?;
     let each = |before: u64, after: u64| float(after.saturating_sub(before)) / float(HELD);

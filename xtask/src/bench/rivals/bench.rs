@@ -68,7 +68,7 @@ impl Bench {
         Ok((process, address))
     }
 
-    /// So many processes of a subject, of which some may have run before. [`Bench::keep`] takes
+    /// This many processes of a subject. Some of them may have run before. [`Bench::keep`] takes
     /// them back. After a failure nobody does, and they end.
     pub(super) fn processes<const N: usize>(
         &mut self,

@@ -1,4 +1,4 @@
-//! Measures one scenario: each subject in turn within each round.
+//! Measures one scenario: in each round, all subjects one after another.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -23,7 +23,7 @@ struct Measured {
     is_out: bool,
 }
 
-/// With so many failures it is out.
+/// After this many failures, the subject is not measured any more.
 const FAILURES_MAX: usize = 2;
 
 /// Measures the subjects, and returns their rows for the record.

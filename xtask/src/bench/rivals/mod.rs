@@ -77,7 +77,7 @@ pub(super) fn run(args: &[String]) -> Result<(), String> {
     ours.map_or(Ok(()), |failure| Err(failure.clone()))
 }
 
-/// Writes the page and its pictures anew.
+/// Writes the page and its pictures again.
 pub(super) fn render() -> Result<(), String> {
     for (path, text) in files(read)? {
         write(&path, &text)?;

@@ -23,7 +23,7 @@ fn a_minority_of_nodes_that_are_down_is_not_missed() {
         assert!(first.valid().await.expect("two of three say so"));
         assert!(first.extend().await.expect("two of three have it"));
         let error = second.try_lock().await.expect_err("it is held");
-        assert_eq!(taken(&error), [0, 1], "what is down is in the way of nothing");
+        assert_eq!(taken(&error), [0, 1], "a node that is down hinders nothing");
         assert!(first.unlock().await.expect("two of three had it"));
         for node in 0..2 {
             assert_eq!(nodes.value(node), None);

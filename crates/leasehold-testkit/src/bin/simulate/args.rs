@@ -179,7 +179,7 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 fn number(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number"))
+    text.parse().map_err(|_| format!("`{text}` is not a number"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Runs clients of another library beside ours, for each seed.
+//! Runs clients of another library together with ours, for each seed.
 
 use std::process::ExitCode;
 use std::sync::Mutex;

@@ -14,7 +14,7 @@ use leasehold_testkit::simulation::{Kind, run};
 
 use crate::args::{Args, Mode};
 
-/// The name under which seeds with a panic are counted, beside the invariants.
+/// The name under which seeds with a panic are counted, in addition to the invariants.
 const PANIC: &str = "panic";
 
 /// How many violations are printed at most.
@@ -152,7 +152,7 @@ impl Sweep {
         !self.promised.is_empty() || self.compares_nothing()
     }
 
-    /// Whether the check of fencing tokens had no hand-over to judge in so many worlds.
+    /// Whether the check of fencing tokens had no hand-over to judge in this many worlds.
     fn compares_nothing(&self) -> bool {
         self.seeds >= HAND_OVERS_IN && self.hand_overs == 0 && !self.is_of_a_kind
     }

@@ -294,7 +294,7 @@ mod tests {
         tale.returns_first(1, Dropped).heals()
     }
 
-    /// The same for a reader beside another one.
+    /// The same for a reader while another reader has the key.
     #[test]
     fn a_share_or_a_place_among_shares_that_is_never_given_back_is_found() {
         let stands = |holders: &[&str], line: &[&str]| {

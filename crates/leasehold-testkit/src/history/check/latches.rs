@@ -1,4 +1,4 @@
-//! A latch counts each count once, and who waits for it soon sees it open.
+//! A latch counts each count once, and a task that waits for it soon sees it open.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) fn counts(story: &Story<'_>) -> Vec<Violation> {
     violations
 }
 
-/// In calm weather, a running process that waits for a latch sees it open within one look and one
+/// In calm weather, a running process that waits for a latch sees it open within one pause and one
 /// round trip after the last count.
 pub(super) fn opens(story: &Story<'_>) -> Vec<Violation> {
     let patience = LOOKS_EVERY + Bounds::drift(LOOKS_EVERY) + story.bounds.slack;

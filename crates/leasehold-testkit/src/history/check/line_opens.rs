@@ -69,7 +69,7 @@ mod tests {
     use crate::history::build::{JOIN, Tale, tale};
     use crate::history::event::Request::Release;
 
-    /// Two clients hand the key to each other every 0.4 s, for so many times.
+    /// Two clients hand the key to each other every 0.4 s, this many times.
     fn handed_on(times: u32) -> Tale {
         let tale = tale().opens().serves(JOIN, "0", "", "0");
         (0..times).fold(tale, |tale, turn| {

@@ -290,7 +290,7 @@ mod tests {
             let tale = tale().fault("client-stop").takes(1, "A", 1, 9.898);
             tale.at(9.898).loses("A")
         };
-        // It is sent in no call, by whoever makes the connection.
+        // No call sends it: the task that makes the connection does.
         lost().sends(1, JOIN, "A").sends(1, Release, "A").passes();
         lost().at(11.5).sends(1, JOIN, "A").breaks(SpentToken);
         lost().sends(1, Release, "A").sends(1, JOIN, "A").breaks(SpentToken);

@@ -16,8 +16,8 @@ use crate::history::story::{Call, OfKey, Served, Stood, Story};
 /// made another owner, or left the key to the line.
 ///
 /// Where holders share keys, a refusal was right if others held the key or waited for it: the
-/// history does not say what an acquire wants. So a reader that is refused beside readers is not
-/// found here.
+/// history does not say what an acquire wants. So a reader that is refused although only readers
+/// have the key is not found here.
 ///
 /// This is checked only if the history contains the server's events and the token of the call is
 /// clear. The token is clear if no other call of the process for the key was under way, or ended so

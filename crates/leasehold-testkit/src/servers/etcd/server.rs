@@ -65,11 +65,11 @@ impl EtcdServer {
         Self::of(Some(home), folder, 1, quick())
     }
 
-    /// As [`start`](Self::start), with TLS by this certificate. It may not answer yet.
+    /// Like [`start`](Self::start), with TLS by this certificate. It may not answer yet.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     #[must_use]
     pub fn start_with_tls(identity: &Identity) -> Self {
         let home = home();
@@ -87,18 +87,18 @@ impl EtcdServer {
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     #[must_use]
     pub fn cluster() -> Self {
         Self::cluster_with(&[])
     }
 
-    /// As [`cluster`](Self::cluster). It elects a leader after half a second, and so its shortest
-    /// lease is a second.
+    /// Same as [`cluster`](Self::cluster). It elects a leader after half a second, and so its
+    /// shortest lease is a second.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     #[must_use]
     pub fn quick_cluster() -> Self {
         Self::cluster_with(&["--heartbeat-interval=50", "--election-timeout=500"])
@@ -242,8 +242,8 @@ impl EtcdServer {
         let _removed = self.ask("/v3/kv/deleterange", &json!({ "key": base64(key.as_bytes()) }));
     }
 
-    /// Writes a key with the value of another one and a lease of so many seconds, as a late request
-    /// does.
+    /// Writes a key with the value of another one and a lease of this many seconds, as a late
+    /// request does.
     ///
     /// # Panics
     ///
@@ -257,7 +257,7 @@ impl EtcdServer {
         let _put = self.ask("/v3/kv/put", &put);
     }
 
-    /// Writes so many keys with a prefix that belong to no lock: their names are no text.
+    /// Writes this many keys with a prefix. They belong to no lock: their names are not text.
     ///
     /// # Panics
     ///

@@ -89,11 +89,11 @@ impl MysqlServer {
         Self::start_by(Vec::new())
     }
 
-    /// As [`start`](Self::start), without TLS.
+    /// Like [`start`](Self::start), without TLS.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     #[must_use]
     pub fn start_without_tls() -> Self {
         Self::start_by(Make::of_tests().without_tls().iter().map(ToString::to_string).collect())
@@ -105,11 +105,11 @@ impl MysqlServer {
         Make::of_tests() == Make::MariaDb
     }
 
-    /// As [`start`](Self::start), with TLS by this certificate.
+    /// Like [`start`](Self::start), with TLS by this certificate.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     #[must_use]
     pub fn start_with_tls(identity: &Identity) -> Self {
         let cert = format!("--ssl-cert={}", identity.cert.display());
@@ -278,7 +278,7 @@ impl MysqlServer {
         self.sql_in("mysql", sql)
     }
 
-    /// As [`sql`](Self::sql), in another database.
+    /// Like [`sql`](Self::sql), in another database.
     ///
     /// # Panics
     ///

@@ -120,7 +120,7 @@ impl ServerOutside {
             probes.retain(|probe| !probe.has_ended());
             probes.iter().filter(|probe| probe.is_open(receives)).cloned().collect()
         };
-        // All at once, so that the answers come at the same time.
+        // All together, so that the answers come at the same time.
         probes.iter().for_each(|probe| probe.ask());
         for probe in probes {
             assert!(

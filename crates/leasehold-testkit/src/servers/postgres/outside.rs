@@ -84,7 +84,7 @@ impl SchemaOutside {
         self.went_out.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Tells whoever settles that something changed.
+    /// Tells the task that settles that something changed.
     pub(super) fn change(&self) {
         drop(self.state());
         self.changed.notify_all();

@@ -98,11 +98,11 @@ impl PostgresServer {
         Self::start_by(None)
     }
 
-    /// As [`start`](Self::start), with TLS by this certificate.
+    /// Like [`start`](Self::start), with TLS by this certificate.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     #[must_use]
     pub fn start_with_tls(identity: &Identity) -> Self {
         Self::start_by(Some(identity))
@@ -308,7 +308,7 @@ impl PostgresServer {
         self.sql_in("postgres", sql)
     }
 
-    /// As [`sql`](Self::sql), in another database.
+    /// Like [`sql`](Self::sql), in another database.
     ///
     /// # Panics
     ///

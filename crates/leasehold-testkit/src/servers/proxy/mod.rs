@@ -50,7 +50,7 @@ pub struct Counts {
 /// direction: otherwise each later answer would belong to the wrong request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// It is closed.
+    /// The connection is closed.
     Closed,
     /// It stays open, but silent.
     Silent,
@@ -205,8 +205,8 @@ impl Proxy {
         }
     }
 
-    /// Cuts the next reply off after so many bytes, or at its end if it is shorter, and closes its
-    /// connection. The server has carried the request out.
+    /// Cuts the next reply off after this many bytes, or at its end if it is shorter, and closes
+    /// its connection. The server has carried the request out.
     pub fn cut_next_reply_after(&self, bytes: usize) {
         self.cut(Cut { replies: 0, bytes, then: Then::Closed });
     }

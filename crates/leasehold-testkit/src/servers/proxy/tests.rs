@@ -258,7 +258,7 @@ fn servers_that_are_none_do_as_they_are_named() {
     assert_ne!(closed.kind(), ErrorKind::WouldBlock);
 
     let http = FakeServer::speaking_http();
-    let nonsense = connect(&http).ask(&["PING"]).expect_err("it is no reply");
+    let nonsense = connect(&http).ask(&["PING"]).expect_err("it is not a reply");
     assert_eq!(nonsense.kind(), ErrorKind::InvalidData);
 
     let loading = FakeServer::answering("-LOADING Redis is loading the dataset in memory\r\n");

@@ -99,11 +99,11 @@ impl ZookeeperServer {
         Self::of(Some(home), &folder, 1)
     }
 
-    /// As [`start`](Self::start), with TLS by this certificate. It may not answer yet.
+    /// Like [`start`](Self::start), with TLS by this certificate. It may not answer yet.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     #[must_use]
     pub fn start_with_tls(identity: &Identity) -> Self {
         let home = home();
@@ -127,7 +127,7 @@ impl ZookeeperServer {
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     #[must_use]
     pub fn ensemble() -> Self {
         let home = home();

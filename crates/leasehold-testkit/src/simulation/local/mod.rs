@@ -181,7 +181,7 @@ fn at_once<T>(answer: impl Future<Output = Result<T, Error>>, mut work: impl FnM
     let mut context = Context::from_waker(Waker::noop());
     work();
     match answer.as_mut().poll(&mut context) {
-        Poll::Ready(answer) => answer.expect("whoever looks is always answered"),
-        Poll::Pending => panic!("whoever looks is answered without waiting"),
+        Poll::Ready(answer) => answer.expect("an observer always gets an answer"),
+        Poll::Pending => panic!("an observer gets its answer without waiting"),
     }
 }

@@ -230,7 +230,7 @@ impl<T: Answer> Sent<T> {
         match std::mem::replace(&mut lock(&self.state).answering, Answering::Taken) {
             Answering::Answered(answer) => Poll::Ready(answer),
             Answering::Asked(_) | Answering::Taken => {
-                unreachable!("an answer is taken once, by whoever waits for it")
+                unreachable!("an answer is taken once, by the task that waits for it")
             }
         }
     }
@@ -266,7 +266,7 @@ impl<T: Answer> Open for Sent<T> {
 
     fn answered(&self) -> Option<Option<Owner>> {
         let mut state = lock(&self.state);
-        // The task that waits for the answer must be woken all the same.
+        // The task that waits for the answer must be woken anyway.
         let waker = state.waker.clone();
         let waker = waker.as_ref().unwrap_or(Waker::noop());
         if !state.is_answered(&mut Context::from_waker(waker)) {

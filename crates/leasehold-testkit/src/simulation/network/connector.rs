@@ -18,7 +18,7 @@ use crate::simulation::process::Process;
 /// How often a connection attempt is repeated underneath, as TCP does.
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// One in so many reads, and one in so many writes, moves only some of the bytes.
+/// One read in this many, and one write in this many, moves only some of the bytes.
 const CUT_ONE_IN: usize = 8;
 
 /// Connects one process to the server.
@@ -148,7 +148,7 @@ impl Stream for SimulatedStream {
     }
 }
 
-/// At least one of so many, if there are any.
+/// At least one of this many, if there are any.
 fn some_of(count: usize, random: u64) -> usize {
     let Some(others) = count.checked_sub(1) else { return 0 };
     let others = u64::try_from(others).expect("no more than the memory has");
@@ -187,8 +187,8 @@ impl Network {
     }
 }
 
-/// Whether a command takes, renews or releases a lock, by a script or by itself. Keys that
-/// a client keeps beside its locks, such as its record, have `:lh:` in their names.
+/// Whether a command takes, renews or releases a lock, by a script or by itself. Keys that a client
+/// keeps in addition to its locks, such as its record, have `:lh:` in their names.
 fn is_of_a_lock(command: &Command) -> bool {
     const PLAIN: [&[u8]; 4] = [b"SET", b"DEL", b"DELIFEQ", b"DELEX"];
     let is_beside = |key: &[u8]| key.windows(4).any(|part| part == b":lh:");

@@ -7,7 +7,7 @@ use super::{Server, channels, hashes, keys, replication, sorted_sets, strings};
 /// A command, and the data for the checks before it runs.
 pub(super) struct Known {
     name: &'static str,
-    /// The number of words with the name. A negative number means at least so many.
+    /// The number of words with the name. A negative number means at least this many.
     arity: i8,
     pub(super) need: Need,
     pub(super) run: Run,
@@ -28,9 +28,9 @@ pub(super) enum Need {
 #[derive(Clone, Copy)]
 pub(super) enum Run {
     Plainly(fn(&mut Server, &Arguments) -> Result<Reply, Refusal>),
-    /// Like `Plainly`, but scripts may not call it.
+    /// Like `Plainly`, but scripts must not call it.
     Alone(fn(&mut Server, &Arguments) -> Result<Reply, Refusal>),
-    /// By the part that runs scripts. Scripts may not call it.
+    /// By the part that runs scripts. Scripts must not call it.
     ByScripts,
 }
 

@@ -89,7 +89,7 @@ impl SortedSet {
         self.order.remove(&(score, member))
     }
 
-    /// How many members come before this one; `None` if it is no member.
+    /// How many members come before this one; `None` if it is not a member.
     pub(super) fn rank(&self, member: &[u8]) -> Option<usize> {
         let place = (*self.scores.get(member)?, member.to_vec());
         Some(self.order.range(..place).count())

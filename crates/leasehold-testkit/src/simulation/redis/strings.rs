@@ -114,7 +114,7 @@ impl SetOptions {
     /// The moment of expiry, from the argument at that place.
     fn ends_ms(&self, arguments: &Arguments, place: usize, now_ms: i64) -> Result<i64, Refusal> {
         let told = arguments.integer(place)?;
-        let unit = self.unit.expect("whoever tells an end tells its unit");
+        let unit = self.unit.expect("a command with an end has a unit");
         let ends_ms = (told > 0).then_some(told).and_then(|told| {
             let told_ms = if unit.in_seconds { told.checked_mul(1000)? } else { told };
             if unit.is_moment { Some(told_ms) } else { told_ms.checked_add(now_ms) }

@@ -64,7 +64,7 @@ fn messages_go_to_those_who_listen_then() {
 fn scripts_are_forgotten_when_flushed() {
     let mut redis = SimulatedRedis::new();
     let hash = ask(&mut redis, &["SCRIPT", "LOAD", "return 'hi'"]).expect("it compiles");
-    let Value::Bytes(hash) = hash else { panic!("{hash:?} is no hash") };
+    let Value::Bytes(hash) = hash else { panic!("{hash:?} is not a hash") };
     let hash = String::from_utf8(hash).expect("digits");
     assert_eq!(ask(&mut redis, &["EVALSHA", &hash, "0"]), bytes("hi"));
     redis.flush_scripts();
@@ -97,7 +97,7 @@ fn a_scan_finds_what_is_there_all_the_while() {
     let (mut cursor, mut found) = ("0".to_owned(), 0);
     for step in 0.. {
         let page = ask(&mut redis, &["SCAN", &cursor, "COUNT", "7", "MATCH", "stays:*"]);
-        let Ok(Value::Array(page)) = page else { panic!("{page:?} is no page") };
+        let Ok(Value::Array(page)) = page else { panic!("{page:?} is not a page") };
         let [Value::Bytes(next), Value::Array(keys)] = page.as_slice() else { panic!("{page:?}") };
         found += keys.len();
         cursor = String::from_utf8(next.clone()).expect("a number");

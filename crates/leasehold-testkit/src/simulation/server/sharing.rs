@@ -14,7 +14,7 @@ use crate::simulation::redis::Executed;
 /// The values of a lock that holders share.
 const MARKS: [&[u8]; 2] = [b":lh:shared", b":lh:permits"];
 
-/// The members of the shares that are no holders.
+/// The members of the shares that are not holders.
 const OF: &[u8] = b"\tof";
 const TAKEN: &[u8] = b"\ttaken";
 

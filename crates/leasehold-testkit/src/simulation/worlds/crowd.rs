@@ -1,4 +1,4 @@
-//! Worlds in which one client has a thousand leases or more at once.
+//! Worlds in which one client has a thousand leases or more at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::virtual_host::SeededRandom;
 /// One world in this many has a crowd. Such worlds cost several times the work.
 const ONE_IN: usize = 32;
 
-/// The shortest ttl of the client with the crowd. Its leases are checked in turns, and a renewal
-/// must be seen before the deadline that it extends.
+/// The shortest ttl of the client with the crowd. Its leases are checked a part at a time, and a
+/// renewal must be seen before the deadline that it extends.
 const TTL_MIN: Duration = Duration::from_secs(2);
 
 /// Gives a world a crowd of leases if its seed says so. Not if a lease costs more than one request,
@@ -33,7 +33,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     first.shut_down_after = None;
 }
 
-/// Takes all leases of the crowd at once, holds them until they were renewed, and gives them up.
+/// Takes all leases of the crowd together, holds them until they were renewed, and gives them up.
 pub(in crate::simulation) async fn hoard(worker: Worker, mut random: SeededRandom) {
     let plan = &worker.world().plan;
     let (crowd, ttl, span) = (plan.crowd, plan.clients[0].ttl, plan.span);

@@ -33,7 +33,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
             at: Duration::from_millis(500 + random.next_u64() % within_ms),
             lasts: Duration::from_millis(500 + random.next_u64() % 3_000),
             client: None,
-            // One key is evicted before this many requests.
+            // The server evicts one key in this many requests.
             much: [3, 10, 50][random.below(3)],
             nodes: Nodes::FIRST,
         });

@@ -1,5 +1,5 @@
-//! Worlds with latches, beside the locks of other worlds: one latch after the other, which all
-//! clients count down and wait for.
+//! Worlds with latches, in addition to the locks of other worlds: one latch after the other, which
+//! all clients count down and wait for.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Worlds in which work starts only so often, beside the locks of other worlds.
+//! Worlds with a limit on how often work starts, in addition to the locks of other worlds.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -80,7 +80,7 @@ pub enum Kind {
     Keeping,
     /// Locks are taken together.
     Several,
-    /// Work starts only so often.
+    /// There is a limit on how often work starts.
     Limited,
     /// Latches are counted down and waited for.
     Latched,
@@ -130,12 +130,12 @@ impl Kind {
             Self::Detached => ("detached", "leases renewed and released by token, without guard"),
             Self::Evicting => ("evicting", "one server that evicts keys of all kinds"),
             Self::Namespaced => ("namespaced", "clients with different namespaces, or none"),
-            Self::Bare => ("bare", "unqueued locks, most of them without anything beside the key"),
+            Self::Bare => ("bare", "unqueued locks, most of them without companion keys"),
             Self::Foreign => ("foreign", "clients of another library that poll for the same keys"),
             Self::Fsync => ("fsync", "a server whose grants have to be on its disk"),
             Self::Memory => ("memory", "the memory store, in one program with several clients"),
             Self::Sqlite => ("sqlite", "the SQLite store, in a file that processes share"),
-            Self::Shared => ("shared", "readers that share locks, beside writers"),
+            Self::Shared => ("shared", "readers that share locks, and writers"),
             Self::Permits => ("permits", "semaphores: permits of different weights"),
             Self::Keeping => ("keeping", "guards that leave their key taken for a while"),
             Self::Several => ("several", "locks of several names, taken together"),
@@ -164,7 +164,7 @@ impl FromStr for Kind {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        found.ok_or_else(|| format!("`{name}` is no kind of world"))
+        found.ok_or_else(|| format!("`{name}` is not a kind of world"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Worlds in which holders share keys: readers beside writers, or owners of permits.
+//! Worlds in which holders share keys: readers and writers, or owners of permits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,8 +145,8 @@ fn rwlock(client: &Client, name: &str) -> RwLock {
     client.rwlock(name)
 }
 
-/// Changes how many permits a key has, now and then. Whoever finds another number than it knows
-/// learns the right one.
+/// Changes how many permits a key has, now and then. A client that finds another number than it
+/// knows learns the right one.
 pub(in crate::simulation) async fn resize(worker: &mut Worker, key: &Name) {
     let of = u32::try_from(1 + worker.below(PERMITS_MAX)).expect("a few");
     let name = worker.name_of(key);

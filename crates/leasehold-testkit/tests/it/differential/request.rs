@@ -80,7 +80,7 @@ pub(super) const UNHURRIED: Plan = Plan {
     shares: false,
 };
 
-/// As [`WHOLE`], but readers share keys with writers in between.
+/// Like [`WHOLE`], but readers share keys with writers in between.
 pub(super) const SHARED: Plan =
     Plan { requests: 600, owners: 8, keys: 2, raises: &[0], shares: true, ..WHOLE };
 
@@ -107,7 +107,7 @@ pub(super) fn owners(random: &mut SeededRandom, count: usize) -> Vec<Owner> {
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Acquire(Ask),
-    /// An ask whose answer nobody awaits. It takes effect all the same.
+    /// An ask whose answer nobody awaits. It takes effect anyway.
     Abandon(Ask),
     Renew {
         lease: LeaseId,

@@ -38,7 +38,7 @@ async fn a_waiter_that_leaves_while_it_is_handed_the_lock_leaves_it_free() {
         let _left = other.shutdown(PATIENCE).await;
         assert_eq!(server.count("x/held/a"), 0, "it is taken by one that left");
     }
-    // A renewal of the waiter's may have been taken for its look.
+    // The test may have taken a renewal of the waiter for its reading of the line.
     assert!(handed_over > 0);
 }
 

@@ -141,7 +141,7 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
 #[tokio::test]
 async fn idle_keys_are_forgotten_although_another_transaction_keeps_the_row_of_a_client() {
     let database = MysqlDatabase::lend();
-    // Such a clock was far ahead when it said when the next look is due.
+    // The clock was far ahead when the next search was scheduled by it.
     database.sql(
         "INSERT INTO leasehold_locks (name) VALUES ('idle');
         INSERT INTO leasehold_clients (id, host, pid, username, command, seen)

@@ -50,7 +50,7 @@ async fn a_server_without_tls_is_refused_where_the_url_requires_it() {
     }
 }
 
-/// MySQL wants to see the password itself when it has no hash of it in memory. That is so after a
+/// MySQL wants to see the password itself when it has no hash of it in memory. It has none after a
 /// restart.
 #[tokio::test]
 async fn a_password_is_shown_to_a_server_over_tls_or_a_socket_alone() {

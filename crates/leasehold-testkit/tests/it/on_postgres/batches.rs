@@ -108,7 +108,7 @@ async fn clients_with_the_same_keys_in_another_order_do_not_block_each_other() {
     }
 }
 
-/// With so many kept rows, a message would never end in time if it waited 50 ms for each.
+/// With this many locked rows, a message would never end in time if it waited 50 ms for each.
 #[tokio::test]
 async fn rows_that_others_keep_cost_no_other_lock_its_renewals() {
     let schema = Schema::lend();

@@ -101,7 +101,7 @@ impl Inbox {
         inbox
     }
 
-    /// Whether a hint has come since the last look.
+    /// Whether a hint has come since the last call.
     fn is_told(&self) -> bool {
         self.is_told.swap(false, Ordering::AcqRel)
     }

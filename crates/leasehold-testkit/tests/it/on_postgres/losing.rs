@@ -58,7 +58,7 @@ async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
         );
         pids.into_iter().flatten().collect()
     };
-    // So that who listens from then on is the waiter.
+    // From then on, the waiter is the one that listens.
     until("the holder listens", async || !listening().is_empty()).await;
     drop(one);
     until("the holder is gone", async || listening().is_empty()).await;

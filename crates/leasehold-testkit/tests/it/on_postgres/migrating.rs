@@ -103,7 +103,7 @@ async fn a_function_that_others_made_is_not_called_as_the_user_of_the_locks() {
     assert_eq!(trapped, [["1"]], "a hand-over calls it too");
 }
 
-/// The clock of the schema is frozen, so that 10 minutes pass at once.
+/// The clock of the schema is frozen, so that 10 minutes pass in one step.
 #[tokio::test]
 async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     let schema = Schema::lend();
@@ -125,7 +125,7 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     schema.freeze_at(now + 700_000_000);
     // The client's own look may be under way, and only one is at a time.
     until("the idle key is forgotten", async || {
-        // A clock that was far ahead has said when the next look is due.
+        // The next search was scheduled by a clock that was far ahead.
         schema.sql("UPDATE leasehold.meta SET purge_due = purge_due + 3600000000");
         schema.sql("SELECT leasehold.purge()");
         keys() == [["held"], ["permit"], ["read"]]

@@ -28,12 +28,12 @@ async fn keep(schema: &Schema, names: &[&str]) -> Session {
     keeper
 }
 
-/// A session of our own, beside those of the store. It ends when it is dropped.
+/// A session of our own, in addition to those of the store. It ends when it is dropped.
 async fn session(schema: &Schema) -> Session {
     session_at(schema.server().port(), schema.database()).await
 }
 
-/// As [`session`], by what listens at a port in front of the server.
+/// Like [`session`], by what listens at a port in front of the server.
 async fn session_at(port: u16, database: &str) -> Session {
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
     let connecting = Config::new()

@@ -84,7 +84,7 @@ async fn a_user_needs_few_rights_and_is_told_which() {
     let app = owner.replace("postgres@", "app@");
     server.sql("CREATE ROLE app LOGIN");
     let denied = migrate(&app, SystemHost::shared()).await.expect_err("no right to create");
-    check(&denied, ErrorKind::Denied, "may not create");
+    check(&denied, ErrorKind::Denied, "no right to create");
     migrate(&owner, SystemHost::shared()).await.expect("migrated");
     check(&refused(&app).await, ErrorKind::Denied, "GRANT USAGE ON SCHEMA");
     server.sql("GRANT USAGE ON SCHEMA leasehold TO app");

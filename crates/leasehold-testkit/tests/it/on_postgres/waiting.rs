@@ -53,7 +53,7 @@ fn a_holder_is_told_again_of_the_first_waiter_every_fifth_time_and_each_time_whi
     mail("PERFORM pg_notify('leasehold:' || inbox, hint)");
 }
 
-/// As a proxy does that gives each transaction another connection.
+/// A proxy that gives each transaction another connection has this effect.
 #[tokio::test]
 async fn a_waiter_whose_hints_never_arrive_polls() {
     let schema = Schema::lend();
@@ -62,7 +62,7 @@ async fn a_waiter_whose_hints_never_arrive_polls() {
     let waiting = tokio::spawn(async move { other.mutex("a").lock().await });
     until("it waits", async || schema.sql("SELECT count(*) FROM leasehold.places")[0][0] == "1")
         .await;
-    // Whatever is told goes elsewhere from now on.
+    // From now on, all messages go elsewhere.
     schema.sql(
         "CREATE OR REPLACE FUNCTION leasehold.mail(inbox text, hint text) RETURNS void
             LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('nobody', hint); END $$",

@@ -44,7 +44,7 @@ async fn a_name_in_full_width_letters_is_the_same_lock() {
     assert!(ours.mutex("ＡＢＣ").try_lock().await.expect("asked").is_none(), "it is held");
 }
 
-/// As Curator's `Revoker` does.
+/// Curator's `Revoker` does this.
 #[tokio::test]
 async fn a_holder_is_told_what_a_foreign_client_asks_it_for() {
     let path = ZookeeperPath::lend();
@@ -106,7 +106,7 @@ async fn a_node_that_is_no_lock_is_refused_and_left_as_it_is() {
     let ours = client(&path.url("15s")).await;
     drop(ours.mutex("first").lock().await.expect("free"));
     let mut foreign = path.client();
-    // As Curator's semaphores have them.
+    // Curator's semaphores have such nodes.
     for node in ["", "/leases", "/locks"] {
         let _made = foreign.make(&format!("{}{node}", path.lock("a"))).expect("it is new");
     }
@@ -116,7 +116,7 @@ async fn a_node_that_is_no_lock_is_refused_and_left_as_it_is() {
     let error = ours.mutex("a").lock().await.expect_err("no lock");
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     until("nothing is left there", async || path.nodes("a") == ["leases", "locks"]).await;
-    // The server's own nodes are none either.
+    // The server's own nodes are not locks either.
     let top = Client::connect(&ZookeeperServer::shared().url("")).await.expect("it is there");
     let error = top.mutex("zookeeper").try_lock().await.expect_err("no lock");
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");

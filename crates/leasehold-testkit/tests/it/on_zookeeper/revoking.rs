@@ -62,7 +62,7 @@ async fn a_holder_that_waited_is_asked_too_and_the_one_behind_it_is_not() {
     ask(&operator, &first, "noon").await;
     let seen = operator.inspect("a").await.expect("an answer");
     let fencing = seen.holders[0].fencing.map(|block| block.first);
-    assert_eq!(fencing, first.fencing_token(), "the request is no grant");
+    assert_eq!(fencing, first.fencing_token(), "the request is not a grant");
     let _released = first.release().await.expect("released");
     let guard = waiting.await.expect("no panic").expect("its turn");
     guard.renew().await.expect("it is held");

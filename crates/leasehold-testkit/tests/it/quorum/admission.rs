@@ -95,12 +95,12 @@ fn two_ways_to_one_store_that_were_closed_at_first_are_not_both_admitted() {
         ask_for_a_while(scene, &client).await;
         scene.faults[0].all_from_now_on(Fault::Refuse);
         scene.faults[1].all_from_now_on(Fault::Refuse);
-        let error = client.mutex("a").try_lock().await.expect_err("two stores are no majority");
+        let error = client.mutex("a").try_lock().await.expect_err("two stores are not a majority");
         assert!(error.to_string().contains("same store"), "{error}");
     });
 }
 
-/// The answers may come in any order: those to the probe lease, and those to the looks at it.
+/// The answers may come in any order: those to the probe lease, and those to the inspections of it.
 #[test]
 fn one_store_has_never_two_votes_however_slowly_it_answers() {
     const LATE: [u64; 4] = [0, 40, 150, 400];
@@ -123,7 +123,8 @@ fn one_store_has_never_two_votes_however_slowly_it_answers() {
     }
 }
 
-/// A look may come too late, or the process may stand still: an expired probe is seen nowhere.
+/// An inspection may come too late, or the process may stand still: an expired probe is seen
+/// nowhere.
 #[test]
 fn one_store_does_not_vote_twice_where_a_look_comes_after_the_lease_it_looks_for() {
     for way in [1_000, 2_000, 3_000, 10_000] {
@@ -166,7 +167,7 @@ impl Store for SlowToLook {
     leasehold_testkit::forward!(store: renew, release, watch, rest);
 }
 
-/// The probe itself is answered at once, but the look that would find it comes too late.
+/// The probe itself is answered at once, but the inspection that would find it comes too late.
 #[test]
 fn one_store_does_not_vote_twice_where_only_the_look_at_the_other_way_is_slow() {
     for way in [0, 1_000, 4_000, 4_940, 4_999, 5_000, 5_001, 6_000, 60_000] {
@@ -186,7 +187,8 @@ fn one_store_does_not_vote_twice_where_only_the_look_at_the_other_way_is_slow() 
     }
 }
 
-/// As when one node after the other is restarted: the client never sees all of them at once.
+/// This happens when one node after the other is restarted: the client never sees all of them at
+/// the same time.
 #[test]
 fn a_node_that_came_back_votes_although_another_one_is_down_by_now() {
     for fault in [Fault::Refuse, Fault::LoseRequest] {
@@ -238,18 +240,18 @@ fn a_node_has_no_vote_beside_one_that_it_could_not_be_compared_with() {
         ask_for_a_while(scene, &client).await;
         scene.faults[0].all_from_now_on(Fault::Refuse);
         scene.faults[1].all_from_now_on(Fault::Refuse);
-        let error = client.mutex("a").try_lock().await.expect_err("two stores are no majority");
+        let error = client.mutex("a").try_lock().await.expect_err("two stores are not a majority");
         assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
         assert!(error.to_string().contains("may be the same store"), "{error}");
         // It is found out once the other can be looked at.
         scene.faults[3].heal();
         ask_for_a_while(scene, &client).await;
-        let error = client.mutex("a").try_lock().await.expect_err("two stores are no majority");
+        let error = client.mutex("a").try_lock().await.expect_err("two stores are not a majority");
         assert!(error.to_string().contains("would vote twice"), "{error}");
     });
 }
 
-/// Once the voting node answers again, the new node votes beside it if it is another store.
+/// Once the voting node answers again, the new node votes too if it is another store.
 #[test]
 fn a_node_votes_beside_another_once_the_two_were_compared() {
     play(&[3], 0..3, async |scene| {
@@ -313,7 +315,8 @@ fn a_node_that_is_still_tried_votes_where_its_vote_decides() {
     }
 }
 
-/// All are tried at once and all answer late, the last one when the others have decided nothing.
+/// All are tried at the same time and all answer late, the last one when the others have decided
+/// nothing.
 #[test]
 fn far_nodes_of_which_a_majority_is_free_grant_at_the_first_try() {
     for ways in [[100, 100, 100], [100, 120, 140], [140, 100, 120]] {
@@ -328,7 +331,7 @@ fn far_nodes_of_which_a_majority_is_free_grant_at_the_first_try() {
     }
 }
 
-/// As a command does that opens the quorum and asks at once.
+/// A command does this: it opens the quorum and asks immediately.
 #[test]
 fn a_silent_node_costs_an_opening_and_a_first_lock_at_far_nodes_a_fifth_of_their_time_at_most() {
     let time = |silent: bool| {
@@ -453,7 +456,7 @@ fn a_node_that_is_admitted_while_the_lock_is_held_gets_it_at_once() {
     });
 }
 
-/// As by a command that releases what another command has acquired.
+/// Such as a command that releases a lease of another command.
 #[test]
 fn a_lease_of_another_client_is_released_at_nodes_that_are_still_tried() {
     play(&[3, 5], 0..3, async |scene| {

@@ -65,7 +65,7 @@ fn an_eviction_that_reached_a_minority_does_not_say_that_nothing_was_changed() {
             assert_eq!(scene.held_by("a").await, [false, true, true]);
             assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
             assert!(error.to_string().contains("may have been ended at some"), "{error}");
-            // As the error advises.
+            // The error advises this.
             for node in &nodes {
                 *node.fails.lock().expect("no panic") = None;
             }

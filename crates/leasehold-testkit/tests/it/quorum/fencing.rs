@@ -78,7 +78,7 @@ fn a_lock_is_not_ours_while_its_fencing_token_is_known_to_one_node_alone() {
             count_on(&scene.nodes[0], 100).await;
             scene.faults[1].from_now_on(Request::Renew, fault);
             scene.faults[2].all_from_now_on(Fault::Refuse);
-            let error = client.mutex("a").try_lock().await.expect_err("one node is no majority");
+            let error = client.mutex("a").try_lock().await.expect_err("one node is not a majority");
             assert!(error.to_string().contains("memory:n1"), "{error}");
             scene.faults.iter().for_each(|faults| faults.heal());
             scene.pass(ms(2_000)).await;

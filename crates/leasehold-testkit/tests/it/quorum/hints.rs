@@ -119,7 +119,8 @@ fn a_grant_that_a_node_speaks_of_is_no_grant() {
     });
 }
 
-/// If all nodes report missed hints at once, the client asks once, and not once for each node.
+/// If all nodes report missed hints at the same time, the client asks once, and not once for each
+/// node.
 #[test]
 fn hints_that_may_have_been_missed_at_all_nodes_cost_one_ask() {
     play(&[3, 5], 0..3, async |scene| {

@@ -84,7 +84,7 @@ fn one_liar_makes_no_second_holder() {
             for _ in 0..3 {
                 let Ok(Some(guard)) = other.mutex("b").try_lock().await else { break };
                 let fence = guard.fencing_token().expect("it has one").get();
-                assert!(fence > last, "{fence} after {last} beside {block:?}");
+                assert!(fence > last, "{fence} after {last}, with {block:?}");
                 last = fence;
                 assert!(client.mutex("b").try_lock().await.is_ok_and(|got| got.is_none()));
                 drop(guard);

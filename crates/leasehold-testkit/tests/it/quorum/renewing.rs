@@ -30,7 +30,7 @@ fn a_node_that_was_down_at_the_grant_is_filled_on_renewal() {
     });
 }
 
-/// A holder may ask for nothing else for hours, and needs each node all the same.
+/// A holder may ask for nothing else for hours, and needs each node anyway.
 #[test]
 fn a_node_that_was_never_there_is_admitted_by_renewals_alone_and_filled() {
     play(&[3, 5], 0..3, async |scene| {
@@ -101,7 +101,7 @@ fn a_lease_that_a_majority_has_lost_is_lost_and_goes_everywhere() {
     });
 }
 
-/// Half of an even number of nodes is no majority. The holder learns of it at the next renewal.
+/// Half of an even number of nodes is not a majority. The holder learns of it at the next renewal.
 #[test]
 fn a_lease_that_half_of_an_even_number_of_nodes_have_lost_is_lost_and_goes_everywhere() {
     play(&[2, 4], 0..3, async |scene| {
@@ -187,7 +187,7 @@ async fn detached_at_two(scene: &Scene, late: u64) -> (Client, OwnerToken) {
     (owner, token)
 }
 
-/// As by a command that renews what another command has acquired.
+/// Such as a command that renews a lease of another command.
 #[test]
 fn a_renewal_waits_for_a_node_that_is_still_tried_where_its_vote_decides() {
     play(&[3], 0..3, async |scene| {

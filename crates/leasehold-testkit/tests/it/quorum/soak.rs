@@ -1,4 +1,4 @@
-//! Everything at once: never two holders, rising fencing tokens, and nothing left.
+//! Everything together: never two holders, rising fencing tokens, and nothing left.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -42,7 +42,7 @@ async fn is_taken(client: &Client, name: &str) -> bool {
 }
 
 /// A cluster of three primaries.
-/// No node of it ends. On a busy machine, a node may be silent for long all the same.
+/// No node of it ends. On a busy machine, a node may be silent for a long time anyway.
 pub(super) fn cluster() -> Cluster {
     Cluster::builder().without_replicas().config("cluster-node-timeout", "15000").start()
 }

@@ -33,7 +33,7 @@ fn ask(name: &str, claim: Claim) -> Ask {
     ask
 }
 
-/// As [`ask`], with a token of its own.
+/// Like [`ask`], with a token of its own.
 fn fresh_ask(name: &str, claim: Claim) -> Ask {
     let mut random = [0; OwnerToken::RANDOM_BYTES];
     SystemHost::shared().random(&mut random);
@@ -69,7 +69,7 @@ fn play(test: impl AsyncFnOnce(&Arc<VirtualHost>, &Fake, &RedisStore)) {
 /// What a client sends behind its first lock without companion keys.
 const PROBES: [&str; 2] = ["DELIFEQ {a}:lh:probe probe", "DELEX {a}:lh:probe IFEQ probe"];
 
-/// The commands that came in since the last look.
+/// The commands that came in since the last call.
 fn commands(fake: &Fake) -> Vec<String> {
     let named = |words: Vec<String>| match words[0].as_str() {
         "EVAL" | "EVALSHA" => "script".to_owned(),
@@ -150,7 +150,7 @@ fn a_grant_that_falls_short_and_cannot_be_given_back_is_an_unknown_outcome() {
     });
 }
 
-/// As for a node of a quorum, which asks with one token for as long as it waits.
+/// This matters for a node of a quorum: the quorum asks with one token for as long as it waits.
 #[test]
 fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
     for claim in [Claim::Exclusive, Claim::Plain] {
@@ -295,7 +295,7 @@ async fn patiently<T>(mut again: impl AsyncFnMut() -> Result<T, Error>) -> T {
     }
 }
 
-/// As [`patiently`], until a grant has its copies.
+/// Like [`patiently`], until a grant has its copies.
 async fn patiently_granted(mut again: impl AsyncFnMut() -> Result<Acquired, Error>) {
     let asked = async || match again().await? {
         Acquired::Refused(Refusal { why: Why::TooFewCopies(error), .. }) => Err(error),
@@ -447,7 +447,7 @@ async fn without_the_rights_it_is_said_when_connecting() {
     };
     refused(connect("-wait", "?replicas=1").await, ErrorKind::Denied);
     refused(connect("-info", "?replicas=majority").await, ErrorKind::Denied);
-    connect("-info", "?replicas=1").await.expect("a number needs no look");
+    connect("-info", "?replicas=1").await.expect("a number needs no INFO");
     connect("-wait -info", "").await.expect("nothing is asked for");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUARANTEES.md");
     let guarantees = std::fs::read_to_string(path).expect("the page is there");

@@ -65,7 +65,7 @@ fn a_lock_and_its_release_cost_what_they_must() {
     });
 }
 
-/// A share and its release, of a key that nobody else has, and beside another holder.
+/// A share and its release, first of a key that nobody else has, then while another holder has it.
 #[test]
 fn a_reader_that_nobody_waits_for_costs_what_it_must() {
     on_server(async |world, server| {

@@ -268,7 +268,7 @@ fn an_ask_that_is_repeated_after_the_counter_was_lost_gets_a_higher_token() {
         for why in [None, Some("why")] {
             play(async |world, server| {
                 let anna = world.actor_here();
-                // So that a block may have several tokens, which are noted.
+                // After this, a block may have several tokens, which are noted.
                 granted(anna.ask(&key("a")).send().await);
                 released(anna.release(&key("a")).await, Released::Freed);
                 pass(world).await;

@@ -135,7 +135,7 @@ impl Fake {
         self.state().answers.push_back(Reply::Now(answer.into()));
     }
 
-    /// As [`answer`](Self::answer), but the answer waits until the test says so.
+    /// Like [`answer`](Self::answer), but the answer waits until the test says so.
     pub(crate) fn answer_late(&self, answer: Answer) -> LateAnswer {
         let place = Arc::default();
         self.state().answers.push_back(Reply::Late(Arc::clone(&place)));

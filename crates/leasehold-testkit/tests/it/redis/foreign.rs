@@ -36,7 +36,7 @@ impl Scene {
     }
 }
 
-/// As go-zero, redsync, redis-py and others do it: `SET NX PX`, compare, `DEL`.
+/// go-zero, redsync, redis-py and others do this: `SET NX PX`, compare, `DEL`.
 #[test]
 fn the_release_of_a_foreign_holder_wakes_who_waits() {
     play(async |scene| {
@@ -205,7 +205,7 @@ async fn poll_for_foreigners_alone(scene: &Scene, url: &str) {
     let held = other.mutex("a").lock().await.expect("free");
     let waiting = scene.wait(&app).await;
     drop(held);
-    assert_eq!(scene.time_of(&waiting).await, ms(0), "hints of ours come all the same");
+    assert_eq!(scene.time_of(&waiting).await, ms(0), "hints of ours come anyway");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Locks with nothing beside them: their commands, and the keys that they leave.
+//! Locks without companion keys: their commands, and the keys that they leave.
 
 use std::time::Duration;
 

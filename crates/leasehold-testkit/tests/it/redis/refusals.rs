@@ -266,7 +266,7 @@ async fn a_server_that_is_busy_with_a_script_grants_nothing() {
 
 #[tokio::test]
 async fn a_server_that_loads_its_data_grants_nothing() {
-    // While loading, it answers clients only after so many bytes: before Redis 7.0, always 2 MiB.
+    // While loading, it answers clients only after this many bytes: before Redis 7.0, always 2 MiB.
     let (builder, bytes, delay_us) = if version() >= (7, 0) {
         let name = "loading-process-events-interval-bytes";
         (RedisServer::builder().config(name, "1024"), 2_000, "100000")

@@ -273,7 +273,7 @@ fn the_inboxes_of_clients_that_are_gone_are_left() {
             assert!(waited.is_err(), "another holds it");
             most = most.max(server.command(&["PUBSUB", "CHANNELS"]).array().len());
         }
-        assert!(most > 0, "who waits listens");
+        assert!(most > 0, "a waiter listens");
         assert!(most < 500, "{most} inboxes, all of them but one of clients that are gone");
     });
 }

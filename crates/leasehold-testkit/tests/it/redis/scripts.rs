@@ -240,7 +240,7 @@ fn at_the_memory_limit_a_release_that_may_open_the_line_is_not_refused() {
         for name in ["known", "a", "b", "c"] {
             granted(anna.ask(&key(name)).send().await);
         }
-        // So that the server knows the scripts.
+        // Makes the server know the scripts.
         taken(bert.ask(&key("known")).join().send().await);
         released(anna.open(&key("known")).await, Released::HandedOver);
         kept_for(bert.keep_or_open(&heir, &key("known"), 5_000, 0).await);

@@ -137,7 +137,7 @@ async fn a_name_that_no_sentinel_knows_and_servers_that_are_none_are_refused() {
     check(connect(&unknown).await, ErrorKind::Config, "the sentinels know no primary `lokcs`");
     let server = RedisServer::start();
     let no_sentinel = format!("redis+sentinel://127.0.0.1:{}/locks", server.port());
-    check(connect(&no_sentinel).await, ErrorKind::Config, "this is no sentinel");
+    check(connect(&no_sentinel).await, ErrorKind::Config, "this is not a sentinel");
     let sentinel = client(&format!("redis://127.0.0.1:{}", all.sentinels()[0].port())).await;
     let error = sentinel.mutex("a").try_lock().await.expect_err("it has no scripts");
     assert!(error.to_string().contains("write `redis+sentinel://` for sentinels"), "{error}");

@@ -179,7 +179,7 @@ fn shard_channel(node: &RedisServer, peer: &Peer) -> (String, String) {
     (channel, tag)
 }
 
-/// Waits until the servers are so. Meanwhile, the tasks of the test go on.
+/// Waits until `is_so` returns true. Meanwhile, the tasks of the test go on.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {

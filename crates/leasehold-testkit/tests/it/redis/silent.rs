@@ -25,7 +25,7 @@ struct Seen {
     from_the_first: Duration,
 }
 
-/// Holds a lock. All sockets die so long after a renewal.
+/// Holds a lock. All sockets die this long after a renewal.
 fn a_socket_dies(ttl: Duration, after: Duration) -> Seen {
     let host = VirtualHost::new(0);
     let fake = Fake::default();

@@ -48,7 +48,7 @@ impl Scene {
         panic!("the server is there again, and does not answer");
     }
 
-    /// As [`ask`](Self::ask), and asserts that the answer is a quarantine.
+    /// Like [`ask`](Self::ask), and asserts that the answer is a quarantine.
     pub(super) async fn assert_quarantined(&self, actor: &Actor, key: &Key) -> Quarantine {
         quarantined(Ok(self.ask(actor, key).await))
     }
@@ -372,7 +372,7 @@ fn without_the_rights_a_strict_store_says_so_and_grants_nothing() {
         let store = connect(&format!("{LOCK} {STRICTLY}")).await.expect("it may connect");
         let anna = scene.world.actor().through(&store);
         granted(anna.ask(&key("app:a")).send().await);
-        let denied = connect(LOCK).await.expect_err("it may not ask which process it is");
+        let denied = connect(LOCK).await.expect_err("it has no right to ask for the process id");
         assert_eq!(denied.kind(), ErrorKind::Denied);
         assert!(denied.to_string().contains("`+info`"), "{denied}");
         // The first ask after a quarantine removes its end.

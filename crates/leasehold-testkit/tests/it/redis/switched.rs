@@ -157,7 +157,7 @@ fn a_store_that_is_not_connected_yet_sends_nothing_on_wrong_terms() {
         let store = open();
         refused(anna.through(&store).renew(&key("b"), 60_001).await, ErrorKind::Config);
         assert_eq!(scene.server().command(&["EXISTS", "a"]).int(), 0);
-        // The first look knows the quarantine, too.
+        // The first inspection knows the quarantine, too.
         scene.server().command(&["HSET", ":lh:epoch", "run", "another process"]);
         let seen = open().inspect(key("a")).await.expect("answered");
         assert!(seen.quarantine.is_some(), "{seen:?}");

@@ -38,7 +38,7 @@ async fn who_switches_a_database_when_and_why_is_on_record_until_the_next_one_do
     let new = see(&url).await.expect("answered");
     assert!(!new.is_on() && new.act.is_none() && !new.is_changed, "{new:?}");
     assert_eq!(new.quarantine.expect("it may ask"), None, "nobody is strict");
-    assert_eq!(server.command(&["EXISTS", ":lh:epoch"]).int(), 0, "a look writes nothing");
+    assert_eq!(server.command(&["EXISTS", ":lh:epoch"]).int(), 0, "reading writes nothing");
     let on = set(&url, true, "the disk is slow").await.expect("switched");
     assert!(on.is_on() && on.is_changed, "{on:?}");
     let act = on.act.expect("a record");

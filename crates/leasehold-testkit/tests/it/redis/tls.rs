@@ -90,7 +90,7 @@ async fn a_certificate_that_proves_nothing_is_refused_with_the_reason() {
         let server = RedisServer::builder().with_tls(&identity, &authority).start();
         check(connect(&url(&server, &authority)).await, ErrorKind::Unavailable, says);
     }
-    // Whatever this system trusts, it does not trust a test.
+    // This system does not trust the authority of a test.
     let server = server(&authority, host);
     check(connect(&server.tls_url()).await, ErrorKind::Unavailable, "not trusted here");
 }

@@ -258,7 +258,8 @@ fn a_connection_whose_probe_is_not_answered_is_replaced() {
     });
 }
 
-/// Bytes alone are no sign of life: an answer that comes a byte at a time would never end.
+/// Bytes alone do not show that the server works: an answer that comes a byte at a time would never
+/// end.
 #[test]
 fn an_answer_that_drips_in_is_unknown_and_its_connection_is_replaced() {
     connected(0, async |world| {
@@ -357,11 +358,7 @@ fn what_waits_for_a_connection_until_its_limit_is_not_sent_afterwards() {
         world.fake.set_door(Door::Open);
         world.pass(Duration::from_secs(3)).await;
         assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
-        assert_eq!(
-            world.asked_for(),
-            ["b"],
-            "who was told that no request was sent was told right"
-        );
+        assert_eq!(world.asked_for(), ["b"], "it was true that no other request was sent");
     });
 }
 

@@ -1,4 +1,4 @@
-//! Thousands of tasks that ask at once.
+//! Thousands of tasks that ask at the same time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::stores;
 
 const TASKS: usize = 5_000;
 
-/// If all requests were sent at once, most would exceed their limit while they wait.
+/// If all requests were sent at the same time, most would exceed their limit while they wait.
 #[test]
 fn more_tasks_than_a_store_answers_within_the_limit_of_one_get_their_locks() {
     play_on(stores::memory, 0, async |scene| {
@@ -59,7 +59,8 @@ fn tasks_that_give_up_before_their_turn_to_ask_hold_nobody_up() {
     });
 }
 
-/// They have room for their requests, or get it in their turn, and do not give it back.
+/// They have permits for their requests, or get them when their turn comes, and do not give them
+/// back.
 #[test]
 fn locks_whose_futures_are_not_polled_hold_up_no_other_lock_of_their_client() {
     play_on(stores::memory, 0, async |scene| {

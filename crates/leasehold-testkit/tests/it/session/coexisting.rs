@@ -99,7 +99,7 @@ fn who_locks_again_at_once_leaves_the_key_alone_too() {
         assert_free(&look(scene).await, 1);
         scene.pass(ms(LEFT_ALONE_MS + 6)).await;
         let guard = waiting.await;
-        assert!(guard.is_held() && !again.is_finished(), "who came first has it first");
+        assert!(guard.is_held() && !again.is_finished(), "the client that came first has it first");
         let _released = guard.release().await.expect("asked");
         assert!(again.await.is_held());
     });

@@ -17,7 +17,7 @@ async fn candidate(scene: &Scene, client: &Client, who: &str) -> Joined<Leadersh
     task
 }
 
-/// `autoRequeue`: who gives leadership up and wants it again waits behind all others.
+/// `autoRequeue`: a leader that gives up leadership and wants it again waits behind all others.
 #[test]
 fn a_leader_that_resigns_and_campaigns_again_is_the_last_in_line() {
     play(0..2, async |scene| {
@@ -55,7 +55,7 @@ fn a_leader_without_its_store_is_told_before_another_one_leads_and_may_campaign_
         let following = next.await;
         scene.faults.heal();
         assert_eq!(leader.resign().await.expect("asked"), Release::NotHeld);
-        assert!(following.is_leader(), "who was late takes nothing away");
+        assert!(following.is_leader(), "the late client takes nothing away");
         let again = candidate(scene, &ours, "a").await;
         drop(following);
         assert!(again.await.is_leader());

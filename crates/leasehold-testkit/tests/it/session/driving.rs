@@ -180,8 +180,8 @@ fn one_lost_reply_loses_no_lease_with_a_lock_delay() {
     }
 }
 
-/// If all renewals were sent at once, most would exceed their limit. They would be sent again, and
-/// be late again behind requests that nobody awaits any more.
+/// If all renewals were sent at the same time, most would exceed their limit. They would be sent
+/// again, and be late again behind requests that nobody awaits any more.
 #[test]
 fn more_leases_than_a_store_renews_within_the_limit_of_one_are_kept() {
     const LEASES: u32 = 5_000;

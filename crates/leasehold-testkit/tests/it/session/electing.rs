@@ -87,7 +87,7 @@ fn an_observer_is_told_who_leads_at_once_and_then_of_each_change_alone() {
         assert_eq!((seen.why.as_deref(), seen.term), (Some("a"), Some(first.term())));
 
         let next = candidate(scene, &other, "b").await;
-        // Renewals and candidates are no change.
+        // Renewals and new candidates do not count as a change.
         let changed = scene.host.task(async move { (leaders.next().await, leaders) });
         scene.pass(ms(30_000)).await;
         assert!(!changed.is_finished());
@@ -119,7 +119,7 @@ fn an_observer_that_gave_up_before_the_answer_asks_again_at_once() {
         }
         let gave_up_at = scene.host.now();
         assert_eq!(leaders.next().await.expect("asked"), None);
-        assert!(scene.host.now() < gave_up_at + ms(50), "it waited for its next look");
+        assert!(scene.host.now() < gave_up_at + ms(50), "it waited for its next request");
     });
 }
 

@@ -114,7 +114,7 @@ fn a_count_that_could_not_be_taken_back_is_taken_back_before_its_repetition() {
             assert_eq!(failed.kind(), ErrorKind::Unknown, "{failed}");
             assert!(failed.to_string().contains("could not be released"), "{failed}");
             let left = latch.remaining().await.expect("asked");
-            assert_eq!(left, count - 1, "it did not count beside what was left");
+            assert_eq!(left, count - 1, "it did not count in addition to the old count");
             scene.faults.heal();
             assert_eq!(latch.count_down().await.expect("asked"), CountDown::Counted);
             assert_eq!(latch.remaining().await.expect("asked"), count - 1);

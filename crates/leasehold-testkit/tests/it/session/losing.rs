@@ -30,8 +30,8 @@ fn a_holder_whose_renewals_fail_is_told_exactly_at_its_deadline() {
     }
 }
 
-/// A lost reply is no loss on the store, which has renewed the lease. The holder does not know
-/// that, and must not rely on it.
+/// A lost reply does not mean that the store lost the lease, which has renewed the lease. The
+/// holder does not know that, and must not rely on it.
 #[test]
 fn a_renewal_whose_reply_was_lost_does_not_count() {
     play(0..5, async |scene| {
@@ -137,7 +137,7 @@ fn renewing_after_the_loss_says_lost() {
         scene.faults.heal();
         assert_eq!(guard.renew().await.expect_err("lost").kind(), ErrorKind::Lost);
         assert!(!guard.is_held());
-        assert_eq!(guard.lost().await, lost, "whoever asks later is told the same");
+        assert_eq!(guard.lost().await, lost, "a later call is told the same");
     });
 }
 

@@ -115,7 +115,7 @@ impl Scene {
 const STORES: [Setup; 3] = [stores::memory, stores::sqlite, stores::redis];
 
 /// The stores on which scenes are played. Where a Redis server is named, the scenes are about that
-/// server: the other stores have had their turn.
+/// server: the other stores were tested before.
 pub(crate) fn stores_here() -> &'static [Setup] {
     if is_about_one_server() { &STORES[2..] } else { &STORES }
 }

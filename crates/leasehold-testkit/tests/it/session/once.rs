@@ -43,7 +43,7 @@ fn done_work_starts_again_when_its_period_is_over_and_not_before() {
         assert!(run.guard().is_held());
         let lost = run.lost();
         run.done().await.expect("confirmed");
-        assert!(start(&ours).await.is_none(), "the runner is no exception");
+        assert!(start(&ours).await.is_none(), "the runner is not an exception");
 
         let seen = other.inspect("report").await.expect("asked");
         let holder = seen.holders.first().expect("it is taken");

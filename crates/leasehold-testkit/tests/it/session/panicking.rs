@@ -64,7 +64,7 @@ fn panics<F: Future>(mut future: Pin<&mut F>) {
     polled.expect_err("the panic reaches the caller");
 }
 
-/// Whether the lock can be had once every lease that nobody renews has ended.
+/// Whether a client can get the lock once every lease that nobody renews has ended.
 async fn can_be_locked(mutex: &Mutex) -> bool {
     mutex.lock_timeout(ms(10_000)).await.is_ok()
 }

@@ -8,7 +8,7 @@ use leasehold_testkit::faults::{Fault, Request};
 
 use super::{ms, play};
 
-/// However many ask, and whoever asks.
+/// This holds for any number of tasks, of any client.
 #[test]
 fn no_more_tasks_are_inside_than_there_are_permits() {
     play(0..3, async |scene| {
@@ -102,7 +102,7 @@ fn a_waiter_that_gives_up_leaves_no_permit_behind() {
     });
 }
 
-/// Whoever is wrong hears of it.
+/// The caller with the wrong number gets an error.
 #[test]
 fn another_number_of_permits_is_refused_until_it_is_changed() {
     play(0..3, async |scene| {
@@ -111,7 +111,7 @@ fn another_number_of_permits_is_refused_until_it_is_changed() {
         let error = other.semaphore("a", 2).acquire().await.expect_err("another number");
         assert_eq!((error.kind(), error.name()), (ErrorKind::Config, Some("a")));
         assert!(error.to_string().contains("for 1 permit"), "{error}");
-        let error = other.mutex("a").lock().await.expect_err("it is no lock");
+        let error = other.mutex("a").lock().await.expect_err("it is not a lock");
         assert_eq!(error.kind(), ErrorKind::Config);
         assert_eq!(other.semaphore("a", 1).resize(2).await.expect("asked"), Some(1));
         assert!(other.semaphore("a", 2).try_acquire().await.expect("asked").is_some());

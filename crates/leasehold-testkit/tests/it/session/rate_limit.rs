@@ -1,4 +1,4 @@
-//! Work that starts at most so often: `RateLimit`.
+//! A limit on how often work starts: `RateLimit`.
 
 use std::sync::{Arc, Mutex};
 
@@ -36,7 +36,7 @@ async fn may_start_at(scene: &Scene, client: &Client, at: Moment) {
     assert!(starts(client, 1).await, "the period is over");
 }
 
-/// However many wait, and whoever waits.
+/// This holds for any number of waiters, of any client.
 #[test]
 fn no_span_of_the_period_has_more_starts_than_are_allowed() {
     play(0..3, async |scene| {
@@ -76,7 +76,7 @@ fn a_start_counts_for_its_period_after_its_process_has_ended_and_no_longer() {
         let (ours, other) = (scene.client().await, scene.calm_client().await);
         assert!(starts(&ours, 1).await);
         let began = scene.host.now();
-        assert!(!starts(&ours, 1).await, "whoever started is no exception");
+        assert!(!starts(&ours, 1).await, "the client that started is no exception");
         assert_eq!(ours.shutdown(ms(1_000)).await.not_released, 0);
         may_start_at(scene, &other, began + PER).await;
     });
@@ -150,7 +150,7 @@ fn a_start_that_the_store_does_not_confirm_must_not_happen() {
     });
 }
 
-/// A start so late might be followed by the next one at once.
+/// If a start came this late, the next one might follow immediately.
 #[test]
 fn a_start_that_is_not_confirmed_in_time_ends_then_and_must_not_happen() {
     for fault in [Fault::LoseReply, Fault::Late(ms(2_600))] {
@@ -205,7 +205,7 @@ fn a_start_of_a_task_that_did_not_run_for_long_must_not_happen() {
     });
 }
 
-/// `Lost` would say that a retry is in vain, and that work must stop.
+/// `Lost` would say that a retry cannot help, and that work must stop.
 #[test]
 fn a_start_whose_permit_was_taken_away_may_be_tried_again() {
     play(0..3, async |scene| {

@@ -77,7 +77,7 @@ fn the_next_holder_is_not_asked() {
         drop(guard);
         let next = client.mutex("a").lock().await.expect("free");
         let late = operator.revoke("a", &seen, "noon").await.expect("an answer");
-        assert_eq!(late, Revoked::Changed, "it let go between the look and the request");
+        assert_eq!(late, Revoked::Changed, "it let go between the inspection and the request");
         next.renew().await.expect("held");
         assert!(next.revoked().now_or_never().is_none());
         assert!(revoked.now_or_never().is_none(), "its turn ended before it learned of it");

@@ -214,7 +214,7 @@ fn a_lost_answer_is_repaired_and_an_outage_leaves_nothing_for_long() {
         play(0..2, async |scene| {
             let (client, other) = (scene.client().await, scene.calm_client().await);
             let locks = client.lock_all(["a", "b", "c"]);
-            // The first two of three asks that leave at once.
+            // The first two of three asks that leave together.
             scene.faults.next(Request::Acquire, fault);
             scene.faults.next(Request::Acquire, fault);
             let guard = scene.host.within(ms(10_000), locks.lock()).await.expect("it ends");
@@ -302,7 +302,7 @@ fn the_loss_of_one_lock_is_the_loss_of_all_and_the_others_stay_until_the_release
         let error = guard.renew().await.expect_err("it was taken away");
         assert_eq!((error.kind(), error.name()), (ErrorKind::Lost, Some("b")));
         assert_eq!(lost.await, ("b".to_owned(), Lost::NotOurs));
-        assert_eq!(guard.lost().await.0, "b", "also for who asks later");
+        assert_eq!(guard.lost().await.0, "b", "also for a later call");
         assert!(!guard.is_held() && guard.remaining().is_zero());
         // Longer than a ttl: the work may come to its end safely.
         scene.pass(ms(10_000)).await;

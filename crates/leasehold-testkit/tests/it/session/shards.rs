@@ -99,8 +99,8 @@ fn a_silent_shard_does_not_delay_requests_for_locks_of_the_others() {
     });
 }
 
-/// A silent shard keeps each renewal for as long as its limit. If the renewals of all shards shared
-/// the room for those under way, few others would be sent in that time.
+/// A silent shard keeps each renewal for as long as its limit. If all shards shared one limit of
+/// renewals under way, few renewals of the others would be sent in that time.
 #[test]
 fn a_silent_shard_does_not_delay_the_renewals_of_the_others() {
     const LEASES: usize = 10_000;

@@ -163,7 +163,7 @@ fn a_downgrade_whose_answer_comes_too_late_is_lost_by_time_and_not_by_the_store(
     });
 }
 
-/// The lock is released, whatever came of the request.
+/// The lock is released, even if the request had no effect.
 #[test]
 fn a_downgrade_that_is_dropped_frees_the_lock() {
     play(0..3, async |scene| {

@@ -1,5 +1,5 @@
 //! Many clients and tasks, and a store that fails now and then. For every seed, no two hold a lock
-//! at once, every waiter is served, and nothing is left.
+//! at the same time, every waiter is served, and nothing is left.
 
 use std::sync::Arc;
 

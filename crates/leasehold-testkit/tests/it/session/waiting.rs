@@ -1,4 +1,4 @@
-//! A waiter sleeps, is woken in turn, and delays nobody.
+//! A waiter sleeps, is woken when its turn comes, and delays nobody.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -415,7 +415,7 @@ fn missed_hints_make_everybody_who_waits_ask() {
     });
 }
 
-/// A try is no waiter.
+/// A try does not count as a waiter.
 #[test]
 fn who_only_tries_never_passes_who_waits() {
     play(0..10, async |scene| {

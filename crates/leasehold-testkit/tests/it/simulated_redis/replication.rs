@@ -28,7 +28,7 @@ fn command(words: &str) -> Command {
 }
 
 impl Scene {
-    #[allow(clippy::disallowed_methods, reason = "connections to real servers are served beside")]
+    #[allow(clippy::disallowed_methods, reason = "connections to real servers are served too")]
     async fn open(kind: Kind, has_replica: bool) -> Self {
         let server = || RedisServer::builder().program(kind.program());
         let primary = server().config("repl-diskless-sync-delay", "0");
@@ -220,7 +220,7 @@ fn a_server_that_was_a_replica_names_the_history_of_before_and_no_other_does() {
         assert_eq!(before, second);
         assert!(third != first && third != second);
         primary.command(&["REPLICAOF", "NO", "ONE"]);
-        assert_eq!(history(&primary)[0], third, "it is no replica");
+        assert_eq!(history(&primary)[0], third, "it is not a replica");
         // The simulated server after the same events.
         let mut simulated = SimulatedRedis::new();
         simulated.set_replid(&third, Some(&second));

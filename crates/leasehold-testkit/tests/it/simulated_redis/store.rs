@@ -1,4 +1,4 @@
-//! The store itself on both servers at once: both get every request that it sends.
+//! The store itself on both servers at the same time: both get every request that it sends.
 
 use std::collections::BTreeMap;
 use std::future::ready;

@@ -37,7 +37,7 @@ const COMMANDS: &[&str] = &[
     "PUBLISH inbox hi",
 ];
 
-/// Each command of a script is announced in turn.
+/// Each command of a script is announced, one after another.
 const SCRIPT: &str = "redis.call('SET', 'a', 'x') redis.call('PUBLISH', 'inbox', 'between') \
                       redis.call('DEL', 'b') return redis.call('SET', 'a', 'y')";
 
@@ -51,7 +51,7 @@ struct Scene {
 }
 
 impl Scene {
-    #[allow(clippy::disallowed_methods, reason = "connections to real servers are served beside")]
+    #[allow(clippy::disallowed_methods, reason = "connections to real servers are served too")]
     async fn open(kind: Kind) -> Self {
         let server = RedisServer::builder().program(kind.program()).with_clock().start();
         let connector = RedisConnector::new(&server.url()).expect("a URL");

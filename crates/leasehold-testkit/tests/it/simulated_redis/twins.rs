@@ -226,7 +226,7 @@ impl Twins {
         reply(answer)
     }
 
-    /// As [`ask`](Self::ask), with the answer as a connection returns it.
+    /// Like [`ask`](Self::ask), with the answer as a connection returns it.
     #[track_caller]
     pub(super) fn send(&mut self, words: &[&[u8]]) -> Answer {
         let command = Command::of(words);

@@ -66,7 +66,7 @@ fn votes_that_were_split_are_asked_for_again_after_longer_and_longer_pauses() {
     assert!(acquisition.has_waited());
     acquisition.on_taken(at(100), None, 0, || 0);
     let next = acquisition.clone().on_split(at(100), round_trip, || u32::MAX);
-    let why = "who gave way in between splits the votes all the same";
+    let why = "a waiter that gave way in between splits the votes too";
     assert_eq!(next, NextAsk::At(at(100) + SPLIT_PAUSE_MAX), "{why}");
     let slow = acquisition.on_split(at(0), Duration::from_secs(1), || u32::MAX);
     assert_eq!(slow, NextAsk::At(at(0) + SPLIT_PAUSE_MAX));

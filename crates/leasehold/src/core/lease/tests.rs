@@ -236,7 +236,7 @@ fn only_the_latest_turn_counts() {
     assert!(life.is_held(1, at(2)) && !life.is_held(0, at(2)));
     assert_eq!(life.remaining(0, at(2)), Duration::ZERO);
     assert_eq!(life.part(at(2), 0, true, NO_TIME), Parting::Over);
-    assert!(life.is_held(1, at(2)), "who had it before cannot end it");
+    assert!(life.is_held(1, at(2)), "the former turn cannot end it");
 }
 
 #[test]

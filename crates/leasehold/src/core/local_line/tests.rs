@@ -167,7 +167,7 @@ fn a_task_that_does_not_wait_takes_what_is_idle_and_changes_nothing_else() {
 #[test]
 fn a_lease_passes_to_the_first_task_that_wants_the_same() {
     let passes = Parting::Pass(Turn { number: 1, fencing: None });
-    // the tasks, how long the lease may be idle, what becomes of it, and who is told
+    // the tasks, how long the lease may be idle, where the lease goes, and who is told
     let table = [
         ("", IDLE_FOR, Parting::Idle, None),
         ("", Duration::ZERO, Parting::Free, None),
@@ -217,7 +217,7 @@ fn a_lease_is_not_passed_past_an_asker_nor_to_other_settings() {
     assert_eq!(scene.comes(SAME), Coming::Waits);
     assert_eq!(scene.line.end_turn(at(2), &used, 0, IDLE_FOR), (Parting::Free, None));
     assert!(scene.line.has_asker(), "that task still asks");
-    // A task that does not wait got the lease beside the asker, which may soon have it too.
+    // A task that does not wait got the lease. The asker may soon have one too.
     let (mut scene, got) = (Scene::asking(""), lease(SAME));
     scene.line.enter(got.clone());
     assert_eq!(scene.line.end_turn(at(2), &got, 0, IDLE_FOR), (Parting::Free, None));
@@ -287,7 +287,7 @@ fn the_first_task_asks_if_no_asker_and_no_lease_is_before_it() {
 #[test]
 fn an_asker_that_goes_away_leaves_its_work_to_a_task_that_wants_the_same() {
     let mut scene = Scene::asking("sos");
-    // A task that does not wait has the lease. The asker keeps its place at the store all the same.
+    // A task that does not wait has the lease. The asker keeps its place at the store anyway.
     scene.line.enter(lease(SAME));
     assert_eq!(scene.line.next_with(&SAME), Some(2));
     assert_eq!(scene.line.next_with(&SAME), None, "the first one wants something else");

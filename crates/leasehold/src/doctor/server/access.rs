@@ -1,4 +1,5 @@
-//! Checks of the way to a server and of its load: encryption, login, room for clients, leftovers.
+//! Checks of the connection to a server and of its load: encryption, login, the limit of clients,
+//! leftovers.
 
 use super::gap::unanswered;
 use super::keeping::no_info;
@@ -8,7 +9,7 @@ use crate::store::redis::examine::{Facts, Gap};
 
 const ENCRYPTION: Subject = Subject {
     id: "encryption",
-    why: "Whoever reads along learns the owner tokens, and can release the locks of others.",
+    why: "A person who reads the traffic learns the owner tokens, and can release others' locks.",
 };
 
 const LOGIN: Subject = Subject {
@@ -18,7 +19,7 @@ const LOGIN: Subject = Subject {
 
 const CLIENTS: Subject = Subject {
     id: "clients",
-    why: "A server with as many clients as it takes refuses renewals of a new connection.",
+    why: "A server at its limit of clients refuses new connections, also for renewals.",
 };
 
 const LEFTOVERS: Subject =
@@ -79,7 +80,7 @@ pub(super) fn login(facts: &Facts) -> Check {
     }
 }
 
-/// Whether there is room for more connections.
+/// Whether the server accepts more connections.
 pub(super) fn clients(facts: &Facts) -> Check {
     let Some(now) = facts.number("connected_clients") else { return no_info(CLIENTS, facts) };
     let Some(max) = facts.number("maxclients") else {
@@ -104,7 +105,7 @@ pub(super) fn leftovers(facts: &Facts) -> Check {
     let sample = match &facts.leftovers {
         Ok(sample) => sample,
         Err(Gap::DeniedKey) => {
-            let evidence = format!("user `{}` may not look at all locks", facts.user());
+            let evidence = format!("user `{}` has no right to read all locks", facts.user());
             return LEFTOVERS.unknown(evidence, "name the prefix of the user by --namespace");
         }
         Err(gap) => {
@@ -170,7 +171,7 @@ pub(super) fn powers(facts: &Facts) -> Check {
              prints",
         ),
         Err(Gap::Denied | Gap::Absent) => POWERS.unknown(
-            format!("user `{user}` may not ask `ACL`, so it is no administrator"),
+            format!("user `{user}` has no right to `ACL`, so it is not an administrator"),
             format!("ask as an administrator: ACL DRYRUN {user} FLUSHALL"),
         ),
         Err(gap) => unanswered(POWERS, gap, user, "ACL"),
@@ -185,7 +186,7 @@ pub(super) fn buffers(facts: &Facts) -> Option<Check> {
     let hard = words.next()?.parse::<u64>().ok()?;
     let evidence = match hard {
         0 => "the messages for a client have no limit".to_owned(),
-        hard => format!("a client may be {} of messages behind", bytes(hard)),
+        hard => format!("a client may have up to {} of unread messages", bytes(hard)),
     };
     Some(if (1..BUFFER_MIN).contains(&hard) {
         let remedy = "CONFIG SET client-output-buffer-limit \"pubsub 32mb 8mb 60\", and write it \
@@ -201,7 +202,7 @@ pub(super) fn certificate(facts: &Facts) -> Option<Check> {
     let remedy = "renew the certificate of the server, and let the server read it: CONFIG SET \
                   tls-cert-file PATH";
     Some(match facts.certificate.as_ref()? {
-        Ok(()) => CERTIFICATE.ok("the server's certificate is valid for 30 days or more"),
+        Ok(()) => CERTIFICATE.ok("the server's certificate is valid for at least 30 more days"),
         Err(error) if cause_of(error).contains("expired") => {
             CERTIFICATE.warn("the server's certificate expires within 30 days", remedy)
         }

@@ -17,7 +17,7 @@ const RELEASE: Subject = Subject {
 
 const RIGHTS: Subject = Subject {
     id: "rights",
-    why: "Without one of these commands, a step of a lock fails, maybe only when it is released.",
+    why: "Without one of these commands, acquiring, renewing or releasing a lock fails.",
 };
 
 const WAKING: Subject = Subject {
@@ -81,7 +81,7 @@ pub(super) fn release(facts: &Facts) -> Check {
     }
 }
 
-/// Says which commands the user may not run, if that could be tried.
+/// Says which commands the user has no right to run, if that could be tried.
 pub(super) fn rights(facts: &Facts) -> Option<Check> {
     let user = facts.user();
     if facts.missing.is_empty() {
@@ -94,7 +94,7 @@ pub(super) fn rights(facts: &Facts) -> Option<Check> {
     }
     let rules: Vec<_> = facts.missing.iter().map(|right| format!("+{right}")).collect();
     let rules = rules.join(" ");
-    let evidence = format!("user `{user}` may not run, or the server does not know: {rules}");
+    let evidence = format!("user `{user}` lacks, or the server does not know: {rules}");
     let remedy = format!("ACL SETUSER {user} {rules}");
     let is_of = |list: &str| list.split(' ').any(|right| rules.split(' ').any(|it| it == right));
     let are_scripts = |right: &&str| ["eval", "evalsha"].contains(right);
@@ -112,7 +112,7 @@ pub(super) fn waking(facts: &Facts) -> Check {
     let may_not_shard = matches!(facts.shard_channels, Err(Gap::Denied | Gap::DeniedChannel));
     match &facts.message {
         Ok(true) if may_not_shard => WAKING.warn(
-            format!("user `{user}` may not use shard channels, so messages go to all nodes"),
+            format!("user `{user}` has no right to shard channels, so messages go to all nodes"),
             format!("ACL SETUSER {user} {SHARDS} &:lh:inbox:*"),
         ),
         Ok(true) => WAKING.ok("a message arrived on a second connection"),
@@ -121,7 +121,7 @@ pub(super) fn waking(facts: &Facts) -> Check {
             "connect to the server itself: some proxies lose messages",
         ),
         Err(Gap::Denied | Gap::DeniedChannel) => WAKING.warn(
-            format!("user `{user}` may not publish and subscribe"),
+            format!("user `{user}` has no right to publish and subscribe"),
             format!("ACL SETUSER {user} +publish +subscribe &:lh:inbox:*"),
         ),
         Err(Gap::Absent | Gap::Closed) => WAKING.warn(

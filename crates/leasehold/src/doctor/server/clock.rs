@@ -22,7 +22,7 @@ const OFFSET: Subject = Subject {
 const EXPIRY: Subject =
     Subject { id: "expiry", why: "A lock whose holder died is free only when its key expires." };
 
-/// How far a clock may stray beside 1 % of the time that passed.
+/// How far a clock may stray in addition to 1 % of the time that passed.
 const TOLERANCE: Duration = Duration::from_millis(2);
 
 /// The largest offset without a warning.

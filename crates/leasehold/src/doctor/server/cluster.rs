@@ -16,7 +16,7 @@ const REACHABLE: Subject = Subject {
 };
 
 const SLOTS: Subject =
-    Subject { id: "slots", why: "A lock whose slot has no node can be taken by nobody." };
+    Subject { id: "slots", why: "Nobody can take a lock whose slot has no node." };
 
 const FAILOVER: Subject = Subject {
     id: "failover",
@@ -111,7 +111,7 @@ fn failover(facts: &ClusterFacts) -> Check {
                       NEW:PORT OLD:PORT --cluster-slave";
         FAILOVER.warn(evidence, remedy)
     } else if count < PRIMARIES_MIN {
-        let evidence = format!("primaries: {count}; the others are no majority if one fails");
+        let evidence = format!("primaries: {count}; if one fails, the others are not a majority");
         FAILOVER
             .warn(evidence, "spread the slots over three primaries: redis-cli --cluster reshard")
     } else {
@@ -218,7 +218,7 @@ fn timeout(facts: &Facts, membership: &Membership, ttl: Ttl) -> Check {
     }
 }
 
-/// The check if the user may not read a setting.
+/// The check if the user has no right to read a setting.
 fn unset(subject: Subject, gap: &Gap, facts: &Facts, name: &str) -> Check {
     let user = facts.user();
     match gap {

@@ -9,7 +9,7 @@ pub(super) const SLOW_FAILOVER: &str =
 
 /// The check if the answer to a command lacks what was asked for.
 pub(super) fn untold(subject: Subject, command: &str) -> Check {
-    subject.unknown(format!("`{command}` does not tell"), "ask whoever runs this server")
+    subject.unknown(format!("`{command}` does not say"), "ask the operator of this server")
 }
 
 /// The check for a question that this user asked by `command`.

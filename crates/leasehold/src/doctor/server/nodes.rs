@@ -22,7 +22,7 @@ const INDEPENDENT: Subject = Subject {
 
 const TERMS: Subject = Subject {
     id: "same-terms",
-    why: "A quorum suffers from what any node forgets, so clients refuse a mix of strict servers.",
+    why: "A quorum suffers from what any node forgets, so all nodes are strict, or none.",
 };
 
 const SETTINGS: Subject =
@@ -33,8 +33,8 @@ const HOSTS: Subject =
 
 const CLOCKS: Subject = Subject {
     id: "clock-spread",
-    why: "Only fencing tokens depend on it: a node behind the others costs one more step each, and \
-          one that is ten minutes behind may lead to a lower token after a pause.",
+    why: "Only fencing tokens depend on the clocks. A node whose clock is behind costs each grant \
+          one more step. If it is ten minutes behind, a token may be lower after a pause.",
 };
 
 /// The largest spread of the clocks without a warning, in µs.
@@ -114,8 +114,8 @@ fn terms(servers: &[&Facts]) -> Option<Check> {
         return (!servers.is_empty()).then(|| TERMS.ok("all nodes are strict, or none is"));
     };
     let evidence = format!("{} is strict, and {} is not", strict.place.label, other.place.label);
-    let remedy = "leasehold strict on, with all URLs (or `off`); and write `strict` into all URLs \
-                  or into none";
+    let remedy = "run `leasehold strict on` (or `off`) with all URLs; and write the same `strict` \
+                  into all URLs, or none";
     Some(TERMS.fail(evidence, remedy))
 }
 

@@ -52,9 +52,9 @@ pub(super) fn reachable(facts: &Facts) -> Check {
         };
     };
     let by_kind = match error.kind() {
-        ErrorKind::Denied => "correct user and password in the URL",
+        ErrorKind::Denied => "correct the user and the password in the URL",
         ErrorKind::Config | ErrorKind::Unsupported => "correct the URL, or name another server",
-        _ => "start the server, or correct host and port in the URL",
+        _ => "start the server, or correct the host and the port in the URL",
     };
     REACHABLE.fail(cause_of(error), advice_of(error).unwrap_or_else(|| by_kind.to_owned()))
 }

@@ -18,7 +18,7 @@ const REPLICAS: Subject = Subject {
 
 const MIN_REPLICAS: Subject = Subject {
     id: "min-replicas",
-    why: "An old primary that is cut off from its replicas goes on granting, beside the new one.",
+    why: "A primary that is cut off from its replicas still grants locks, and so does the new one.",
 };
 
 const SENTINELS: Subject = Subject {

@@ -105,7 +105,7 @@ pub(super) fn is_in_cluster(facts: &Facts) -> bool {
 /// The check if strict clients of this user are refused.
 fn refused(facts: &Facts, is_on: bool) -> Check {
     let what = if is_on { "the database is strict" } else { "this URL says `strict=yes`" };
-    let evidence = format!("{what}, and this user may not ask INFO: its clients are refused");
+    let evidence = format!("{what}, and this user has no right to INFO: its clients are refused");
     STRICT.fail(evidence, format!("ACL SETUSER {} +info", facts.user()))
 }
 
@@ -133,7 +133,7 @@ fn unread(facts: &Facts, gap: &Gap) -> Check {
             "find out what wrote it (`TYPE :lh:epoch`), and DEL :lh:epoch",
         ),
         Gap::Denied | Gap::DeniedKey => STRICT.unknown(
-            format!("user `{user}` may not read whether the database is switched to strict mode"),
+            format!("user `{user}` has no right to read whether the database is in strict mode"),
             format!("ACL SETUSER {user} +hmget ~:lh:epoch"),
         ),
         gap => unanswered(STRICT, gap, user, "HMGET"),

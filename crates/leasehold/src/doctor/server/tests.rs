@@ -160,7 +160,7 @@ fn a_server_that_is_the_wrong_one_is_named() {
 #[test]
 fn a_server_that_cannot_be_reached_has_one_check_that_says_why() {
     for (kind, words) in [
-        (ErrorKind::Denied, "correct user and password"),
+        (ErrorKind::Denied, "correct the user and the password"),
         (ErrorKind::Config, "correct the URL"),
         (ErrorKind::Unavailable, "start the server"),
     ] {

@@ -27,13 +27,13 @@ const WINDOW: u32 = 4 << 20;
 /// Why a call has no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It was not sent.
+    /// The request was not sent.
     Unsent(h2::Error),
-    /// The connection broke after it was sent.
+    /// The connection broke after the request was sent.
     Broken(h2::Error),
-    /// The server refused it: the code and the text of gRPC.
+    /// The server refused the request: the code and the text of gRPC.
     Refused { code: u32, text: String },
-    /// The answer is none.
+    /// The answer cannot be read.
     Malformed,
     /// There was no answer in time.
     Silent(Duration),

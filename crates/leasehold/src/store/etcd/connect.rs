@@ -62,7 +62,7 @@ impl EtcdConnector {
     ///
     /// # Errors
     ///
-    /// The error of one member. One that a retry cannot help is preferred.
+    /// The error of one member. An error that a retry cannot help is preferred.
     pub(super) async fn connect(
         &self,
         host: &Arc<dyn Host>,

@@ -128,7 +128,7 @@ fn refused(code: u32, text: &str, unsure: ErrorKind, state: &str) -> Error {
     let has = |part: &str| text.contains(part);
     let (kind, rest) = match code {
         code::INVALID_ARGUMENT if has("authentication failed") => {
-            (ErrorKind::Denied, "nothing was changed; correct user and password in the URL")
+            (ErrorKind::Denied, "nothing was changed; correct the user and the password in the URL")
         }
         code::INVALID_ARGUMENT if has("user name is empty") => (
             ErrorKind::Denied,
@@ -184,7 +184,7 @@ mod tests {
             (
                 refused(3, "etcdserver: authentication failed, invalid user ID or password"),
                 ErrorKind::Denied,
-                "user and password",
+                "the user and the password",
             ),
             (refused(3, "etcdserver: user name is empty"), ErrorKind::Denied, "wants a login"),
             (

@@ -88,7 +88,7 @@ async fn ask(
     let channel = connector.connect_to(host, number).await?;
     let path = "/etcdserverpb.Maintenance/Status";
     let failed = |failure| explain(&failure, Effect::Nothing);
-    // The server may not keep the limit that it is told.
+    // The server may take longer than the limit that it is told.
     let asking = async { channel.call(path, &Message::default(), LIMIT).await.map_err(failed) };
     let answer = within(Arc::clone(host), LIMIT, asking).await?;
     let Status { version, leader, errors } =

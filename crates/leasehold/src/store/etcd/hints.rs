@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_secs(1);
 const PAUSES: Backoff =
     Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(2) };
 
-/// After a stream that lasted for longer than this, the pauses begin anew.
+/// After a stream that lasted for longer than this, the pauses start again from the shortest one.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// How long a stream stays open while nobody waits: the next waiter needs no new one.
@@ -332,7 +332,7 @@ impl State {
     fn take(&mut self, news: News) -> Result<Mail, String> {
         let mut mail = Mail::new();
         if news.is_created && news.is_cancelled {
-            // Its number may be none of ours. The next stream begins all watches again.
+            // Its number may belong to no watch of ours. The next stream begins all watches again.
             return Err("the server refused a watch".to_owned());
         }
         let Some(key) = self.numbers.get(&news.watch).cloned() else { return Ok(mail) };
@@ -388,7 +388,7 @@ impl Watched {
     }
 
     /// Passes a change on to those that wait since before it. A member that fell behind tells of
-    /// changes late. If a waiter has lost its place meanwhile and asked anew, a grant to its
+    /// changes late. If a waiter has lost its place meanwhile and asked again, a grant to its
     /// earlier place must not count from that ask.
     fn take(&mut self, key: &Key, event: Event, mail: &mut Mail) {
         let changed = event.kv.modified;

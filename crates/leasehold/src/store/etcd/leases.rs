@@ -28,7 +28,7 @@ const SPARES_MAX: usize = 256;
 /// No longer lease is kept: it would outlive a process that ends.
 const KEPT_SECONDS_MAX: i64 = 60;
 
-/// How many leases are revoked at once.
+/// How many leases are revoked at the same time.
 const REVOKED_AT_ONCE_MAX: usize = 64;
 
 /// The most leases that wait to be revoked. Further ones end by themselves.
@@ -68,9 +68,9 @@ pub(super) struct Leases {
 
 #[derive(Debug, Default)]
 struct Unused {
-    /// Those that are kept, the youngest last.
+    /// The leases that are kept, the youngest last.
     spares: VecDeque<Spare>,
-    /// Those that are to be revoked.
+    /// The leases that are to be revoked.
     surplus: Vec<i64>,
     is_revoking: bool,
 }
@@ -103,12 +103,12 @@ impl Leases {
         self.unused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a lease of so many seconds is kept.
+    /// Whether a lease of this many seconds is kept.
     pub(super) fn has(&self, now: Moment, asked: i64) -> bool {
         self.place_of(&self.unused(), now, asked).is_some()
     }
 
-    /// Takes a lease of so many seconds, or makes one.
+    /// Takes a lease of this many seconds, or makes one.
     pub(super) async fn take(&self, wire: &Wire, asked: i64) -> Result<Taken, Error> {
         match self.spare(wire.host.now(), asked) {
             Some(Spare { lease, since }) => Ok(Taken { lease, is_new: false, since }),
@@ -116,7 +116,7 @@ impl Leases {
         }
     }
 
-    /// A kept lease of so many seconds: the youngest, which ends last.
+    /// A kept lease of this many seconds: the youngest, which ends last.
     fn spare(&self, now: Moment, asked: i64) -> Option<Spare> {
         let mut unused = self.unused();
         let at = self.place_of(&unused, now, asked)?;
@@ -129,7 +129,7 @@ impl Leases {
         unused.spares.iter().rposition(is_fit)
     }
 
-    /// Makes a lease of so many seconds.
+    /// Makes a lease of this many seconds.
     pub(super) async fn make(&self, wire: &Wire, asked: i64) -> Result<Taken, Error> {
         let (id, since) = (fresh_id(&*wire.host), wire.host.now());
         let granted = wire.grant(id, asked).await?;

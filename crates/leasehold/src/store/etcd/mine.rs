@@ -12,8 +12,8 @@ use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
 
-/// From how many entries on the old ones are looked for. The number then grows with what is left,
-/// so a look at all of them is rare, however many there are.
+/// The number of entries from which on the store searches for old ones. It then grows with the
+/// entries that are left, so the store rarely reads all of them.
 const MANY: usize = 10_000;
 
 /// How long an entry is kept that nobody used. No lease lasts longer unrenewed.
@@ -52,7 +52,7 @@ struct Owners {
     known: HashMap<(Key, OwnerToken), Known>,
     /// The doubts of all owners, which a lease that is given back is looked up in.
     in_doubt: HashSet<i64>,
-    /// How many were left by the last look for old ones.
+    /// How many were left by the last search for old ones.
     left: usize,
 }
 

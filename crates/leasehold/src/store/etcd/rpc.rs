@@ -2,7 +2,8 @@
 
 use super::message::{Fields, Malformed, Message};
 
-/// The most keys that a request reads in one range. A longer answer is none of ours.
+/// The most keys that a request reads in one range. A longer answer is not an answer to our
+/// requests.
 pub(super) const KEYS_MAX: usize = 2_000;
 
 /// The most ranges that a transaction reads.
@@ -247,7 +248,7 @@ impl TxnDone {
     }
 }
 
-/// Asks for a lease with this number, for so many seconds.
+/// Asks for a lease with this number, for this many seconds.
 pub(super) fn lease_grant(id: i64, seconds: i64) -> Message {
     Message::default().number(1, seconds).number(2, id)
 }

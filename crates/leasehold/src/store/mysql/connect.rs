@@ -125,9 +125,9 @@ async fn greeting(
         return Err(failure(&Malformed.into(), Stage::Connecting));
     }
     if greeting.flags & flag::MULTI_STATEMENTS == 0 {
-        let message = "the server, or a proxy before it, takes no message with several requests; \
-                       no request was sent; allow such messages there, or name the server itself \
-                       in the URL";
+        let message = "the server, or a proxy in front of it, takes no message with several \
+                       requests; no request was sent; allow such messages there, or name the \
+                       server itself in the URL";
         return Err(Error::new(ErrorKind::Config, message));
     }
     Ok((greeting, number))
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// What a server says first that has these abilities.
+    /// The first message of a server with these abilities.
     fn said_first(flags: u32) -> Vec<u8> {
         let [a, b, c, d] = flags.to_le_bytes();
         let (version, connection) = (b"\x0a8.0.36\0", [1, 0, 0, 0]);

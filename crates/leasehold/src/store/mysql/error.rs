@@ -27,8 +27,8 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
                 ),
                 Stage::Asking => explain(said.code).unwrap_or((
                     ErrorKind::Unknown,
-                    "the server, or a proxy before it, failed; the request may have taken effect; \
-                     see the cause",
+                    "the server, or a proxy in front of it, failed; the request may have taken \
+                     effect; see the cause",
                 )),
                 Stage::Connecting => explain(said.code).unwrap_or((
                     ErrorKind::Unavailable,
@@ -82,8 +82,8 @@ const fn is_apart(code: u16) -> bool {
     code == 1047
 }
 
-/// Whether a procedure is not there, or takes other arguments. That is so between two statements of
-/// a migration, too.
+/// Whether a procedure is not there, or takes other arguments. This also happens between two
+/// statements of a migration.
 const fn is_procedure_missing(code: u16) -> bool {
     matches!(code, 1305 | 1318)
 }
@@ -156,7 +156,7 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
         ),
         1213 | 1020 => (
             ErrorKind::Unavailable,
-            "another transaction was preferred to the request; nothing was changed; try again",
+            "the server undid the request for another one; nothing was changed; try again",
         ),
         1040 | 1203 | 1226 => (
             ErrorKind::Unavailable,

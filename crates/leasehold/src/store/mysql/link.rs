@@ -18,7 +18,8 @@ const NO_ANSWER: &str = "there was no answer in time";
 pub(in crate::store) struct Link {
     /// A request keeps it locked until its answer has come, or this link is dropped.
     conn: Arc<Mutex<Conn>>,
-    /// Nothing is sent: it ends with this link, and so do the requests under way.
+    /// No value is ever sent. When this link is dropped, the receivers notice that, and the
+    /// requests under way end.
     alive: watch::Sender<()>,
 }
 

@@ -38,7 +38,7 @@ impl<'a> Bytes<'a> {
         Ok(self.take(1)?[0])
     }
 
-    /// A number of so many bytes, the lowest first.
+    /// A number of this many bytes, the lowest first.
     fn number(&mut self, bytes: usize) -> Result<u64, Malformed> {
         let number = self.take(bytes)?.iter().rev();
         Ok(number.fold(0, |number, byte| number << 8 | u64::from(*byte)))
@@ -161,7 +161,7 @@ pub(super) struct Results {
 enum Stage {
     #[default]
     Begin,
-    /// So many descriptions of columns are left. After them, a mark follows.
+    /// `left` descriptions of columns are still to come. A mark follows them.
     Columns {
         left: u64,
         all: usize,

@@ -27,8 +27,8 @@ const PROCEDURES: [&str; 8] = [
     include_str!("sql/clients.sql"),
 ];
 
-/// Migrations of a database wait so many seconds for one another, and for a table or procedure that
-/// is in use.
+/// Migrations of a database wait this many seconds for one another, and for a table or procedure
+/// that is in use.
 const WAIT: u32 = 30;
 
 /// The statements of a file, without comments.
@@ -46,7 +46,7 @@ fn procedure(statement: &str) -> Option<&str> {
     rest.split('(').next()
 }
 
-/// The statements that make a procedure anew. MySQL cannot replace one at once.
+/// The statements that make a procedure again. MySQL has no statement that replaces one.
 fn remade(name: &str, statement: &str, is_mariadb: bool) -> Vec<String> {
     if is_mariadb {
         return vec![statement.replacen("CREATE ", "CREATE OR REPLACE ", 1)];
@@ -59,8 +59,8 @@ fn remade(name: &str, statement: &str, is_mariadb: bool) -> Vec<String> {
 ///
 /// Running it again changes nothing. Locks may be in use meanwhile. On MySQL, a procedure of an
 /// older build is missing for a moment while it is replaced: a request then is `Unavailable`, and
-/// waiters go on waiting. MariaDB replaces it at once. The user must be allowed to create tables
-/// and procedures. Users of locks need less:
+/// waiters go on waiting. MariaDB replaces it in one statement. The user must be allowed to create
+/// tables and procedures. Users of locks need less:
 ///
 /// ```sql
 /// GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON app.* TO app;
@@ -77,7 +77,7 @@ fn remade(name: &str, statement: &str, is_mariadb: bool) -> Vec<String> {
 /// # Cancel safety
 ///
 /// Each statement is done as a whole or not at all. Clients do not use tables of a lower version,
-/// but those of the same version stay in use beside procedures of two builds. Run it again.
+/// but those of the same version stay in use, with procedures of two builds. Run it again.
 ///
 /// # Examples
 ///
@@ -148,8 +148,9 @@ fn is_as(statement: &str, made: &[Row]) -> bool {
 fn unfinished(refused: Error) -> Error {
     let message = match refused.kind() {
         ErrorKind::Denied => {
-            "this user may not create the tables or procedures; the migration is not finished; \
-             migrate as a user with `CREATE`, `CREATE ROUTINE` and `ALTER ROUTINE` on the database"
+            "this user has no right to create the tables or procedures; the migration is not \
+             finished; migrate as a user with `CREATE`, `CREATE ROUTINE` and `ALTER ROUTINE` on \
+             the database"
         }
         ErrorKind::Unavailable => {
             "a table or procedure is in use, or the server refused a statement; the migration is \

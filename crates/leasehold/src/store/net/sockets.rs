@@ -53,12 +53,12 @@ pub(crate) async fn tcp_stream(host: &str, port: u16) -> Result<TcpStream, Error
             io::ErrorKind::TimedOut => "the host does not answer",
             _ => "the host cannot be reached",
         };
-        unreachable(what, "start the server, or correct host and port in the URL", failure)
+        unreachable(what, "start the server, or correct the host and the port in the URL", failure)
     })
 }
 
-/// Connects to the address that answers first. One that drops packets must not use up the time of
-/// the next one.
+/// Connects to the address that answers first. An address that drops packets must not use up the
+/// time of the next address.
 async fn connect_to_one(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let (mut addresses, mut tries) = (addresses.into_iter(), FuturesUnordered::new());
     let mut failure = io::Error::from(io::ErrorKind::NotFound);

@@ -12,7 +12,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), String> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or("an address in `[` needs a `]`")?;
+            let (host, port) = rest.split_once(']').ok_or("after `[ADDRESS`, write `]`")?;
             (host.to_owned(), port.strip_prefix(':').unwrap_or(port))
         }
         None => {

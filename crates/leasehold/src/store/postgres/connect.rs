@@ -31,7 +31,7 @@ const OLDEST: u32 = 130_000;
 /// | `postgres://user[:password]@/database?host=FOLDER` | the socket in that folder |
 ///
 /// `postgresql://` is the same. User, password, database and values of options are percent-encoded.
-/// Without a database, its name is that of the user.
+/// If the URL names no database, the name of the user is used.
 ///
 /// | option | meaning |
 /// |---|---|
@@ -186,8 +186,8 @@ async fn encrypted(
             Err(Error::new(ErrorKind::Unavailable, message))
         }
         _ => {
-            let message = "what answers there is no PostgreSQL server; no request was sent; check \
-                           host and port";
+            let message = "the server there is not a PostgreSQL server; no request was sent; check \
+                           the host and the port";
             Err(Error::new(ErrorKind::Config, message))
         }
     }
@@ -250,7 +250,7 @@ impl Facts {
             (ErrorKind::Unavailable, text.to_owned())
         } else if self.is_read_only {
             // Some services make it so while a disk is nearly full.
-            let text = "the server lets this user only read; no request was sent; make room on \
+            let text = "the server lets this user only read; no request was sent; free space on \
                         its disk if that is full, or set `default_transaction_read_only = off`";
             (ErrorKind::Unavailable, text.to_owned())
         } else if self.isolation != "read committed" {
@@ -331,7 +331,7 @@ mod tests {
     async fn a_server_without_processes_is_asked_again_and_another_kind_of_server_is_not() {
         for (answer, kind, part) in [
             (&b"Ecould not fork new process\n\0"[..], ErrorKind::Unavailable, "out of memory"),
-            (b"HTTP/1.1 400 Bad Request\r\n\r\n", ErrorKind::Config, "no PostgreSQL server"),
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", ErrorKind::Config, "not a PostgreSQL server"),
         ] {
             let error = refused_by_a_server_that_says(answer).await;
             assert_eq!(error.kind(), kind, "{error}");

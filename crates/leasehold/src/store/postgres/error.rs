@@ -54,8 +54,8 @@ fn refusal(said: &DbError, stage: Stage) -> Error {
     let (kind, message) = match stage {
         Stage::Asking if !is_rolled_back(said.parsed_severity(), code) => (
             ErrorKind::Unknown,
-            "the server, or a pooler before it, ended the connection; the request may have taken \
-             effect; inspect the lock, or wait for one ttl",
+            "the server, or a pooler in front of it, ended the connection; the request may have \
+             taken effect; inspect the lock, or wait for one ttl",
         ),
         _ => explain(code),
     };

@@ -154,7 +154,7 @@ mod tests {
         [&[tag], &length[..], body].concat()
     }
 
-    /// What a server says that wants no password.
+    /// The answer of a server that wants no password.
     fn admission() -> Vec<u8> {
         [message(b'R', &[0; 4]), message(b'Z', b"I")].concat()
     }
@@ -245,7 +245,7 @@ mod tests {
             let _query = server.read(&mut [0; 1024]).await.expect("its question");
             server.write_all(&answer.concat()).await.expect("it listens");
         };
-        tokio::join!(client, serve).0.expect_err("it is no text");
+        tokio::join!(client, serve).0.expect_err("it is not text");
     }
 
     /// What a client sends, after its name, to a server that asks for the password itself.

@@ -108,7 +108,7 @@ pub(super) async fn are_told<T>(
         () = host.sleep_until(host.now() + ARRIVES_WITHIN) => {}
     }
     // A task that was kept from running sees its message now: the server gives it out before the
-    // answer. If the connection has ended, there is none.
+    // answer. If the connection has ended, there is no answer.
     let unlisten = format!("UNLISTEN \"{channel}\"");
     let last = link.ask_beside(&unlisten, |news| is_told |= is_ours(news));
     try_in_time(host, last).await?;

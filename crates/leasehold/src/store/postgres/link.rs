@@ -111,7 +111,7 @@ struct Refused {
     error: tokio_postgres::Error,
 }
 
-/// As [`ask`], with the rows of each statement apart. Ends after the commit.
+/// Like [`ask`], with the rows of each statement apart. Ends after the commit.
 async fn ask_all(client: &Client, sql: &str) -> Result<Vec<Vec<Row>>, Refused> {
     let (mut answers, mut rows) = (Vec::new(), Vec::new());
     let asked = client.simple_query_raw(sql).await;

@@ -132,10 +132,10 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
     Migrated::by(&host, (connector.label(), VERSION), migrating).await
 }
 
-/// The error for a user who may not create the tables.
+/// The error for a user without the right to create the tables.
 fn may_not_create(denied: &Error) -> Error {
-    let message = "this user may not create the schema, its tables or its functions; nothing was \
-                   changed; migrate as the owner of the database or of the schema";
+    let message = "this user has no right to create the schema, its tables or its functions; \
+                   nothing was changed; migrate as the owner of the database or of the schema";
     // Not the whole error, whose advice is for users of locks.
     let said = std::error::Error::source(denied).and_then(|it| it.downcast_ref::<Said>());
     let text = said.map(|said| said.text.clone()).unwrap_or_default();

@@ -5,11 +5,11 @@
 //! that vote already: a node that shows this lease too is the same store. The decision and the
 //! admission are one step, so of two nodes, one is always compared with the other.
 //!
-//! | a look at | finds | so the new node |
+//! | the client reads | and finds | so the new node |
 //! |---|---|---|
 //! | another node | the lease | never votes: it is the same store |
 //! | the new node | no lease, or nothing | has no vote yet |
-//! | a node that votes | no lease | votes beside it |
+//! | a node that votes | no lease | votes: both count |
 //! | a node that votes | nothing: it is out of reach | votes; of the two, one vote counts |
 //! | a node that votes, before a majority does | nothing: it is out of reach | has no vote yet |
 //! | a node that votes | nothing, and a retry does not help | has no vote yet |
@@ -19,8 +19,9 @@
 //! the largest number of grants of which no two may be from one store. Later requests try the node
 //! again, until it is compared with all.
 //!
-//! One node that forgets its grants puts the whole quorum at risk, so a node that is not strict
-//! would undo the strictness of the others. A node that differs from those that vote never votes.
+//! A single node that forgets its grants puts the whole quorum at risk, so a node that is not
+//! strict would undo the strictness of the others. A node that differs from those that vote never
+//! votes.
 //!
 //! Connecting waits until a majority may vote, and no longer for nodes that are silent. Until the
 //! first trial of a node ends, each request waits for it if its vote would decide. A node that does
@@ -49,8 +50,8 @@ use crate::store::{
 /// How long a node keeps the probe lease if its release does not arrive.
 const PROBE_TTL: Duration = Duration::from_secs(5);
 
-/// How long the first answer of a node is waited for once a majority may vote, beside a tenth of
-/// the time that the majority took.
+/// How long the first answer of a node is waited for once a majority may vote, in addition to a
+/// tenth of the time that the majority took.
 const GRACE: Duration = Duration::from_millis(4);
 
 /// How often the quorum tries a node that did not answer, at most. Requests set it off.
@@ -97,7 +98,7 @@ impl<S: Store> Shared<S> {
     ///
     /// # Errors
     ///
-    /// As for connecting, if a retry does not help at one of the nodes that it waited for.
+    /// The errors of connecting, if a retry does not help at one of the nodes that it waited for.
     pub(super) async fn first_trials(&self) -> Result<(), Error> {
         let is_open = |node: &usize| !self.nodes[*node].is_tried();
         let open: Vec<usize> = (0..self.nodes.len()).filter(is_open).collect();
@@ -114,7 +115,7 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Whether a node may not vote yet, or not beside all others.
+    /// Whether a node has no vote yet, or was not compared with all others.
     fn is_to_be_tried(&self, node: &Node<S>) -> bool {
         match node.standing() {
             Standing::Admitted { unseen } => {
@@ -125,14 +126,14 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Tries all nodes that may not vote yet, or not beside all others, side by side.
+    /// Tries all nodes that have no vote yet, or were not compared with all others, side by side.
     async fn admit_all(&self) {
         let open = (0..self.nodes.len()).filter(|node| self.is_to_be_tried(&self.nodes[*node]));
         join_all(open.map(|node| self.admit(node))).await;
     }
 
-    /// Tries the nodes that may not vote yet, or not beside all others, in the background, if the
-    /// last try is long enough ago.
+    /// Tries the nodes that have no vote yet, or were not compared with all others, in the
+    /// background, if the last try is long enough ago.
     pub(super) fn admit_if_due(self: &Arc<Self>) {
         if !self.nodes.iter().any(|node| self.is_to_be_tried(node)) {
             return;
@@ -165,7 +166,7 @@ impl<S: Store> Shared<S> {
         self.nodes[node].stand(standing);
         // Logged only once, because later requests try the node again.
         if let (None, Some(error)) = (before, self.nodes[node].no_vote().filter(is_final)) {
-            tracing::error!(node = self.nodes[node].label, cause = %error, "it may not vote");
+            tracing::error!(node = self.nodes[node].label, cause = %error, "this node has no vote");
         }
     }
 
@@ -262,7 +263,7 @@ impl<S: Store> Shared<S> {
 /// Whether the probe lease is there, by node.
 type Looks = BTreeMap<usize, Result<bool, Error>>;
 
-/// The result of the looks for the probe lease of a node.
+/// The result of the search for the probe lease of a node.
 #[derive(Debug, PartialEq, Eq)]
 enum Compared {
     /// It is the same store as that node.
@@ -378,7 +379,7 @@ mod tests {
         let apart = |unseen: &[usize]| Ok(Compared::Apart { unseen: unseen.to_vec() });
         let (down, denied) = (Err(ErrorKind::Unavailable), Err(ErrorKind::Denied));
         // Node 2 is new. Nodes 0 and 1 vote, and node 3 does not.
-        // what a look at nodes 0 to 3 finds, whether a majority votes, what that means
+        // what the client finds at nodes 0 to 3, whether a majority votes, what that means
         for (found, is_enough, means) in [
             ([Ok(false), Ok(false), Ok(true), Ok(false)], true, apart(&[])),
             ([Ok(false), Ok(false), Ok(true), down], true, apart(&[])),

@@ -429,7 +429,7 @@ mod tests {
         ballot.failed(0, Error::new(ErrorKind::Lost, "lost"));
         assert_eq!(ballot.verdict(), Verdict::Open);
         ballot.granted(1, block(12, 1));
-        assert_eq!(ballot.behind(), (vec![2], 12), "whoever joins is counted");
+        assert_eq!(ballot.behind(), (vec![2], 12), "a node that joins is counted");
         ballot.raised(2, block(12, 1), block(9, 1));
         assert_eq!(ballot.verdict(), Verdict::Granted(block(12, 1)));
     }

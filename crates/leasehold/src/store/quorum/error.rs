@@ -153,7 +153,7 @@ fn is_unknown_somewhere(failures: &[(usize, Error)]) -> bool {
     failures.iter().any(|(_, error)| error.kind() == ErrorKind::Unknown)
 }
 
-/// The nodes that failed, and the nodes that may not vote, with their errors.
+/// The nodes that failed, and the nodes without a vote, with their errors.
 fn with_those_not_asked<'a, S>(
     shared: &'a Shared<S>,
     failures: &[(usize, Error)],

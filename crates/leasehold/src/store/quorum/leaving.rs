@@ -241,7 +241,7 @@ async fn retry<S: Store>(shared: Arc<Shared<S>>, release: Release, node: usize) 
     let _answer = repeat(&shared, &release, node, usize::MAX).await;
 }
 
-/// Sends a release to one node again, at most so often and for [`RETRY_FOR`]. Returns the last
+/// Sends a release to one node again, at most this often, and for [`RETRY_FOR`]. Returns the last
 /// answer.
 async fn repeat<S: Store>(
     shared: &Shared<S>,

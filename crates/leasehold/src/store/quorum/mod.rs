@@ -1,9 +1,9 @@
 //! A lock over several independent stores, of which a majority must grant it.
 //!
 //! As in [Redlock](https://redis.io/docs/latest/develop/use/patterns/distributed-locks/), a
-//! minority of the nodes may be down, slow, or cut off. The quorum asks all nodes at once and
-//! answers as soon as a majority decides. The other answers are read in the background. The quorum
-//! releases leftover grants on the nodes, even if the caller drops its future.
+//! minority of the nodes may be down, slow, or cut off. The quorum asks all nodes at the same time
+//! and answers as soon as a majority decides. The other answers are read in the background. The
+//! quorum releases leftover grants on the nodes, even if the caller drops its future.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -134,7 +134,7 @@ impl<S> Shared<S> {
         }
     }
 
-    /// Those of these nodes that may not vote, and why.
+    /// The nodes among these that have no vote, and why.
     fn without_vote(&self, nodes: impl IntoIterator<Item = usize>) -> Vec<(usize, Error)> {
         let of = |node: usize| Some((node, self.nodes[node].no_vote()?));
         nodes.into_iter().filter_map(of).collect()
@@ -159,8 +159,8 @@ impl<S: Store> Quorum<S> {
     /// could be reached. `Config`, [`Denied`](ErrorKind::Denied) or
     /// [`Unsupported`](ErrorKind::Unsupported) of a single node is an error even if a majority
     /// works, because retrying does not help. A node that is found later to be the same store as
-    /// another is logged as an error and never votes. So is a node that is strict beside one that
-    /// is not, or the other way round.
+    /// another is logged as an error and never votes. A mix of strict nodes and other nodes is an
+    /// error too.
     ///
     /// # Cancel safety
     ///
@@ -254,7 +254,7 @@ impl<S: Store> Store for Quorum<S> {
             shared.first_trials().await?;
             let looks = shared.nodes.iter().map(|node| match node.no_vote() {
                 None => Either::Left(node.store.inspect(key.clone())),
-                // Its snapshot is no vote: a replica shows the leases of its primary.
+                // Its snapshot does not count as a vote: a replica shows the leases of its primary.
                 Some(error) => Either::Right(ready(Err(error))),
             });
             let seen = join_all(looks).await;

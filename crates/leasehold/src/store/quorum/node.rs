@@ -40,7 +40,7 @@ pub(super) enum Standing {
 }
 
 impl Standing {
-    /// The nodes that it was not compared with, or the reason why it may not vote.
+    /// The nodes that it was not compared with, or the reason why it has no vote.
     pub(super) fn into_vote(self) -> Result<Vec<usize>, Error> {
         match self {
             Self::Admitted { unseen } => Ok(unseen),
@@ -60,7 +60,7 @@ impl<S> Node<S> {
         self.lock().clone()
     }
 
-    /// The reason why it may not vote.
+    /// The reason why the node has no vote.
     pub(super) fn no_vote(&self) -> Option<Error> {
         self.standing().into_vote().err()
     }
@@ -128,7 +128,7 @@ impl<S> Node<S> {
     }
 }
 
-/// The reason why a node may not vote before its first trial has ended.
+/// The reason why a node has no vote before its first trial has ended.
 pub(super) fn not_tried() -> Error {
     Error::new(ErrorKind::Unavailable, "it has not answered yet; it was not asked for a lock")
 }

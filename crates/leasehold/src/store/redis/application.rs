@@ -30,8 +30,9 @@ const NOT_SHARED: [&[u8]; 8] =
 ///
 /// It costs:
 ///
-/// - No wake-ups. Waiters poll with growing pauses, as they do where the user may not subscribe. A
-///   wait of a client with a connection of its own ends within a round trip of the release.
+/// - No wake-ups. Waiters poll with growing pauses, as they do if the user has no right to
+///   subscribe. A wait of a client with a connection of its own ends within a round trip of the
+///   release.
 /// - Each grant reads the server's clock for its fencing token, because such a connection may be
 ///   made again unnoticed.
 /// - The [terms](super::Terms) are the defaults: strict mode, `replicas` and `fsync` need
@@ -200,7 +201,7 @@ impl<C: ConnectionLike + Clone + Send + 'static> Stream for Through<C> {
 
 /// The request in these words.
 fn request(frame: &Frame) -> io::Result<Request> {
-    let no_request = || io::Error::other("the store wrote something that is no request");
+    let no_request = || io::Error::other("the store wrote something that is not a request");
     let Frame::Array(words) = frame else { return Err(no_request()) };
     let mut command = Cmd::new();
     for word in words {

@@ -120,7 +120,7 @@ impl Shared {
                         listed.pop_last();
                         stopped = Some(Stopped::Names(LISTING_KEYS_MAX));
                     }
-                    // A server may send any number of names at once.
+                    // A server may send any number of names in one answer.
                     if is_over() {
                         stopped = Some(Stopped::Time(SCAN_TIME_MAX));
                         break 'scan;

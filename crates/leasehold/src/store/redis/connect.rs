@@ -48,7 +48,7 @@ use crate::store::net::{Tls, open_tcp, open_unix};
 /// |---|---|---|
 /// | `strict=yes` | a server that may have forgotten grants nothing new for 65 s | each client |
 /// | `strict=no` | no such delay; a database that is switched to strict mode refuses the client | each client |
-/// | `replicas=K`, `replicas=majority` | so many replicas must confirm a grant | all clients |
+/// | `replicas=K`, `replicas=majority` | K replicas must confirm a grant | all clients |
 /// | `fsync=yes` | a grant must be on disk | all clients |
 /// | `confirm=yes` | a waiter asks before it believes a hand-over: one round trip | each client |
 ///
@@ -113,7 +113,7 @@ impl RedisConnector {
         }
     }
 
-    /// The same, but certificates are checked as if it was so much later. `None` without TLS.
+    /// The same, but certificates are checked as if it was this much later. `None` without TLS.
     pub(super) fn ahead(&self, by: Duration) -> Option<Self> {
         let later = |tls: &Option<Tls>| tls.as_ref().map(|tls| tls.ahead(by));
         let server = match &self.server {

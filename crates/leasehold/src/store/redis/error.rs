@@ -196,7 +196,7 @@ fn to_be_waited_for(code: &str) -> Option<&'static str> {
         }
         "TRYAGAIN" => {
             "the Redis Cluster is just moving the slot of this name to another node; nothing was \
-             changed; try again, or see that the move ends"
+             changed; try again, or make sure that the move ends"
         }
         "NOSCRIPT" => "the server has forgotten the script; nothing was changed; try again",
         _ => return None,
@@ -229,8 +229,8 @@ fn by_text(text: &str) -> (ErrorKind, String) {
     } else if says("cluster support disabled") {
         (
             ErrorKind::Config,
-            "this server is no node of a Redis Cluster; nothing was changed; write `redis://` in \
-             the URL, or correct host and port",
+            "this server is not a node of a Redis Cluster; nothing was changed; write `redis://` \
+             in the URL, or correct the host and the port",
         )
     } else if says("without any password configured") || says("no password is set") {
         (
@@ -266,7 +266,7 @@ fn denied(text: &str) -> String {
     } else if lower.contains("channel") {
         "use the channel by which clients are woken (`:lh:inbox:*`)".to_owned()
     } else if lower.contains("key") {
-        "use the key of this lock, or the keys beside it (`*:lh:*`)".to_owned()
+        "use the key of this lock, or its companion keys (`*:lh:*`)".to_owned()
     } else {
         "run one of the commands that a lock needs".to_owned()
     };

@@ -245,7 +245,7 @@ impl Store for RedisStore {
             return Either::Left(Either::Left(self.acquire_plain(ask, terms)));
         }
         let impossible = impossible_claim(claim, &ask.key);
-        // A hand-over is part of sharing: who leaves lets others in.
+        // A hand-over is part of sharing: a holder that leaves lets others in.
         let refused = if !claim.is_alone() && never_hands_over {
             Some(unsupported_claim(claim, &ask.key))
         } else {
@@ -327,7 +327,7 @@ impl Store for RedisStore {
             }
             Ok(match renewed {
                 // There is no note about such a lease, so the script counts it as the owner of the
-                // last token of a counter that others left beside the key.
+                // last token of a counter that other clients left.
                 Renewed::Renewed { wanted, revoked, .. } if is_plain => {
                     Renewed::Renewed { fencing: None, raised_from: None, wanted, revoked }
                 }

@@ -109,8 +109,8 @@ const NO_VALUE: &str = "write options after `?` as in `strict=yes`, with `&` bet
 
 const NO_COUNT: &str = "`replicas` is a number from 0 to 255, or `majority`";
 
-/// Which option of a URL there is none of, from 1, if there are several. Its name is not shown: it
-/// may be a part of a password.
+/// The number of the unknown option in a URL, from 1, if the URL has several options. Its name is
+/// not shown: it may be a part of a password.
 pub(super) fn unknown_in(url: &str) -> Option<usize> {
     let options: Vec<_> = url.split_once('?')?.1.split('&').collect();
     let is_unknown = |option: &&str| Options::parse(option).is_err_and(|reason| reason == UNKNOWN);

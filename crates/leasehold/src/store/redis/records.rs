@@ -80,7 +80,7 @@ impl Records {
             clients.insert(record.id.clone(), Client::new(Arc::clone(record)));
             self.due.store(0, Ordering::Release);
         }
-        let client = clients.get_mut(&record.id).expect("it was just looked after");
+        let client = clients.get_mut(&record.id).expect("it was just inserted");
         if client.record != *record {
             client.record = Arc::clone(record);
             client.written = None;

@@ -150,7 +150,7 @@ impl Servers {
     }
 }
 
-/// The way of requests that keep their order for each lock.
+/// The route of requests that keep their order for each lock.
 #[derive(Clone, Copy)]
 pub(super) struct Lane<'a> {
     servers: &'a Servers,

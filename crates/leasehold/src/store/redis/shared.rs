@@ -77,7 +77,7 @@ impl Shared {
         }
     }
 
-    /// Logs once that this user may not publish, so that waiters are not woken.
+    /// Logs once that this user has no right to publish. Its releases wake no waiters.
     pub(super) fn notice_muteness(&self, mute: bool) {
         if mute && !self.told_of_mute.swap(true, Ordering::Relaxed) {
             tracing::warn!(

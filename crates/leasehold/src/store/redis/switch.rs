@@ -67,7 +67,7 @@ impl Switchboard {
         Ok(switchboard)
     }
 
-    /// Switches the database, unless it is so already.
+    /// Switches the database, unless it is switched that way already.
     pub(crate) async fn switch(&self, is_on: bool, who: &str, why: &str) -> Result<Done, Error> {
         let command = SWITCH.in_full().number(1).arg(keys::EPOCH);
         let command = command.arg(if is_on { "on" } else { "off" }).arg(who).arg(why);

@@ -53,7 +53,7 @@ pub(super) enum Endpoint {
     Tcp(String, u16),
     /// A socket of this machine.
     Unix(PathBuf),
-    /// Whatever these sentinels name.
+    /// The server that these sentinels name.
     Sentinel(Box<SentinelAddress>),
     /// The cluster of these nodes.
     Cluster(Vec<(String, u16)>),

@@ -123,7 +123,7 @@ impl Sending {
 /// Where a request was when its caller gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whereabouts {
-    /// It was never sent.
+    /// The request was never sent.
     Queue,
     /// It may have taken effect.
     Server,
@@ -158,8 +158,8 @@ pub(super) fn take(queue: &mut VecDeque<Request>, size: usize) -> Batch {
 /// long that one took beyond a round trip. `is_done`: whether it was carried out.
 pub(super) fn next_size(size: usize, took: Duration, is_done: bool) -> usize {
     if took > SLOW && !is_done {
-        // It may have waited for a row, with others locked. Those are sent again, one by one at
-        // first.
+        // The message may have waited for a row while it had locked other rows. Its requests are
+        // sent again, one by one at first.
         1
     } else if took > SLOW {
         (size / 2).max(1)

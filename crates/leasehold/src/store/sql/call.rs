@@ -96,7 +96,7 @@ const fn claim_number(claim: Claim) -> i64 {
     }
 }
 
-/// The claim of an integer, at a key with so many permits.
+/// The claim of an integer, at a key with this many permits.
 pub(super) fn claim_of(number: i64, permits: Option<u32>) -> Claim {
     match u32::try_from(number) {
         Ok(0) => Claim::Exclusive,

@@ -89,8 +89,9 @@ pub(in crate::store) fn strange(what: &str) -> Error {
     Error::new(
         ErrorKind::Unknown,
         format!(
-            "the server answered something that is no answer of Leasehold ({what}); the request \
-             may have taken effect; check which functions and procedures are in the database"
+            "the server sent an answer that does not come from the functions of Leasehold \
+             ({what}); the request may have taken effect; check which functions and procedures are \
+             in the database"
         ),
     )
 }

@@ -1,7 +1,7 @@
 //! The task that receives the hints of a store, over one connection after the other.
 //!
-//! The first waiter starts it. It runs while any client takes hints. After each time that it
-//! listens anew, its clients are told [`Hint::Missed`], because nobody received earlier hints.
+//! The first waiter starts it. It runs while any client takes hints. Each time that it starts to
+//! listen again, its clients are told [`Hint::Missed`], because nobody received earlier hints.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -55,10 +55,11 @@ struct State {
     without_until: Option<Moment>,
 }
 
-/// After a connection that lasted for longer than this, the pauses begin anew.
+/// After a connection that lasted for longer than this, the pauses start again from the shortest
+/// one.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// After so many misses, the client goes without hints. A server that is replaced meanwhile may
+/// After this many misses, the client goes without hints. A server that is replaced meanwhile may
 /// cause one.
 #[cfg(feature = "postgres")]
 const MISSES_MAX: u32 = 2;

@@ -25,8 +25,8 @@ const CLIENTS_MAX: usize = 1_024;
 /// done last, so the stores share the work.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
 
-/// How soon it looks again if the database has more keys than one look takes. `clients.sql` of each
-/// engine has the same span.
+/// How soon it searches again if the database has more keys than one search takes. `clients.sql` of
+/// each engine has the same span.
 const PURGE_MORE_IN: Duration = Duration::from_millis(500);
 
 pub(super) struct Records {

@@ -1,4 +1,4 @@
-//! The contract over the procedures of a database, of any engine.
+//! Implements the contract by calling the procedures of a database, for every engine.
 
 use std::future::{Future, ready};
 use std::sync::{Arc, Weak};

@@ -50,11 +50,11 @@ pub(in crate::store) enum Place {
 /// Whether a connection is encrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) enum TlsMode {
-    /// It is not.
+    /// Not encrypted.
     Disable,
     /// If the server offers it.
     Prefer(TlsOptions),
-    /// It is, or there is no connection.
+    /// Encrypted, or there is no connection.
     Require(TlsOptions),
 }
 
@@ -75,7 +75,7 @@ impl TlsMode {
 }
 
 impl Words {
-    /// Reads a URL, and then what the engine makes of its parts.
+    /// Reads a URL, and lets the engine read its parts.
     ///
     /// # Errors
     ///

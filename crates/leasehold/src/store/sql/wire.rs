@@ -214,14 +214,14 @@ impl<E: Engine> Shared<E> {
         }
     }
 
-    /// A connection was silent for too long. Gives the next one more time, and less to do at once.
+    /// A connection was silent for too long. Gives the next message more time and fewer requests.
     fn was_silent(&self) {
         let mut state = self.state();
         state.silent_after = (state.silent_after * 2).min(self.silent_after_max);
         state.size = (state.size / 2).max(1);
     }
 
-    /// A message of so many requests was answered after so long.
+    /// A message of this many requests was answered after this long.
     fn was_answered(&self, requests: usize, took: Duration, over: &Over) {
         let mut state = self.state();
         if requests == 1 && over.is_done {

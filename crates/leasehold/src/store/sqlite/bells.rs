@@ -7,8 +7,8 @@
 //! A bell also tells whether its process lives: the kernel refuses to open a pipe for writing that
 //! nobody reads. So a dead waiter costs nothing when its turn comes.
 //!
-//! inotify is no alternative. By default a user may have 128 instances of it, so waiter 129 would
-//! hear nothing. Also, every commit would wake every waiter.
+//! inotify does not help. By default a user may have 128 instances of it, so waiter 129 would hear
+//! nothing. Also, every commit would wake every waiter.
 //!
 //! Nothing depends on a bell. Waiters also ask and look at the file now and then. If no pipe can be
 //! made, the process looks every few milliseconds instead, see `waits`.
@@ -36,7 +36,7 @@ const MADE_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct Belfry {
     path: PathBuf,
-    /// The permissions of a bell: whoever may use the file may ring it.
+    /// The permissions of a bell: a user who may use the file may ring it.
     mode: u32,
 }
 
@@ -81,7 +81,7 @@ enum Found {
     Living(File),
     /// Its process is gone.
     Dead,
-    /// There is none, or this process may not ring it.
+    /// There is no bell, or this process has no right to ring it.
     Nothing,
 }
 
@@ -221,8 +221,8 @@ impl Bells {
             return;
         }
         if let Found::Living(mut bell) = self.find(inbox) {
-            // Open a reader of our own, since the other may go. Writing to a pipe without a reader
-            // sends a signal that ends programs.
+            // Open a reader of our own, since the other process may close its reader. Writing to a
+            // pipe without a reader sends a signal that ends programs.
             let reader = options().read(true).open(self.belfry.bell(inbox));
             if reader.is_ok() {
                 let _rung = bell.write(b"!");

@@ -24,7 +24,7 @@ const QUEUES_FOR: Duration = Duration::from_millis(100);
 
 /// Until when a connection waits. Zero at first: it does not wait.
 ///
-/// Counts real time, since another process ends the wait. If the host may not block, it does not
+/// Counts real time, since another process ends the wait. If the host must not block, it does not
 /// wait at all.
 pub(super) struct BusyLimit(Arc<Waiting>);
 

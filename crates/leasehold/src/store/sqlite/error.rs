@@ -26,9 +26,9 @@ impl From<rusqlite::Error> for Failure {
 /// How far a batch was when SQLite failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It was rolled back, or did not begin.
+    /// The batch was rolled back, or did not begin.
     Before,
-    /// It was committing.
+    /// The batch was being committed.
     Commit,
 }
 
@@ -49,9 +49,9 @@ impl SqlFailure {
         is_busy(&self.cause)
     }
 
-    /// Whether nothing was done, and jobs of the batch may succeed without the others. That is not
-    /// so if the file itself cannot be used: each job would fail by itself, and a broken disk takes
-    /// its time for each.
+    /// Whether nothing was done, and jobs of the batch may succeed without the others. False if the
+    /// file itself cannot be used: each job would fail by itself, and a broken disk takes long for
+    /// each.
     pub(super) fn is_of_some_jobs(&self) -> bool {
         let is_of_all = matches!(
             self.cause.sqlite_error_code(),

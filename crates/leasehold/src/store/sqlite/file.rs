@@ -242,7 +242,7 @@ pub(super) fn shared_by_others(path: &Path) -> io::Result<Option<&'static str>> 
     Ok(shared_file_system(file_system_magic(found.f_type)))
 }
 
-/// The magic number of a file system. It has 32 bits, whatever type carries it.
+/// The magic number of a file system. It has 32 bits, even if its type is longer.
 fn file_system_magic(f_type: impl Into<i128>) -> u32 {
     u32::try_from(f_type.into() & 0xffff_ffff).expect("32 bits were taken")
 }

@@ -292,8 +292,8 @@ pub(super) fn hand_over(
     Ok(())
 }
 
-/// Adds a holder: in the row of the lock, if it has the key alone, and otherwise beside it. The row
-/// is still to be written.
+/// Adds a holder: in the row of the lock if it has the key alone, and otherwise in a row of its
+/// own. The row is still to be written.
 pub(super) fn grant(
     turn: &Turn<'_>,
     row: &mut LockRow,

@@ -102,7 +102,7 @@ impl SqliteStore {
     /// - [`ErrorKind::Config`] if the directory does not exist. Also if the file is on a network or
     ///   FUSE file system, is a directory, is not a store, or was written by a newer version. Such
     ///   a file stays unchanged.
-    /// - [`ErrorKind::Denied`] if this user may not write the file or its directory.
+    /// - [`ErrorKind::Denied`] if this user has no right to write the file or its directory.
     /// - [`ErrorKind::Unavailable`] if the file is locked, or the disk is full or broken.
     pub fn open(path: &Path, host: Arc<dyn Host>) -> Result<Self, Error> {
         Self::open_in_boot(path, host, &boot::boot_id()?)

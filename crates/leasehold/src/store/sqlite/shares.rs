@@ -63,7 +63,7 @@ pub(super) const fn sql_claim(claim: Claim) -> i64 {
     if matches!(claim, Claim::Shared) { -1 } else { 0 }
 }
 
-/// The claim of a row of a key with so many permits.
+/// The claim of a row of a key with this many permits.
 pub(super) fn claim_of(sql: i64, limit: Option<u32>) -> Claim {
     match u32::try_from(sql) {
         Ok(0) => Claim::Exclusive,
@@ -246,7 +246,7 @@ pub(super) fn leave(
     Ok(true)
 }
 
-/// The living holders, those whose lease ends first before the others; at most so many.
+/// The living holders, sorted by the end of their leases, the first end first; at most this many.
 pub(super) fn list(
     turn: &Turn<'_>,
     row: &LockRow,

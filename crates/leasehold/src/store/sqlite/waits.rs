@@ -25,8 +25,8 @@ use crate::store::Hint;
 /// after half of this on average.
 pub(super) const LOOK_EVERY_MIN: Duration = Duration::from_millis(4);
 
-/// How often it looks after a long wait. Waking a thread costs about 50 µs, and a look as much
-/// again. Looking more often would cost more than half a percent of a core.
+/// How often it looks after a long wait. Waking a thread costs about 50 µs, and so does reading the
+/// file. Looking more often would cost more than half a percent of a core.
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(18);
 
 /// How often a process with bells looks. The process that should ring may die after its commit.
@@ -43,7 +43,8 @@ fn look_every(waited: Duration) -> Duration {
 pub(super) struct Waits {
     /// In order, as are the places, so that hints always go out in the same order.
     keys: BTreeMap<Key, KeyWaits>,
-    /// `data_version` at the last look. `None` if there was no look since the first waiter came.
+    /// The `data_version` that was read last. `None` if it was not read since the first waiter
+    /// came.
     data_version: Option<i64>,
     /// When the latest of them began to wait.
     began: Moment,
@@ -89,7 +90,7 @@ impl Waits {
         self.has_bells = has_bells;
         let look_every = if has_bells { LOOK_RARELY } else { LOOK_EVERY_MIN };
         if self.keys.is_empty() {
-            // Others may commit between that answer and the first look.
+            // Others may commit between that answer and the first check of the file.
             self.data_version = None;
             self.due = now + look_every;
         }
@@ -184,8 +185,8 @@ impl KeyWaits {
         Ok(())
     }
 
-    /// Looks for waiters that share the key by now, and for one that is due and must ask: a step
-    /// hands over to so many at most.
+    /// Looks for waiters that share the key by now, and for one that is due and must ask: there is
+    /// a limit to how many waiters one step hands over to.
     fn look_at_shares(
         &mut self,
         conn: &Connection,

@@ -2,9 +2,9 @@
 //!
 //! A lock or a release takes a few microseconds, much less than waking another thread. So the
 //! caller runs its own job if nobody else uses the file, in this process or another. It never waits
-//! for others, and hardly ever for the disk. The log is synced only when it starts anew, which
-//! happens while opening and on the store's thread. (If another process has just checkpointed the
-//! log, the next caller starts it anew.)
+//! for others, and hardly ever for the disk. The log is synced only when it starts from its
+//! beginning again, which happens while opening and on the store's thread. (If another process has
+//! just checkpointed the log, the next caller starts it again.)
 //!
 //! In all other cases, jobs queue for the store's thread. So do renewals, which come in large
 //! numbers. So do all requests on the host's own thread: it serves every client of the process, and

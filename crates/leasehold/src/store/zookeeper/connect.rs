@@ -82,7 +82,7 @@ impl ZookeeperConnector {
     ///
     /// # Errors
     ///
-    /// The error of one server. One that a retry cannot help is preferred.
+    /// The error of one server. An error that a retry cannot help is preferred.
     pub(super) async fn connect(
         &self,
         host: &Arc<dyn Host>,

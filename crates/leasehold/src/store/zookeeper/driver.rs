@@ -85,7 +85,7 @@ impl Drop for Driver {
 }
 
 /// The error of a server that does not go on with the session. The URL has led to the ensemble
-/// before, so waiters go on waiting, whatever one server says.
+/// before, so waiters keep waiting, even if one server refuses.
 fn for_now(error: Error) -> Error {
     if error.is_retryable() {
         return error;
@@ -454,7 +454,7 @@ async fn next(waiting: &mut VecDeque<Item>, items: &mut UnboundedReceiver<Item>)
     }
 }
 
-/// The failure of a request that waited for a connection in vain.
+/// The failure of a request that waited for a connection and got none.
 fn unsent() -> Failure {
     let message = format!(
         "there was no connection within {ASK_LIMIT:?}; no request was sent; check whether a \

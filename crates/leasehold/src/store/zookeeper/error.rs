@@ -10,13 +10,13 @@ use crate::store::net::Effect;
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
-    /// It was not sent. This is why.
+    /// The request was not sent, for this reason.
     Unsent(Error),
-    /// The connection ended after it was sent.
+    /// The connection ended after the request was sent.
     Broken(String),
-    /// The server refused it with this code.
+    /// The server refused the request with this code.
     Refused(i32),
-    /// The answer is none.
+    /// The answer cannot be read.
     Malformed,
     /// The answer is longer than any that is read.
     TooLong,
@@ -182,7 +182,7 @@ fn refused(code: i32, unsure: ErrorKind, state: &str) -> Error {
         code::AUTH_FAILED => (
             ErrorKind::Denied,
             "the server refuses the login",
-            "nothing was changed; correct user and password in the URL",
+            "nothing was changed; correct the user and the password in the URL",
         ),
         code::NOT_READ_ONLY => (
             ErrorKind::Unavailable,
@@ -221,7 +221,7 @@ mod tests {
     fn a_failure_says_what_is_known_of_its_effect() {
         let cases = [
             (Failure::Refused(-102), ErrorKind::Denied, "no right"),
-            (Failure::Refused(-115), ErrorKind::Denied, "user and password"),
+            (Failure::Refused(-115), ErrorKind::Denied, "the user and the password"),
             (Failure::Refused(-114), ErrorKind::Denied, "nothing was changed"),
             (Failure::Refused(-120), ErrorKind::Config, "nothing was changed"),
             (Failure::Refused(-119), ErrorKind::Unavailable, "nothing was changed"),

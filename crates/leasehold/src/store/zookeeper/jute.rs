@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = match self.int()? {
-            // There are no bytes, which is another thing than none.
+            // The field is null. That is different from an empty field, but is read like one.
             -1 => 0,
             length => usize::try_from(length).map_err(|_| Malformed)?,
         };

@@ -18,7 +18,7 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// `Config` if they are no nodes of a lock, or their numbers have run over.
+    /// `Config` if they are not the nodes of a lock, or if their numbers have overflowed.
     pub(super) fn of((mut nodes, stat): (Vec<String>, Stat)) -> Result<Self, Error> {
         let refuse = |message: String| Error::new(ErrorKind::Config, message);
         if let Some(other) = nodes.iter().find(|node| number(node).is_none()) {
@@ -31,7 +31,7 @@ impl Line {
         }
         if nodes.iter().any(|node| number(node).is_some_and(has_run_over)) {
             let message = "2147483647 clients have asked for this lock while it was never free, so \
-                           ZooKeeper's numbers have run over; nothing was changed; use another \
+                           ZooKeeper's numbers have overflowed; nothing was changed; use another \
                            name, or let the lock be free for a minute";
             return Err(refuse(message.to_owned()));
         }
@@ -136,8 +136,8 @@ mod tests {
         for (nodes, part) in [
             (&["locks", "leases"][..], "not a lock"),
             (&["_c_a-lock-0000000001", "x\ny"], "`x\\ny`"),
-            (&["_c_a-lock--2147483648"], "run over"),
-            (&["_c_a-lock-2147483647"], "run over"),
+            (&["_c_a-lock--2147483648"], "overflowed"),
+            (&["_c_a-lock-2147483647"], "overflowed"),
         ] {
             let error = line(nodes).expect_err("no lock");
             assert_eq!(error.kind(), ErrorKind::Config);

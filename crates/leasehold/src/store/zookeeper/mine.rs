@@ -106,8 +106,8 @@ impl State {
         block
     }
 
-    /// The text of the data, with so many milliseconds left. A renewal mostly writes the same text
-    /// again.
+    /// The text of the data, with this many milliseconds left. A renewal mostly writes the same
+    /// text again.
     pub(super) fn text(&mut self, lasts: i64) -> &[u8] {
         if self.entry.lasts != lasts {
             self.entry_mut().lasts = lasts;
@@ -139,7 +139,7 @@ impl Node {
         &self.path[..self.path.len() - self.name.len() - 1]
     }
 
-    /// Keeps the node for so long from now, at least. Returns false if it has ended already.
+    /// Keeps the node for at least this long from now. Returns false if it has ended already.
     pub(super) fn lengthen(&self, now: Moment, span: Duration) -> bool {
         let mut state = self.state();
         if state.is_ended || state.until <= now || self.session.is_over() {
@@ -181,7 +181,7 @@ enum Due {
     Doubt(Arc<Doubt>),
 }
 
-/// Where something is among all that is due. No two have one address.
+/// The position of a check among all that are due. No two have one address.
 fn slot<T>(at: Moment, it: &Arc<T>) -> (Moment, usize) {
     (at, Arc::as_ptr(it).addr())
 }
@@ -193,7 +193,7 @@ pub(super) struct Doubt {
     pub(super) session: Arc<Session>,
     /// When it must be gone.
     until: Moment,
-    /// Whoever finds out first tells the others. Whether it is settled.
+    /// Whether it is settled. The first task that finds out tells the others.
     pub(super) settling: tokio::sync::Mutex<bool>,
 }
 
@@ -208,7 +208,7 @@ impl All {
         self.nodes.get(&node.of).is_some_and(|it| Arc::ptr_eq(it, node))
     }
 
-    /// Looks at something at that moment. Returns whether that is before all others.
+    /// Schedules a check at that moment. Returns whether it comes before all others.
     fn look_at(&mut self, at: Moment, due: Due) -> bool {
         let is_first = self.due.first_key_value().is_none_or(|((first, _), _)| at < *first);
         let slot = match &due {
@@ -268,7 +268,7 @@ impl Mine {
         self.find(of).filter(|node| !node.session.is_over())
     }
 
-    /// The node of an owner. One that its session has taken along is found once.
+    /// The node of an owner. A node that ended with its session is found once more.
     pub(super) fn find(&self, of: &Of) -> Option<Arc<Node>> {
         let mut all = self.all();
         let node = all.nodes.get(of)?;
@@ -404,7 +404,7 @@ impl Mine {
                 }
                 Due::Node(node) => drop(all.look_at_end(&node)),
                 Due::Doubt(doubt) if at > now => drop(all.look_at(at, Due::Doubt(doubt))),
-                // Whoever settles a doubt removes it.
+                // The task that settles a doubt removes it.
                 Due::Doubt(doubt) => {
                     let is_open =
                         all.doubts.get(&doubt.of).is_some_and(|it| Arc::ptr_eq(it, &doubt));

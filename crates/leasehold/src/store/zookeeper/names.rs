@@ -50,7 +50,7 @@ impl Names {
         format!("{}/{}", self.root, encode(name))
     }
 
-    /// The name of the lock that a child of the root is. `None` if it is none of ours.
+    /// The name of the lock that a child of the root is. `None` if it is not one of our nodes.
     pub(super) fn key_of(&self, child: &str) -> Option<Key> {
         let name = percent_decode_str(child).decode_utf8().ok()?;
         let key = Key::new(name).ok()?;
@@ -71,7 +71,7 @@ pub(super) fn token(node: &str) -> String {
     decoded.map_or_else(|| node.to_owned(), |owner| owner.into_owned())
 }
 
-/// The number of a node as text, by which nodes are sorted. `None` if it is no node of a lock.
+/// The number of a node as text, by which nodes are sorted. `None` if it is not the node of a lock.
 pub(super) fn number(node: &str) -> Option<&str> {
     let (_, number) = node.rsplit_once(MARK)?;
     let digits = number.strip_prefix('-').unwrap_or(number);

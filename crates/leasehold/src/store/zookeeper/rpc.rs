@@ -40,7 +40,7 @@ const DELETED: i32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acl {
     Everybody,
-    /// Whoever has this login.
+    /// Every client with this login.
     Creator,
 }
 
@@ -272,7 +272,8 @@ pub(super) fn read_multi(body: &[u8]) -> Result<Result<String, i32>, Malformed> 
         match kind {
             kind::CREATE => path = Some(reader.text()?.to_owned()),
             kind::DELETE => {}
-            // Those that did not fail themselves have the code of no error, or of an undone one.
+            // Operations that did not fail themselves have the code 0, or the code of an operation
+            // that was undone.
             -1 => match reader.int()? {
                 0 | -2 => {}
                 code => return Ok(Err(code)),

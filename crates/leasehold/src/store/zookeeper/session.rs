@@ -10,7 +10,7 @@
 //!
 //! | what is certain | why |
 //! |---|---|
-//! | the client is silent for [`gap_max`] at most | it sends pings; after a longer pause, it connects anew before it sends anything |
+//! | the client is silent for [`gap_max`] at most | it sends pings; after a longer pause, it connects again before it sends anything |
 //! | the server is silent for less than the margin | a connection on which [`silence_max`] passes without an answer is given up, and that is looked at once per ping |
 //! | a new connection restarts the time | the server asks the leader whether the session lives |
 //! | the leader hears of all this within the rest of the [`margin`] | the assumption of this store, see GUARANTEES.md |

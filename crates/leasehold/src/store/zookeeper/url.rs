@@ -89,8 +89,8 @@ fn read_root(root: &str) -> Result<String, String> {
     let is_good = |c: char| !c.is_control() && is_allowed(c);
     if root.len() > ROOT_BYTES_MAX || root.split('/').any(is_bad) || !root.chars().all(is_good) {
         return Err(format!(
-            "its path is no path of ZooKeeper: it has more than {ROOT_BYTES_MAX} bytes, an empty \
-             part, `.`, `..`, or a character that is not allowed"
+            "its path is not a path of ZooKeeper: it has more than {ROOT_BYTES_MAX} bytes, an \
+             empty part, `.`, `..`, or a character that is not allowed"
         ));
     }
     Ok(format!("/{root}"))
@@ -161,9 +161,9 @@ mod tests {
             ("zookeeper://u:secret@h?session_timeout=-5", "1 s to 7 days"),
             ("zookeeper://u:secret@h?session_timeout=s", "1 s to 7 days"),
             ("zookeeper://u:secret@h?session_timeout=99999999999999999999s", "1 s to 7 days"),
-            ("zookeeper://u:secret@h/a//b", "no path"),
-            ("zookeeper://u:secret@h/a/../b", "no path"),
-            ("zookeeper://u:secret@h/a%0Ab", "no path"),
+            ("zookeeper://u:secret@h/a//b", "not a path"),
+            ("zookeeper://u:secret@h/a/../b", "not a path"),
+            ("zookeeper://u:secret@h/a%0Ab", "not a path"),
             ("zookeeper://u:secret@h /a", "blank"),
         ] {
             let error = Address::parse(url).expect_err(url);

@@ -50,7 +50,7 @@ impl Wire {
         self.slot.current().earlier.contains(&session)
     }
 
-    /// The session. Makes a new one if there is none that lives.
+    /// The session. Makes a new one if no session is alive.
     pub(super) async fn session(&self) -> Result<Arc<Session>, Error> {
         if let Some(session) = self.slot.living() {
             return Ok(session);
@@ -103,7 +103,7 @@ impl Slot {
             return Ok(session);
         }
         pause.check(host.now())?;
-        // So that clients spread over the servers.
+        // A random first server, so that clients spread over the servers.
         let first = random_u32(&**host) as usize;
         let opened = connector.connect(host, first, (None, 0)).await;
         match opened.and_then(|opened| opened.ok_or_else(no_session)) {

@@ -123,7 +123,7 @@ fn a_guard_that_ends_past_its_deadline_tells_of_the_loss() {
                 drop(guard);
             }
             scene.pass(ms(1_000)).await;
-            assert!(lost.is_finished(), "who waits for the loss is woken");
+            assert!(lost.is_finished(), "the task that waits for the loss is woken");
             let lost = listener.event("lost");
             assert_eq!(lost.field("reason"), Lost::Deadline.to_string());
         });

@@ -123,9 +123,9 @@ fn the_command_that_switches_is_one_that_works() {
 #[test]
 fn a_user_without_info_is_refused_by_a_strict_database() {
     for (expected, is_on, words) in [
-        (Strictness::AsDatabase, true, "the database is strict, and this user may not ask INFO"),
-        (YES, true, "the database is strict, and this user may not ask INFO"),
-        (YES, false, "this URL says `strict=yes`, and this user may not ask INFO"),
+        (Strictness::AsDatabase, true, "strict, and this user has no right to INFO"),
+        (YES, true, "the database is strict, and this user has no right to INFO"),
+        (YES, false, "this URL says `strict=yes`, and this user has no right to INFO"),
     ] {
         let found = faults(|it| {
             strictly(it, expected, is_on);

@@ -28,7 +28,7 @@ use crate::store::{Acquired, Ask, Hint, Line, Refusal, line_is_full, unsupported
 /// waiters did, the work would grow with the square of their number.
 const FAR: u32 = 16;
 
-/// Each so many asks, a place that is far back looks at the line, to see which places have ended.
+/// Once in this many asks, a place that is far back reads the line, to see which places have ended.
 const LOOK_EVERY: u32 = 16;
 
 /// One ask on its way.
@@ -433,7 +433,7 @@ impl Asking<'_> {
             }
         }
         // A waiter asks again within a second, and its watch tells it of the end of the lease. Only
-        // people and timers use this, so a failure is no matter.
+        // people and timers use this, so a failure does not matter.
         let lease = held.filter(|_| self.place.is_none()).map_or(0, |held| held.kv.lease);
         let left = if lease == 0 { None } else { core.wire.seconds_left(lease).await.ok() };
         let retry_in = left.map(|left| Duration::from_secs(left.unwrap_or(0).unsigned_abs()));

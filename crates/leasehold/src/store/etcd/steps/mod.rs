@@ -1,5 +1,5 @@
 //! The steps of the contract. Each is one transaction of the cluster, with conditions on what was
-//! read before. If the conditions fail, the answer has the new state, and the step begins anew.
+//! read before. If the conditions fail, the answer has the new state, and the step starts again.
 
 mod acquire;
 mod release;
@@ -25,7 +25,7 @@ use crate::host::Host;
 use crate::store::Sinks;
 use crate::store::net::Home;
 
-/// How often a step begins anew before it gives up. Each time, another client was faster.
+/// How often a step starts again before it gives up. Each time, another client was faster.
 const ROUNDS_MAX: usize = 16;
 
 /// How often a lease is renewed in one step, until one leader surely answered both questions.
@@ -63,9 +63,9 @@ impl Core {
     /// Carries out a transaction that writes a key with a lease of etcd. Renews the lease at the
     /// same time, unless it is new. Returns whether it surely lasts from now on.
     ///
-    /// A leader that was replaced may still answer a renewal for about a second, in vain. But a
-    /// member that carries out a transaction in the same term had the rightful leader when the
-    /// transaction was sent. A later leader restarts all leases when it takes over.
+    /// A leader that was replaced may still answer a renewal for about a second, but the renewal
+    /// has no effect. But a member that carries out a transaction in the same term had the rightful
+    /// leader when the transaction was sent. A later leader restarts all leases when it takes over.
     async fn write(&self, taken: Taken, txn: &Txn) -> Result<(TxnDone, bool), Fault> {
         if taken.is_new {
             return Ok((self.wire.txn(txn).await?, true));
@@ -77,8 +77,8 @@ impl Core {
         Ok((done, lasts))
     }
 
-    /// A lease of so many seconds for a lock that somebody has. It surely lasts from now on: a kept
-    /// one that is about to end would take the lock along.
+    /// A lease of this many seconds for a lock that somebody has. It surely lasts from now on: a
+    /// kept one that is about to end would take the lock along.
     async fn lasting(&self, key: &Key, asked: i64) -> Result<Taken, Error> {
         let taken = self.leases.take(&self.wire, asked).await?;
         if taken.is_new {

@@ -20,7 +20,7 @@ use crate::store::{Claim, Keep, LeaseId, OnRelease, Released, unsupported_claim,
 /// limit of its caller.
 const REVOKE_LIMIT: Duration = Duration::from_millis(200);
 
-/// What becomes of a lock that ends.
+/// Where a lock goes when its lease ends.
 #[derive(Clone, Copy, Debug)]
 enum End<'a> {
     /// The front of the line gets it; if nobody waits, it is free.
@@ -104,8 +104,8 @@ impl Core {
             };
             match self.end_held(key, &held, end, state).await? {
                 Ok(released) => {
-                    // A lock that was kept, and ended at once, was ended by somebody else. That one
-                    // may have its lease of etcd by now.
+                    // If a lock that was kept has ended already, another client ended it. That
+                    // client may have its lease of etcd by now.
                     let is_ours = match released {
                         Released::HandedOver => true,
                         Released::Freed => !matches!(end, End::Keep(_)),

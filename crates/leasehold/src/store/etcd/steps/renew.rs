@@ -118,7 +118,7 @@ fn changed(entry: &Entry, held: &Seen, renewal: &Renewal) -> Result<Option<Entry
         let last = entry.block(tokens(modified)).map(FencingBlock::last);
         if last.is_none_or(|last| last < at_least.get()) {
             let message = "the cluster counts fencing tokens by itself, so nobody can raise them; \
-                           the lease was renewed; an etcd cluster is no node of a quorum";
+                           the lease was renewed; an etcd cluster cannot be a node of a quorum";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
     }

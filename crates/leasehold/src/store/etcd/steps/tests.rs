@@ -1,4 +1,4 @@
-//! Steps beside a member that answers as it is told: also as a leader that was replaced.
+//! Steps with a fake member, which also answers like a leader that was replaced.
 
 mod member;
 
@@ -167,7 +167,7 @@ async fn a_release_ends_the_lease_of_a_request_in_doubt() {
     .await;
 }
 
-/// Whoever ended it may have the lease by now.
+/// Another client ended it, and may have the lease by now.
 #[tokio::test]
 async fn the_lease_of_a_kept_lock_that_somebody_else_ended_is_not_used_again() {
     beside((4, 3), async |core, lease| {

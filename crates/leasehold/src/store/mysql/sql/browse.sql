@@ -103,7 +103,7 @@ END
 //
 -- Changes how many permits a key has.
 --
--- status: resized (then how many there were, null if it was no semaphore) | used (as a lock)
+-- status: resized (then how many there were, null if it was not a semaphore) | used (as a lock)
 CREATE PROCEDURE leasehold_resize(the_key VARBINARY(512), of_permits BIGINT)
 SQL SECURITY INVOKER
 step: BEGIN

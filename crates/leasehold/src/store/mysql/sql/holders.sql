@@ -6,8 +6,8 @@ BEGIN
     SET now_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
 END
 //
--- Whether there is room for a claim beside the living holders. For holders that share the key, call
--- leasehold_bury before.
+-- Whether a claim can be granted in addition to the living holders. For holders that share the key,
+-- call leasehold_bury before.
 CREATE PROCEDURE leasehold_admits(
     the_key VARBINARY(512), now_us BIGINT, the_claim BIGINT, OUT is_room BOOLEAN
 )

@@ -26,7 +26,7 @@ impl Tls {
         match *self {}
     }
 
-    #[allow(clippy::unused_async, reason = "has the form of the real one")]
+    #[allow(clippy::unused_async, reason = "has the signature of the real one")]
     pub(crate) async fn secure(&self, _: TcpStream, _: &str) -> Result<Box<dyn Stream>, Error> {
         match *self {}
     }

@@ -83,7 +83,7 @@ fn with_protocol(mut config: ClientConfig, options: &TlsOptions) -> Arc<ClientCo
     Arc::new(config)
 }
 
-/// The time of day at which certificates have to be valid: so much later than now.
+/// The time of day at which certificates have to be valid: this much later than now.
 #[derive(Debug)]
 struct Later(Duration);
 

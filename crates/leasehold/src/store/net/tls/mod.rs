@@ -78,7 +78,7 @@ impl Tls {
         Self { shared: Arc::new(Shared { options, ahead, loaded, reading }) }
     }
 
-    /// The same, but certificates are checked as if it was so much later.
+    /// The same, but certificates are checked as if it was this much later.
     #[cfg(feature = "redis")]
     pub(crate) fn ahead(&self, by: Duration) -> Self {
         Self::of(&self.shared.options, by)
@@ -194,9 +194,8 @@ fn broken(cause: io::Error) -> Error {
 fn silent() -> Error {
     let message = format!(
         "the server does not answer the TLS handshake within {HANDSHAKE_LIMIT:?}; no request was \
-         sent; check whether it has TLS at this port (if not, write `redis` instead of `rediss`, \
-         and for another store than Redis `sslmode=disable`), and whether it is stopped or \
-         overloaded"
+         sent; check whether it is stopped or overloaded, and whether it has TLS at this port; if \
+         not, write `redis` instead of `rediss`, or `sslmode=disable` for other stores than Redis"
     );
     Error::new(ErrorKind::Unavailable, message)
 }

@@ -15,8 +15,8 @@ pub(crate) fn failure(cause: &io::Error) -> Option<Error> {
         TlsError::InvalidCertificate(reason) => of_certificate(reason),
         TlsError::InvalidMessage(_) => (
             "the server does not speak TLS",
-            "use its TLS port; or write `redis` instead of `rediss`, and for another store than \
-             Redis `sslmode=disable`",
+            "use its TLS port; or write `redis` instead of `rediss`, or `sslmode=disable` for \
+             other stores than Redis",
         ),
         TlsError::AlertReceived(alert) => of_alert(*alert)?,
         TlsError::PeerIncompatible(_) => (
@@ -56,7 +56,7 @@ fn of_certificate(reason: &CertificateError) -> (&'static str, &'static str) {
         ),
         NotValidForName | NotValidForNameContext { .. } => (
             "the server's certificate is for another host",
-            "write a host of the certificate in the URL, or name one by `tls_name`",
+            "in the URL, write a host that the certificate names, or name one by `tls_name`",
         ),
         // rustls does not name this case.
         Other(other) if other.to_string().contains("CaUsedAsEndEntity") => (

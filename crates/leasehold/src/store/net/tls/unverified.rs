@@ -7,7 +7,8 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Keeps out those who only listen. Whoever stands between can show a certificate of their own.
+/// Protects from an attacker who only listens. An attacker in between can show a certificate of its
+/// own.
 #[derive(Debug)]
 pub(super) struct AnyCertificate(pub(super) Arc<CryptoProvider>);
 

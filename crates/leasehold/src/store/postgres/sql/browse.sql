@@ -73,7 +73,7 @@ $$;
 
 -- Changes how many permits a key has.
 --
--- status: resized (`permits_before` is null if it was no semaphore) | used (as a lock)
+-- status: resized (`permits_before` is null if it was not a semaphore) | used (as a lock)
 CREATE OR REPLACE FUNCTION leasehold.resize(
     the_key text, of_permits integer, patience integer,
     OUT status text, OUT permits_before integer

@@ -1,5 +1,5 @@
--- Whether there is room for a claim beside the living holders. For holders that share the key, call
--- leasehold.bury before.
+-- Whether a claim can be granted in addition to the living holders. For holders that share the key,
+-- call leasehold.bury before.
 CREATE OR REPLACE FUNCTION leasehold.admits(l leasehold.locks, at bigint, claim integer)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE

@@ -85,7 +85,7 @@ BEGIN
         ELSE
             l := leasehold.hand_over(l, at);
         END IF;
-        -- Nobody is granted beside one who has the key alone.
+        -- A holder that has the key alone excludes every other grant.
         EXIT WHEN f.head_claim = 0;
     END LOOP;
     RETURN l;

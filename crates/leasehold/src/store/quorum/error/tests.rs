@@ -99,7 +99,7 @@ async fn an_ask_without_a_majority_says_what_is_given_back() {
     }
 }
 
-/// They are as many as a majority, and perhaps only one store.
+/// These nodes are as many as a majority, but may be only one store.
 #[tokio::test]
 async fn an_ask_that_two_nodes_granted_which_may_be_one_store_names_them() {
     let quorum = three().await;

@@ -1,4 +1,4 @@
-//! The way of one request through the nodes of a cluster.
+//! The route of one request through the nodes of a cluster.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,7 +63,7 @@ impl Journey {
         self.leg.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is under way from now on.
+    /// Notes that the request is under way from now on.
     pub(super) fn departs(&self) {
         if self.leg().counts.is_none() {
             self.count(Some(false));
@@ -124,7 +124,7 @@ impl Journey {
         let journey = Arc::clone(&self);
         let unsent = node.wire(way).pass(Passed { request: self, answering, asking });
         if unsent.is_some() {
-            // So that those behind it go on, or are refused too.
+            // The requests behind it can then go on, or are refused too.
             journey.stops();
         }
         Gone { unsent, _left: left }

@@ -5,7 +5,7 @@ use crate::store::redis::error::inside_script;
 use crate::store::redis::keys::{SLOTS, slot};
 use crate::store::redis::place::{Place, is_host};
 
-/// The most nodes of a cluster. Redis recommends at most so many.
+/// The most nodes of a cluster. Redis recommends at most this many.
 const NODES_MAX: usize = 1_000;
 
 /// How many numbers are tried as tags. A node with few slots may have none of them.
@@ -31,7 +31,8 @@ impl Map {
         Self { places, owners: vec![NOBODY; usize::from(SLOTS)], tags: Vec::new() }
     }
 
-    /// Reads the answer to `CLUSTER SLOTS` of the node at `asked`. `None` if it is no such answer.
+    /// Reads the answer to `CLUSTER SLOTS` of the node at `asked`. `None` if the answer has another
+    /// form.
     pub(in crate::store::redis) fn read(answer: &Value, asked: &Place) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
         let mut map = Self::of_seeds(Vec::new());
@@ -110,11 +111,11 @@ impl Map {
     }
 }
 
-/// Reads the host and the port of a node; `Some(None)` if the node that was asked does not know
-/// them, and `None` if it is no such answer.
+/// Reads the host and the port of a node. `Some(None)` means that the node that was asked does not
+/// know them. `None` means that the answer has another form.
 ///
-/// Without a host, the node is where the asked one was asked. With `?` for the host, it announces
-/// no name, and its address is behind its id.
+/// If the host is null or empty, the node has the same host as the node that was asked. If the host
+/// is `?`, the node announces no name, and its address follows its id.
 fn place(primary: &[Value], asked: &Place) -> Option<Option<Place>> {
     let [host, Value::Int(port), rest @ ..] = primary else { return None };
     let host = match host {
@@ -152,7 +153,7 @@ pub(in crate::store::redis) fn epoch(answer: &Value) -> Option<u64> {
     epoch?.trim_end().parse().ok()
 }
 
-/// What a refusal means for the way of a request.
+/// What a refusal means for the route of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// The slot is at this node now.

@@ -101,7 +101,7 @@ impl Cluster {
         self.under_way().get(lane).is_some_and(|of_lane| of_lane.alone > 0)
     }
 
-    /// A request of the lane was answered. Those that waited for it go on.
+    /// A request of the lane was answered. The requests that waited for it go on.
     pub(super) fn answered(self: &Arc<Self>, lane: &Lane) {
         let due = self.state().queues.get(lane).and_then(|queue| queue.due);
         if let Some(due) = due {

@@ -1,4 +1,4 @@
-//! Finds where a value ends, before anything is made of its bytes.
+//! Finds where a value ends, before its bytes are decoded.
 //!
 //! A value that is not in the agreed protocol, or exceeds a limit, ends the connection.
 

@@ -30,7 +30,7 @@ pub(super) enum Frame {
     /// A refusal, whose first word is its code.
     Error(String),
     Array(Vec<Self>),
-    /// The names and values of a map, in turn.
+    /// The names and values of a map, alternately.
     Map(Vec<Self>),
     /// What a server sends without being asked.
     Push(Vec<Self>),

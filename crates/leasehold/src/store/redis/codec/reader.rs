@@ -8,7 +8,7 @@ use super::framer::{ANSWER_BYTES_MAX, Framer, Invalid};
 use super::{Frame, parse};
 use crate::store::redis::connector::Stream;
 
-/// How much room there is to read at once, at least while nothing is in the buffer.
+/// The space for one read, at least while nothing is in the buffer.
 const READ_BYTES: usize = 16 * 1024;
 
 /// A buffer that has grown larger for a long value is dropped after it.
@@ -39,7 +39,7 @@ impl Reader {
         Self::new(Framer::new(true, ANSWER_BYTES_MAX))
     }
 
-    /// In RESP2, with values of at most so many bytes.
+    /// In RESP2, with values of at most this many bytes.
     pub(in crate::store::redis) fn of_short(bytes_max: usize) -> Self {
         Self::new(Framer::new(false, bytes_max))
     }

@@ -179,7 +179,7 @@ fn unsaid(gap: &Gap) -> Error {
 }
 
 fn strange() -> Error {
-    Error::new(ErrorKind::Config, "this server is no node of a Redis or Valkey cluster")
+    Error::new(ErrorKind::Config, "this server is not a node of a Redis or Valkey cluster")
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub(crate) struct Facts {
     pub(crate) release: Answer<Release>,
     /// The command that deletes by token, if scripts are missing and there is one.
     pub(crate) release_without_script: Option<&'static str>,
-    /// The commands that the user may not run, or the server does not know.
+    /// The commands that the user has no right to run, or that the server does not know.
     pub(crate) missing: Vec<&'static str>,
     /// Whether a message arrived on the channel that it was published to.
     pub(crate) message: Answer<bool>,
@@ -136,7 +136,7 @@ pub(crate) struct Place {
     pub(crate) is_in_quorum: bool,
 }
 
-/// One look at the server's clock.
+/// One reading of the server's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) sent: Moment,
@@ -150,7 +150,7 @@ pub(crate) struct Reading {
 /// A key that was written with a short time to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expiry {
-    /// Whether it was there before its end; `None` if the look came too late.
+    /// Whether it was there before its end; `None` if the check came too late.
     pub(crate) was_there: Option<bool>,
     /// Whether it was still there after its end.
     pub(crate) stayed: bool,
@@ -199,7 +199,7 @@ impl Info {
         Self(pairs.map(|(name, value)| (shown(name), shown(value.trim()))).collect())
     }
 
-    /// Reads names and values in turn.
+    /// Reads alternating names and values.
     pub(super) fn of_pairs(values: &[Value]) -> Self {
         let pairs = values.chunks_exact(2).filter_map(|pair| match pair {
             [Value::Bytes(name), Value::Bytes(value)] => {

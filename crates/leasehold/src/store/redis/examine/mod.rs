@@ -330,7 +330,7 @@ async fn client_id(line: &mut Line) -> Answer<i64> {
     }
 }
 
-/// The names and values of an answer that has them in turn.
+/// The names and values of an answer in which they alternate.
 async fn pairs(line: &mut Line, command: Command) -> Answer<Info> {
     match line.ask(command).await? {
         Value::Array(values) => Ok(Info::of_pairs(&values)),

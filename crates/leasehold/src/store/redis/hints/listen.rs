@@ -316,7 +316,7 @@ impl Messages {
     ///
     /// # Errors
     ///
-    /// That of the answer; `Unavailable` if the connection is gone.
+    /// The error of the answer; `Unavailable` if the connection is gone.
     ///
     /// # Cancel safety
     ///

@@ -69,7 +69,7 @@ struct State {
     running: bool,
     /// Where the task runs. It moves to the host's thread if the runtime of the waiters drops it.
     home: Home,
-    /// The user may not subscribe. Until then, waiters poll; then the client tries again.
+    /// The user has no right to subscribe. Until then, waiters poll; then the client tries again.
     denied_until: Option<Moment>,
     /// `None` if the server does not report changed keys.
     tracked: Option<Tracked>,
@@ -300,7 +300,7 @@ impl Hints {
         let Some(inbox) = keys::client_of_inbox(channel).or_else(of_shard) else { return };
         match message::hint(&message.payload) {
             Some(hint) => self.sinks.send(&inbox, self.as_far_as_believed(hint)),
-            None => tracing::debug!(channel, "a message that is no hint"),
+            None => tracing::debug!(channel, "a message that is not a hint"),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::store::within;
 /// The time limit for connecting, and for each subscription.
 const STEP_LIMIT: Duration = Duration::from_secs(2);
 
-/// How many keys the server is asked to track at once. New channels go before further keys.
+/// How many keys one message asks the server to track. New channels go before further keys.
 const KEYS_AT_ONCE_MAX: usize = 64;
 
 /// How often the connection is checked. A stream whose other end is gone may stay silent for ever.
@@ -154,7 +154,7 @@ impl Running {
         }
     }
 
-    /// Asks the server to track these keys, all at once.
+    /// Asks the server to track these keys, all in one message.
     async fn ask_for_keys(
         &self,
         host: &Arc<dyn Host>,

@@ -2,9 +2,9 @@
 //!
 //! A node passes a published message on to all nodes of its cluster. A message for a shard channel
 //! stays at the nodes that have the slot of the channel. So each client that listens at a node has
-//! a shard channel there, beside its inbox. Scripts try the shard channel first, and the inbox if
-//! nobody got the message. So a shard channel only saves work. A stranger with the right to listen
-//! could take its messages away; then the client polls.
+//! a shard channel there, in addition to its inbox. Scripts try the shard channel first, and the
+//! inbox if nobody got the message. So a shard channel only saves work. A stranger with the right
+//! to listen could take its messages away; then the client polls.
 //!
 //! A channel belongs to a client and a node, not to a lock. Its *tag* is the lowest number whose
 //! slot the node has. A script may publish to any slot of its node. So a client has one shard
@@ -15,7 +15,7 @@
 //! | the map gives the node a tag, or another one | is subscribed to; then the old one is left |
 //! | its slot leaves the node | is gone; the map is read again, and names another tag |
 //! | the node refuses it, because it does not serve the slot | the same; or is tried again after a second |
-//! | the user may not use it | is tried again after a minute, or on the next connection |
+//! | the user has no right to it | is tried again after a minute, or on the next connection |
 //! | the server has no shard channels | is tried again after an hour, or on the next connection |
 //! | the connection ends | is subscribed to on the next one |
 //! | the connection ends instead of an answer | is tried again after a minute: a proxy in between may not know the command |

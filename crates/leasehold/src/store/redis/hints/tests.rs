@@ -58,7 +58,7 @@ impl HintSink for Deaf {
     fn hint(&self, _: Hint) {}
 }
 
-/// Reads one request of so many words, and answers it.
+/// Reads one request of this many words, and answers it.
 async fn answer(server: &mut DuplexStream, words: usize, answer: &str) -> String {
     let mut text = String::new();
     while text.matches("\r\n").count() < 1 + 2 * words {

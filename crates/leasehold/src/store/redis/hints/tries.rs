@@ -1,4 +1,4 @@
-//! Tries to listen for messages: the pauses between them, and when they are in vain.
+//! Tries to listen for messages: the pauses between them, and when more tries cannot succeed.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Tries {
         self.vain = 0;
     }
 
-    /// A connection ended after its login. Returns whether more tries are in vain for now.
+    /// A connection ended after its login. Returns whether more tries cannot succeed for now.
     pub(super) fn is_vain(&mut self) -> bool {
         self.vain += 1;
         self.vain >= VAIN_MAX
@@ -44,7 +44,7 @@ impl Tries {
     }
 }
 
-/// The reason why the tries are in vain.
+/// The error that says why tries cannot succeed.
 pub(super) fn no_messages() -> Error {
     Error::new(
         ErrorKind::Unsupported,

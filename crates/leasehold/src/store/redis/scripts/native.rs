@@ -23,9 +23,9 @@ pub(in crate::store::redis) enum CompareAndDelete {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum Found {
     Command(CompareAndDelete),
-    /// It has none, or the user may run none.
+    /// The server has no such command, or the user has no right to run one.
     Nothing,
-    /// It was not said, for example because another node has the slot.
+    /// The server did not say, for example because another node has the slot.
     Unknown,
 }
 
@@ -82,15 +82,16 @@ pub(in crate::store::redis) fn found(answers: &[Result<Value, NoAnswer>]) -> Fou
     if tried().all(is_absent) { Found::Nothing } else { Found::Unknown }
 }
 
-/// Whether a refusal says that there are no scripts, or that the user may not run any. A refusal
-/// from inside a script does not.
+/// Whether a refusal says that there are no scripts, or that the user has no right to run any. A
+/// refusal from inside a script does not.
 pub(in crate::store::redis) fn refuses_scripts(code: &str, text: &str) -> bool {
     let engine = "scripting engine";
     ["EVAL", "EVALSHA"].iter().any(|name| refuses(name, code, text))
         || code == "ERR" && text.to_ascii_lowercase().contains(engine) && !text.contains("script:")
 }
 
-/// Whether a refusal says that this command does not exist, or that the user may not run it.
+/// Whether a refusal says that this command does not exist, or that the user has no right to run
+/// it.
 pub(in crate::store::redis) fn refuses(name: &str, code: &str, text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let is_about_a_command = match code {

@@ -30,7 +30,7 @@ pub(in crate::store::redis) struct Answered<T> {
     pub(in crate::store::redis) holder: Option<ClientId>,
     /// Whether the holder is not one of our clients, and the caller is the first in line.
     pub(in crate::store::redis) is_first_behind_a_foreigner: bool,
-    /// Whether the user may not publish hints to other clients.
+    /// Whether the user lacks the right to publish hints to other clients.
     pub(in crate::store::redis) hints_denied: bool,
 }
 
@@ -302,7 +302,7 @@ fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Va
     }
 }
 
-/// A holder that shares the key, which has so many permits, if it is a semaphore.
+/// A holder that shares the key. A semaphore has this many permits.
 fn one_of_several(words: &[Value], of: Option<u32>) -> Option<Holder> {
     let [token, Value::Int(left), first, Value::Int(count), since, why, Value::Int(want), request] =
         words

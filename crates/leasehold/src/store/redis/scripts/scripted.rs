@@ -83,7 +83,7 @@ impl Scripted {
         match &self.step {
             Step::Acquire(Ask { claim: Claim::Exclusive, reserve: 1, note, line, .. }) => {
                 let has_reason = note.as_ref().is_some_and(|note| note.why.is_some());
-                // Whoever asks again has found the lock taken.
+                // A client that asks again has found the lock taken.
                 let was_taken = matches!(line, Line::Join { ask_no: 2.., .. });
                 if self.cold || has_reason || was_taken { Part::Nothing } else { Part::Ask }
             }

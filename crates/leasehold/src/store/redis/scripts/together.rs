@@ -1,8 +1,8 @@
 //! Several steps in one call of a script.
 //!
 //! A server takes about as long to begin a script as to do a step at a lock that nobody else wants.
-//! So steps that wait at the same moment are done in one call. Whoever cannot have its lock at once
-//! asks for it alone afterwards.
+//! So steps that wait at the same moment are done in one call. A request for a lock that is not
+//! free is sent again, alone.
 
 use super::TOGETHER;
 use crate::store::redis::codec::command::{Command, NoAnswer, Part, Value};
@@ -22,11 +22,11 @@ const TTL: usize = 12;
 /// What the answer to a call says about one of its steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::store::redis) enum Done {
-    /// It was done, and has this answer.
+    /// The step was done, and has this answer.
     Yes(Value),
-    /// It was not done.
+    /// The step was not done.
     No,
-    /// It was not done, since its fencing counter is missing.
+    /// The step was not done, since its fencing counter is missing.
     HasNoCounter,
 }
 

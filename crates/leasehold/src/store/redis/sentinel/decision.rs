@@ -36,7 +36,7 @@ impl Answer {
 /// Otherwise the server that most sentinels name counts.
 ///
 /// An older epoch than that of `last` counts only if a majority of the sentinels name a server:
-/// they may have been set up anew.
+/// they may have been set up again.
 pub(super) fn decide<'a>(
     answers: impl Iterator<Item = &'a Answer>,
     sentinels: usize,
@@ -90,7 +90,7 @@ mod tests {
             // The sentinel that announced b is silent.
             (vec![a(1), failed(), failed()], Some(named_as("b", 2)), Some(named_as("b", 2))),
             (vec![a(1), Answer::Unknown], Some(named_as("b", 2)), Some(named_as("b", 2))),
-            // Set up anew.
+            // Set up again.
             (vec![a(0), a(0), failed()], Some(named_as("b", 9)), Some(named_as("a", 0))),
         ];
         for (answers, last, expected) in table {

@@ -43,7 +43,7 @@ const ASK_LIMIT: Duration = Duration::from_secs(1);
 /// How long a new connection waits for further answers when there is one that names a server.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// How often the sentinels are asked while a connection is open, beside their messages.
+/// How often the sentinels are asked while a connection is open, in addition to their messages.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
 /// The shortest time between two such asks, however often a sentinel announces something.
@@ -336,7 +336,7 @@ mod tests {
         };
         let Sentinels { shared } = Sentinels::new(&address).expect("no TLS");
         let named = |host: &str, epoch| Named { place: (host.to_owned(), 1), epoch };
-        // So many of the three sentinels name a server.
+        // This many of the three sentinels name a server.
         let keep_from = |sentinels, number, host, epoch| {
             let answer = || Answer::Named(named(host, epoch));
             let said: Vec<_> = std::iter::repeat_with(answer).take(sentinels).collect();

@@ -152,7 +152,7 @@ impl Connector for Node {
     }
 }
 
-/// Reads the epoch in the answer to `SENTINEL MASTER`: names and values in turn.
+/// Reads the epoch in the answer to `SENTINEL MASTER`: alternating names and values.
 fn epoch_in(fields: &[Frame]) -> Option<u64> {
     let value = fields.chunks_exact(2).find_map(|pair| match pair {
         [Frame::Bytes(name), Frame::Bytes(value)] if name == b"config-epoch" => Some(value),
@@ -171,8 +171,8 @@ fn place_in(fields: &[Frame]) -> Option<Place> {
 }
 
 fn no_sentinel(text: &str) -> Error {
-    let message = "this is no sentinel; no request was sent; write `redis://` for a server, or \
-                   correct host and port in the URL (sentinels usually have port 26379)";
+    let message = "this is not a sentinel; no request was sent; write `redis://` for a server, or \
+                   correct the host and the port in the URL (sentinels usually have port 26379)";
     let error = Error::new(ErrorKind::Config, message);
     if text.is_empty() { error } else { error.with_source(Said::new(text)) }
 }

@@ -166,7 +166,7 @@ impl Default for Replicas {
 }
 
 impl Copies {
-    /// Copies on so many replicas, on disk or not.
+    /// Copies on this many replicas, on disk or not.
     #[must_use]
     pub const fn new(replicas: Replicas, fsync: bool) -> Self {
         Self { replicas, fsync }

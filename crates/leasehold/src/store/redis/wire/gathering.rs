@@ -22,8 +22,8 @@ use super::waiting::Waiting;
 use crate::store::redis::codec::command::{Command, NoAnswer, Part, Value};
 use crate::store::redis::scripts::together::{Done, STEPS_MAX, done, together};
 
-/// After so many counters in a row that were missing only in a call of several, the client assumes
-/// several servers.
+/// After this many counters in a row that were missing only in a call of several, the client
+/// assumes several servers.
 const DOUBTS_MAX: u8 = 3;
 
 /// A request, and who waits for its answer.
@@ -32,7 +32,7 @@ pub(super) type Step = (Command, Waiting);
 /// The steps of a connection that may be done together.
 #[derive(Default)]
 pub(super) struct Gathering {
-    /// Those that are not written yet. No two have the same key.
+    /// The steps that are not written yet. No two have the same key.
     gathered: Vec<Step>,
     /// The keys of those that were sent together and have no answer.
     keys: HashSet<Box<[u8]>>,
@@ -163,7 +163,7 @@ fn is_passing(code: &str) -> bool {
 }
 
 impl Several {
-    /// Those that wait for the answers, one for each step.
+    /// The callers that wait for the answers, one for each step.
     pub(super) fn waiting(self) -> impl Iterator<Item = Waiting> {
         self.0.into_iter().map(|(_, waiting)| waiting)
     }

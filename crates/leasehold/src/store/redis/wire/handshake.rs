@@ -83,7 +83,8 @@ async fn exchange(
     Requests { words, steps }: Requests,
     heard: &mut ServerFacts,
 ) -> Result<(), Error> {
-    // A server without room says so and closes, perhaps before it has read anything.
+    // A server at its limit of clients reports that and closes, perhaps before it has read
+    // anything.
     let written = write_all(stream, &words).await;
     let mut reader = Reader::of_short(ANSWER_MAX);
     for (number, step) in steps.iter().enumerate() {
@@ -236,7 +237,7 @@ impl Step {
             // still comes from a Redis server.
             (Self::Ping, ErrorKind::Unsupported) => Ok(()),
             (Self::Ping, ErrorKind::Denied) if code == "NOPERM" => Ok(()),
-            // The user may not read the key, or the server keeps the key elsewhere.
+            // The user has no right to read the key, or the server keeps the key elsewhere.
             (Self::Record, ErrorKind::Denied | ErrorKind::Config | ErrorKind::Unsupported) => {
                 Ok(())
             }
@@ -342,8 +343,8 @@ fn unread(text: &str, access: &Access) -> Result<(), Error> {
             let is_denied = code == "NOPERM" && expected == Strictness::AsDatabase;
             if is_denied && access.settled.tell_once() {
                 tracing::warn!(
-                    "this user may not read `:lh:epoch`, so this client is not strict even if the \
-                     database is switched to strict mode; allow `+hmget ~:lh:epoch`"
+                    "this user has no right to read `:lh:epoch`, so this client is not strict even \
+                     if the database is switched to strict mode; allow `+hmget ~:lh:epoch`"
                 );
             }
             Ok(())
@@ -456,7 +457,7 @@ fn no_redis() -> Error {
     Error::new(
         ErrorKind::Config,
         "this is not a Redis or Valkey server, or it requires TLS; no request was sent; correct \
-         host and port in the URL, or write `rediss://` for TLS",
+         the host and the port in the URL, or write `rediss://` for TLS",
     )
 }
 

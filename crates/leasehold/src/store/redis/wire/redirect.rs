@@ -55,7 +55,8 @@ pub(in crate::store::redis) struct Unsent {
 
 impl Unsent {
     pub(in crate::store::redis) fn refuse(self) {
-        // Its caller may not look at the answer for long, and others may wait for it.
+        // A long time may pass until its caller reads the answer, and other requests may wait for
+        // it.
         self.passed.request.was_answered();
         // A caller that gave up needs no answer.
         let reason = self.why.to_string();

@@ -64,7 +64,7 @@ impl Waiting {
         self.is_in_doubt
     }
 
-    /// Hands the answer to the caller, or a refusal to whatever may pass the request on.
+    /// Hands the answer to the caller, or a refusal to the code that may pass the request on.
     pub(super) fn answer(self, answer: Reply) {
         match (self.redirect, answer) {
             (Some(redirect), Err(refused @ NoAnswer::Refused { .. })) => {

@@ -171,7 +171,7 @@ fn ask(wire: &Wire<Server>, times: usize) {
     (0..times).for_each(|_| drop(wire.submit(Duration::from_secs(1), Work::Alone, String::new())));
 }
 
-/// Asks for so many keys. Returns the answers.
+/// Asks for this many keys. Returns the answers.
 fn ask_keys<const MAX: usize>(wire: &Wire<Server<MAX>>, keys: usize) -> Vec<Told> {
     let work = |at| Work::Step(Key::new(format!("key-{at:03}")).expect("a key"));
     let ask = |at| wire.submit(Duration::from_mins(1), work(at), String::new());
@@ -199,7 +199,7 @@ impl<const MAX: usize> Server<MAX> {
         host.sleep_until(host.now() + *self.0.connecting_takes.lock().expect("whole"))
     }
 
-    /// The moments of its connections since the last look.
+    /// The moments of its connections since the last call.
     fn connected(&self) -> Vec<u64> {
         std::mem::take(&mut *self.0.connected.lock().expect("whole"))
     }

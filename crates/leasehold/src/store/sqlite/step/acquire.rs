@@ -190,7 +190,7 @@ impl Acquire {
         self.store_grant(turn, row, fencing)
     }
 
-    /// As [`grant_again`](Self::grant_again), for an asker that shares the key.
+    /// Like [`grant_again`](Self::grant_again), for an asker that shares the key.
     fn share_again(
         &self,
         turn: &mut Turn<'_>,

@@ -18,7 +18,7 @@ fn leases_of_an_earlier_boot_run_out_on_our_own_clock() {
     let after = world.open_in_boot("second");
     let seen = run(after.inspect(key("a"))).expect("an answer");
     assert_eq!(seen.holders[0].ttl_left, Some(Duration::from_secs(10)));
-    assert_eq!(seen.waiting, 0, "whoever waited is gone with the boot");
+    assert_eq!(seen.waiting, 0, "no waiter of the last boot is left");
     is_taken(run(after.acquire(ask("a", owner(3, 1)))));
 
     // A second handle of the new boot restarts nothing.

@@ -34,7 +34,8 @@ fn a_hand_over_after_many_looks_that_saw_nothing_is_noticed() {
     is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
     for _ in 0..5 {
         world.clock.advance(LOOK_EVERY_MIN);
-        // The second is answered after the look that is due at the first.
+        // The store checks the file after the first answer, so the second answer comes after that
+        // check.
         run(there.inspect(key("a"))).expect("an answer");
         run(there.inspect(key("a"))).expect("an answer");
         assert_eq!(hints.try_recv().ok(), None);
@@ -55,7 +56,7 @@ fn who_begins_to_wait_beside_one_who_has_waited_for_long_is_told_as_soon_as_if_a
     }
     is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
     world.clock.advance(Duration::from_secs(1));
-    // Answered after the look that puts the next one far off.
+    // Answered after the check that schedules the next one late.
     run(there.inspect(key("a"))).expect("an answer");
     run(there.inspect(key("a"))).expect("an answer");
     is_taken(run(there.acquire(join("b", owner(2, 2), 1))));
@@ -89,7 +90,7 @@ fn a_renewal_by_the_holder_wakes_nobody_in_another_process() {
     is_taken(run(there.acquire(join("a", owner(2, 1), 1))));
     granted(run(here.acquire(ask("a", owner(1, 1)))));
     world.clock.advance(LOOK_EVERY_MIN);
-    // Answered after the look that is due now.
+    // Answered after the check that is due now.
     run(there.inspect(key("a"))).expect("an answer");
     run(there.inspect(key("a"))).expect("an answer");
     assert_eq!(hints.try_recv().ok(), None);

@@ -24,7 +24,7 @@ fn an_answer_to_another_request_takes_none_away() {
 fn a_silent_connection_is_given_up_while_its_session_surely_lasts() {
     for seconds in [4, 8, 15, 60, 600] {
         let timeout = Duration::from_secs(seconds);
-        // The silence may begin right after an answer, and end right before the look at it.
+        // The silence may begin right after an answer, and end right before it is checked.
         let silence = silence_max(timeout) + 2 * step(timeout);
         assert!(silence < margin(timeout), "{timeout:?}: {silence:?}");
     }

@@ -62,7 +62,7 @@ fn few_looks_find_no_lease_that_has_ended_however_many_are_renewed() {
     let nodes: Vec<_> = (0..1_000)
         .map(|number| {
             let (node, is_first) = add_to(&mine, &number.to_string(), "1", now + ttl);
-            assert_eq!(is_first, number == 0, "a later one changes no look");
+            assert_eq!(is_first, number == 0, "a later end changes no check");
             now = now + millisecond;
             node
         })

@@ -174,7 +174,7 @@ impl Core {
             }
         } else if let Some(first) = line.first() {
             let path = format!("{}/{first}", self.names.lock(&ask.key));
-            // A waiter has a watch. Only people and timers use it, so a failure is no matter.
+            // A waiter has a watch. Only people and timers use it, so a failure does not matter.
             if let Ok((data, stat)) = session.ask(get_data(&path), read_data).await {
                 let left = Entry::read(&data).map(|entry| self.left(&entry, stat));
                 retry_in = left.filter(|left| !left.is_zero());
@@ -294,7 +294,7 @@ impl Core {
         Err(Fault::NoNode)
     }
 
-    /// Remembers a node that may have been made, if that is so.
+    /// Remembers a node that may have been made.
     pub(super) fn doubted(
         &self,
         session: &Arc<Session>,

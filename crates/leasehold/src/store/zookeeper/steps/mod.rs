@@ -33,7 +33,7 @@ use crate::store::{Revocation, Sinks};
 /// What Apache Curator writes into the node of a holder to ask it to let go.
 const ASKED_BY_CURATOR: &[u8] = b"__REVOKE__";
 
-/// How often a step begins anew before it gives up. Each time, another client was faster.
+/// How often a step starts again before it gives up. Each time, another client was faster.
 const ROUNDS_MAX: usize = 16;
 
 /// How many fencing tokens each change of the ensemble stands for. A change has the number of the
@@ -169,7 +169,7 @@ impl Core {
                         }
                     }
                     let is_wanted = match looking {
-                        // The renewal counts, whatever becomes of the other answer.
+                        // The renewal counts, even if the other answer is lost.
                         Some(looking) => looking.await.is_ok_and(|parent| parent.children > 1),
                         None => false,
                     };
@@ -223,7 +223,7 @@ impl Core {
             let is = format!("the server granted {granted:?} of the {wanted:?} that the URL wants");
             (is, format!("raise `maxSessionTimeout` of the servers to {needed} s or more"))
         } else {
-            let is = format!("the session of this client has {granted:?}");
+            let is = format!("the session of this client lasts {granted:?}");
             (is, format!("write `session_timeout={needed}s` in the URL"))
         };
         let longest = granted.saturating_sub(margin(granted));
@@ -286,8 +286,7 @@ fn millis(span: Duration) -> i64 {
 
 /// The error for a lease of another handle.
 fn bound(of: &Of) -> Error {
-    let message = "a lock in ZooKeeper ends with the process that took it, so no other one can \
-                   go on with it; the lock is unchanged; keep it in one process, as \
-                   `leasehold run` does";
+    let message = "a lock in ZooKeeper ends with the process that took it, so no other process can \
+                   use it; the lock is unchanged; keep it in one process, as `leasehold run` does";
     Error::new(ErrorKind::Unsupported, message).with_name(of.0.as_str())
 }

@@ -75,7 +75,7 @@ impl Core {
         let deleted = session.ask(delete(&format!("{parent}/{name}")), |_| Ok(()));
         let read = session.ask(children(&parent, false), read_children);
         deleted.await?;
-        // The node is deleted, whatever becomes of the other answer.
+        // The node is deleted, even if the other answer is lost.
         Ok(super::line_of(read.await).unwrap_or_default())
     }
 
@@ -156,7 +156,7 @@ fn released(had_lock: bool, left: &Line) -> Released {
 }
 
 fn frees_nothing() -> Error {
-    let message = "ZooKeeper gives a lock to the first client in line, so it cannot be freed past \
-                   it; nothing was released; release it as usual";
+    let message = "ZooKeeper gives a lock to the first client in line, so a release cannot skip \
+                   that client; nothing was released; release it as usual";
     Error::new(ErrorKind::Unsupported, message)
 }

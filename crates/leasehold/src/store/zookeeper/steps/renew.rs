@@ -26,7 +26,7 @@ impl Core {
             Ok(renewed) => Ok(renewed),
             Err(Fault::NoNode | Fault::SessionOver) => {
                 if let Some(node) = self.mine.of(&of) {
-                    // It is there yet if its time ended before it was written.
+                    // The node is still there if its time ended before it was written.
                     drop(self.begin_to_end(&node));
                 }
                 Ok(Renewed::Lost)
@@ -68,7 +68,8 @@ impl Core {
             && last.is_none_or(|last| last < at_least.get())
         {
             let message = "the ensemble counts fencing tokens by itself, so nobody can raise them; \
-                           the lease was renewed; a ZooKeeper ensemble is no node of a quorum";
+                           the lease was renewed; a ZooKeeper ensemble cannot be a node of a \
+                           quorum";
             return Err(Error::new(ErrorKind::Unsupported, message).into());
         }
         let revoked = node.state().entry().revoked.clone();

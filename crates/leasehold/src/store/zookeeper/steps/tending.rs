@@ -55,7 +55,7 @@ impl Core {
         next
     }
 
-    /// Watches are lost, or the places with their session. Whoever waits asks again.
+    /// Watches are lost, or the places with their session. Waiters ask again.
     fn tell_all(&self) {
         for inbox in self.mine.inboxes() {
             self.sinks.send(&inbox, Hint::Missed);

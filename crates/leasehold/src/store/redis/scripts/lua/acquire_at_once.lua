@@ -39,7 +39,8 @@ if is_plain and ARGV[3] == '1' and call('EXISTS', FENCE, FENCE, FENCE, LINE, OPE
       end
       call('DECR', FENCE)
     end
-    -- The counter has reached its end or may not be used. acquire.lua continues from the old state.
+    -- The counter has reached its end or must not be used. acquire.lua continues from the old
+    -- state.
     call('DEL', LOCK)
   end
 elseif is_plain and ARGV[3] == '0' and call('EXISTS', LINE, FENCE, OPEN) == 0 then

@@ -71,7 +71,7 @@ local function block_of(owner)
 end
 
 -- Restarts the time to live, and never shortens it. The lock comes first: at the server's memory
--- limit, a script that has begun to write may go on, but may not begin with SET or INCR. Returns
+-- limit, a script that has begun to write may go on, but must not begin with SET or INCR. Returns
 -- the time left, as a number and as text.
 local function lift(ttl_ms)
   local lease_ms = math.max(call('PTTL', LOCK), ttl_ms)

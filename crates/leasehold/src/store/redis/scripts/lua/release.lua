@@ -20,7 +20,7 @@ end
 local may_keep = is_held and keep_ttl and not (reserve > 0 and is_at_its_end())
 local openings = open_openings()
 if is_held and may_open then
-  -- First: at the server's memory limit, a script may not begin with SET, see grant.lua.
+  -- First: at the server's memory limit, a script must not begin with SET, see grant.lua.
   keep_counter(0)
 end
 local opens = is_held and may_open and not has_line and openings.begin(may_keep)

@@ -214,7 +214,7 @@ local function open_shares(holder)
   -- the request to let go that was made to it, or false.
   function shares.lift(owner, ttl_ms)
     local ends = math.max(tonumber(call('ZSCORE', SHARES, owner)), now_ms + ttl_ms)
-    -- First: at the server's memory limit, a script may not begin with ZADD, see grant.lua.
+    -- First: at the server's memory limit, a script must not begin with ZADD, see grant.lua.
     call('PEXPIRE', LOCK, whole(math.max(call('PTTL', LOCK), ttl_ms)))
     call('ZADD', SHARES, whole(ends), owner)
     seal(holder == PERMITS)

@@ -88,7 +88,7 @@ async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
     }
 }
 
-/// What the database says, and what that makes of a client: strict or not, or refused.
+/// What the database says, and whether a client is then strict, not strict, or refused.
 #[tokio::test]
 async fn a_client_is_strict_by_its_url_or_by_what_its_database_says() {
     let off_again = "*1\r\n$14\r\noff 1 anna@web\r\n";
@@ -230,17 +230,17 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
         "HTTP/1.1 400 Bad Request",
         ErrorKind::Config,
         "is not a Redis",
-        "correct host and port",
+        "correct the host",
     ),
-    ("redis://h", "\x15\x03\x01", ErrorKind::Config, "is not a Redis", "correct host and port"),
-    ("redis://h", "SSH-2.0-OpenSSH", ErrorKind::Config, "is not a Redis", "correct host and port"),
-    ("redis://h", "+PONG\r\n+PONG", ErrorKind::Config, "is not a Redis", "correct host and port"),
+    ("redis://h", "\x15\x03\x01", ErrorKind::Config, "is not a Redis", "correct the host"),
+    ("redis://h", "SSH-2.0-OpenSSH", ErrorKind::Config, "is not a Redis", "correct the host"),
+    ("redis://h", "+PONG\r\n+PONG", ErrorKind::Config, "is not a Redis", "correct the host"),
     (
         "redis://h",
         "+PONG\r\n*1\r\n$-1\r\n:0",
         ErrorKind::Config,
         "is not a Redis",
-        "correct host and port",
+        "correct the host",
     ),
     (
         "redis://h?strict=no",
@@ -360,7 +360,7 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
         "+PONG\r\n*1\r\n$-1\r\n+OK",
         ErrorKind::Config,
         "is not a Redis",
-        "correct host and port",
+        "correct the host",
     ),
     (
         "redis://h?replicas=majority",
@@ -405,21 +405,21 @@ const REFUSALS: &[(&str, &str, ErrorKind, &str, &str)] = &[
         "+PONG\r\n*1\r\n$-1\r\n:1",
         ErrorKind::Config,
         "is not a Redis",
-        "correct host and port",
+        "correct the host",
     ),
     (
         "redis://h?strict=yes",
         "+PONG\r\n*1\r\n$-1\r\n$-1",
         ErrorKind::Config,
         "is not a Redis",
-        "correct host and port",
+        "correct the host",
     ),
     (
         "redis://h?strict=yes",
         "+PONG\r\n*1\r\n$-1\r\n$99999999",
         ErrorKind::Config,
         "is not a Redis",
-        "correct host and port",
+        "correct the host",
     ),
 ];
 

@@ -1,4 +1,4 @@
-//! Steps beside a server that answers as it is told.
+//! Steps with a fake server.
 
 mod server;
 
@@ -29,7 +29,7 @@ const LONG: Duration = Duration::from_secs(3);
 #[derive(Default)]
 struct Here {
     long_sleeps: AtomicUsize,
-    /// How many sleeps of a minute are over at once.
+    /// How many sleeps of a minute are over at the same time.
     skips: AtomicUsize,
 }
 
@@ -128,7 +128,7 @@ async fn renew(core: &Core, lease: &LeaseId) -> bool {
     }
 }
 
-/// The task that looks after the nodes sleeps for about a ttl after each look.
+/// The task that tends the nodes sleeps for about a ttl after each round.
 #[tokio::test]
 async fn neither_a_renewal_nor_a_further_lock_looks_after_the_leases_of_a_store() {
     beside(async |core, _, host| {

@@ -1,4 +1,4 @@
-//! A server of ZooKeeper for tests, which answers as it is told.
+//! A fake ZooKeeper server for tests: each test says what it answers.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
