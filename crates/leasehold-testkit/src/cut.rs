@@ -1,6 +1,5 @@
 //! Drops futures half way.
 
-use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 

@@ -25,8 +25,6 @@
 //! calling thread may do anything between two calls, and a dropped guard is released in the
 //! background. End with `release()`: the program may end before that.
 
-use std::future::Future;
-
 use crate::core::error::Error;
 use crate::host;
 

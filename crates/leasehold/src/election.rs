@@ -5,7 +5,6 @@
 //! out.
 
 use std::fmt;
-use std::future::Future;
 use std::time::Duration;
 
 use crate::core::error::{Error, ErrorKind};

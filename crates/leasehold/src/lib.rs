@@ -167,6 +167,7 @@ mod rate_limit;
 mod rwlock;
 mod semaphore;
 mod session;
+mod unpoisoned;
 
 pub use client::{Client, ClientBuilder, Shutdown};
 #[doc(inline)]

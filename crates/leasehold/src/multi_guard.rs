@@ -1,7 +1,6 @@
 //! The guard of several locks.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,7 +3,6 @@
 //! The runner holds a mutex of that name. If the work was done, the key stays taken until the
 //! period is over. If it failed, the key is free at once, and if the runner died, after the ttl.
 
-use std::future::Future;
 use std::time::Duration;
 
 use crate::core::error::Error;

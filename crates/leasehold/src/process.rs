@@ -17,7 +17,6 @@
 //! own, since owner tokens come straight from the operating system.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::{Context, Poll};

@@ -1,11 +1,11 @@
 //! The allowed imports between layers:
-//! `core ← process ← host ← store ← session ← client, guard, lease, mutex`.
+//! `core ← unpoisoned ← process ← host ← store ← session ← client, guard, lease, mutex`.
 
 use super::Finding;
 use super::repository::{LIBRARY, Repository, words};
 
 /// The layers of the library, inner ones first. A layer may import itself and inner ones.
-const ROOMS: [&str; 5] = ["core", "process", "host", "store", "session"];
+const ROOMS: [&str; 6] = ["core", "unpoisoned", "process", "host", "store", "session"];
 
 /// Inner layers of the library do not import outer ones.
 pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {
@@ -54,6 +54,10 @@ pub(super) fn sqlite_lives_by_public_means(repository: &Repository) -> Vec<Findi
     let mut findings = Vec::new();
     for (file, name) in repository.rust(LIBRARY) {
         let Some(name) = name.strip_prefix("store/sqlite/") else { continue };
+        // The doctor's own file about SQLite.
+        if name == "examine.rs" {
+            continue;
+        }
         for line in file.lines().into_iter().filter(|line| !line.in_test) {
             let mut found = |path: &str| {
                 let message = format!("the SQLite store uses only public items, and not `{path}`");

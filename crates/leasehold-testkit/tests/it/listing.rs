@@ -1,6 +1,6 @@
 //! How a client puts the pages of a store together.
 
-use std::future::{Future, pending};
+use std::future::pending;
 use std::sync::Weak;
 
 use leasehold::core::token::ClientId;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Examined;
 use super::check::{Check, Subject};
 use super::survival::Deployment;
 use super::texts::{advice_of, span};
@@ -39,7 +40,12 @@ const HINTS: Subject = Subject {
 /// The largest offset without a warning, in addition to the round trip.
 const OFFSET_MAX: Duration = Duration::from_secs(1);
 
-pub(super) fn checks(facts: &DatabaseFacts, ttl: Ttl) -> Vec<Check> {
+pub(super) fn examined(facts: DatabaseFacts, ttl: Ttl) -> Examined {
+    let (checks, deployment) = (checks(&facts, ttl), deployment(&facts));
+    Examined { checks, deployment, refused: facts.refused }
+}
+
+fn checks(facts: &DatabaseFacts, ttl: Ttl) -> Vec<Check> {
     let about = facts.about.as_ref();
     let checks = [
         Some(reachable(facts)),
@@ -54,7 +60,7 @@ pub(super) fn checks(facts: &DatabaseFacts, ttl: Ttl) -> Vec<Check> {
 }
 
 /// The facts on which it depends what a lock there survives.
-pub(super) fn deployment(facts: &DatabaseFacts) -> Deployment {
+fn deployment(facts: &DatabaseFacts) -> Deployment {
     let (is_on_disk, has_replicas) = match facts.about.as_ref().map(|about| &about.keeping) {
         None => (false, false),
         #[cfg(feature = "mysql")]

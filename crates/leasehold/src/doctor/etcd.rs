@@ -1,5 +1,6 @@
 //! Checks of an etcd cluster.
 
+use super::Examined;
 use super::check::{Check, Subject};
 use super::members::Members;
 use super::survival::{Deployment, Kind};
@@ -29,7 +30,12 @@ const OLDEST: (u32, u32, u32) = (3, 4, 0);
 /// The first version of each series in which a replaced leader cannot end leases that were renewed.
 const MENDED: [(u32, u32, u32); 2] = [(3, 4, 31), (3, 5, 13)];
 
-pub(super) fn checks(facts: &EtcdFacts, ttl: Ttl) -> Vec<Check> {
+pub(super) fn examined(facts: EtcdFacts, ttl: Ttl) -> Examined {
+    let (checks, deployment) = (checks(&facts, ttl), deployment(&facts));
+    Examined { checks, deployment, refused: facts.refused }
+}
+
+fn checks(facts: &EtcdFacts, ttl: Ttl) -> Vec<Check> {
     let checks = [
         Some(Members::reachable(facts.refused.as_ref())),
         Some(members(facts).check()),
@@ -43,7 +49,7 @@ pub(super) fn checks(facts: &EtcdFacts, ttl: Ttl) -> Vec<Check> {
 }
 
 /// The facts on which it depends what a lock there survives.
-pub(super) fn deployment(facts: &EtcdFacts) -> Deployment {
+fn deployment(facts: &EtcdFacts) -> Deployment {
     let has_failover = members(facts).answering() >= 3;
     Deployment { kind: Kind::Members, has_failover, ..Deployment::ON_DISK }
 }

@@ -1,6 +1,8 @@
 //! Checks of the file of an SQLite store.
 
+use super::Examined;
 use super::check::{Check, Subject};
+use super::survival::{Deployment, Kind};
 use super::texts::{advice_of, bytes, cause_of};
 use super::trials::{release, round_trip};
 use crate::core::ttl::Ttl;
@@ -43,7 +45,12 @@ const LET_WRITE: &str = "let this user write the directory of the file, or choos
 /// How much space must be free.
 const FREE_MIN: u64 = 16 << 20;
 
-pub(super) fn checks(facts: &FileFacts, ttl: Ttl) -> Vec<Check> {
+pub(super) fn examined(facts: &FileFacts, ttl: Ttl) -> Examined {
+    let deployment = Deployment { kind: Kind::File, ..Deployment::ON_DISK };
+    Examined { checks: checks(facts, ttl), deployment, refused: None }
+}
+
+fn checks(facts: &FileFacts, ttl: Ttl) -> Vec<Check> {
     let checks = [
         Some(reachable(facts)),
         round_trip(&facts.round_trips, ttl, 100, "a faster disk"),

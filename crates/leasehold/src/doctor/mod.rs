@@ -47,13 +47,7 @@ use self::survival::{Deployment, Kind, survival};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
 use crate::host::Host;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::store::DatabaseFacts;
-#[cfg(feature = "etcd")]
-use crate::store::EtcdFacts;
 use crate::store::Named;
-#[cfg(feature = "zookeeper")]
-use crate::store::ZookeeperFacts;
 #[cfg(feature = "etcd")]
 use crate::store::etcd as etcd_store;
 #[cfg(feature = "mysql")]
@@ -105,8 +99,8 @@ pub async fn diagnose(
         return Err(Error::new(ErrorKind::Config, message));
     }
     host.start()?;
-    let found = examine(named, &canary(namespace, &*host), &host).await;
-    Ok(judge(&found, ttl))
+    let found = examine(named, &canary(namespace, &*host), &host, ttl).await;
+    Ok(judge(found, ttl))
 }
 
 /// What was learned about all stores.
@@ -117,16 +111,17 @@ struct Found {
     /// The clusters, whose nodes are among the servers.
     #[cfg(feature = "redis")]
     clusters: Vec<ClusterFacts>,
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    databases: Vec<DatabaseFacts>,
-    #[cfg(feature = "etcd")]
-    clusters_of_etcd: Vec<EtcdFacts>,
-    #[cfg(feature = "sqlite")]
-    files: Vec<sqlite::examine::FileFacts>,
-    #[cfg(feature = "zookeeper")]
-    ensembles: Vec<ZookeeperFacts>,
-    /// The number of stores in this process.
-    private: usize,
+    /// All other stores.
+    others: Vec<Examined>,
+}
+
+/// What the facts about one store mean.
+#[derive(Debug)]
+struct Examined {
+    checks: Vec<Check>,
+    deployment: Deployment,
+    /// Why it did not answer.
+    refused: Option<Error>,
 }
 
 /// The beginning of all keys that are written. Nobody else uses it.
@@ -138,19 +133,21 @@ fn canary(namespace: Option<&str>, host: &dyn Host) -> String {
     format!("{prefix}leasehold:probe:{random}")
 }
 
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(unused_variables, reason = "only servers of Redis are told apart by their numbers")
-)]
-async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found {
+#[allow(unused_variables, reason = "not every build has stores that need them all")]
+async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>, ttl: Ttl) -> Found {
     let mut found = Found::default();
     #[cfg(feature = "redis")]
     let is_quorum = named.len() > 1;
     #[cfg(feature = "redis")]
     let (mut patients, ends) = (Vec::new(), host.now() + LIMIT);
     for (number, named) in (1..).zip(named) {
-        match named {
-            Named::Memory(_) => found.private += 1,
+        let examined = match named {
+            Named::Memory(_) => {
+                let evidence = "the store is in the memory of this process";
+                let check = PRIVATE.fail(evidence, "name a file or a server by its URL");
+                let deployment = Deployment { kind: Kind::Memory, ..Deployment::default() };
+                Examined { checks: vec![check.at("memory:")], deployment, refused: None }
+            }
             #[cfg(feature = "redis")]
             Named::Redis(connector) => {
                 let canary = format!("{canary}:{number}");
@@ -173,75 +170,62 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>) -> Found
                     }
                 }
                 patients.append(&mut of_url);
+                continue;
             }
             #[cfg(feature = "etcd")]
             Named::Etcd(connector) => {
-                let facts = etcd_store::examine::examine(connector, host, canary).await;
-                found.clusters_of_etcd.push(facts);
+                etcd::examined(etcd_store::examine::examine(connector, host, canary).await, ttl)
             }
             #[cfg(feature = "mysql")]
             Named::Mysql(connector) => {
-                found.databases.push(mysql::examine::examine(connector, host, canary).await);
+                database::examined(mysql::examine::examine(connector, host, canary).await, ttl)
             }
             #[cfg(feature = "postgres")]
             Named::Postgres(connector) => {
-                found.databases.push(postgres::examine::examine(connector, host, canary).await);
+                database::examined(postgres::examine::examine(connector, host, canary).await, ttl)
             }
             #[cfg(feature = "sqlite")]
             Named::File(path) => {
-                found.files.push(sqlite::examine::examine(&path, host, canary).await);
+                file::examined(&sqlite::examine::examine(&path, host, canary).await, ttl)
             }
             #[cfg(feature = "zookeeper")]
             Named::Zookeeper(connector) => {
                 let facts = zookeeper_store::examine::examine(connector, host, canary).await;
-                found.ensembles.push(facts);
+                zookeeper::examined(facts, ttl)
             }
-        }
+        };
+        found.others.push(examined);
     }
     #[cfg(feature = "redis")]
     {
-        join_all(patients.iter_mut().map(Patient::examine)).await;
-        let marks: Vec<_> = patients.iter().map(Patient::mark).collect();
-        if marks.len() > 1 && patients.iter().any(|it| !it.is_of_same_url(&patients[0])) {
-            join_all(patients.iter_mut().map(|patient| patient.look_for(&marks))).await;
-        }
-        found.servers = join_all(patients.into_iter().map(Patient::end)).await;
+        found.servers = examine_servers(patients).await;
     }
     found
 }
 
+/// Asks all servers at the same time. Those of different URLs may be one server.
+#[cfg(feature = "redis")]
+async fn examine_servers(mut patients: Vec<Patient>) -> Vec<Facts> {
+    join_all(patients.iter_mut().map(Patient::examine)).await;
+    let marks: Vec<_> = patients.iter().map(Patient::mark).collect();
+    if marks.len() > 1 && patients.iter().any(|it| !it.is_of_same_url(&patients[0])) {
+        join_all(patients.iter_mut().map(|patient| patient.look_for(&marks))).await;
+    }
+    join_all(patients.into_iter().map(Patient::end)).await
+}
+
 /// Decides what the facts mean.
-fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
-    let mut checks = Vec::new();
-    let (mut nodes, mut deployments) = (found.private, Vec::new());
-    for _ in 0..found.private {
-        let evidence = "the store is in the memory of this process";
-        checks.push(PRIVATE.fail(evidence, "name a file or a server by its URL").at("memory:"));
-        deployments.push(Deployment { kind: Kind::Memory, ..Deployment::default() });
-    }
-    #[cfg(feature = "sqlite")]
-    for facts in &found.files {
-        nodes += 1;
-        checks.extend(file::checks(facts, ttl));
-        deployments.push(Deployment { kind: Kind::File, ..Deployment::ON_DISK });
-    }
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    for facts in &found.databases {
-        nodes += 1;
-        checks.extend(database::checks(facts, ttl));
-        deployments.push(database::deployment(facts));
-    }
-    #[cfg(feature = "etcd")]
-    for facts in &found.clusters_of_etcd {
-        nodes += 1;
-        checks.extend(etcd::checks(facts, ttl));
-        deployments.push(etcd::deployment(facts));
-    }
-    #[cfg(feature = "zookeeper")]
-    for facts in &found.ensembles {
-        nodes += 1;
-        checks.extend(zookeeper::checks(facts, ttl));
-        deployments.push(zookeeper::deployment(facts));
+#[cfg_attr(not(feature = "redis"), allow(unused_variables, reason = "there are no servers"))]
+fn judge(found: Found, ttl: Ttl) -> Diagnosis {
+    #[cfg_attr(not(feature = "redis"), allow(unused_mut, reason = "there are no servers"))]
+    let mut nodes = found.others.len();
+    let (mut checks, mut deployments, mut is_refused) = (Vec::new(), Vec::new(), false);
+    // As for a wrong password. A quorum refuses that even at one of its nodes.
+    let is_final = |it: &Option<Error>| it.as_ref().is_some_and(|it| !it.is_retryable());
+    for store in found.others {
+        checks.extend(store.checks);
+        deployments.push(store.deployment);
+        is_refused |= is_final(&store.refused);
     }
     #[cfg(feature = "redis")]
     {
@@ -254,6 +238,8 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
         if !found.servers.is_empty() {
             deployments.push(server::deployment(&found.servers, &found.clusters));
         }
+        is_refused |= found.servers.iter().any(|it| is_final(&it.unreached))
+            || found.clusters.iter().any(server::cluster::is_refused);
     }
     let mut deployment = deployments.into_iter().reduce(Deployment::with).unwrap_or_default();
     deployment.nodes = nodes;
@@ -265,8 +251,7 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
             server::cluster::merge(&mut failed, &found.servers, &found.clusters);
     }
     deployment.failing = failed.len();
-    let is_refused = has_final_error(found)
-        || checks.iter().any(|it| it.verdict == Verdict::Fail && FINAL.contains(&it.id));
+    is_refused |= checks.iter().any(|it| it.verdict == Verdict::Fail && FINAL.contains(&it.id));
     deployment.grants = !is_refused && nodes - deployment.failing > nodes / 2;
     let survival = survival(&deployment);
     Diagnosis {
@@ -280,41 +265,6 @@ fn judge(found: &Found, ttl: Ttl) -> Diagnosis {
 /// The checks without which a node grants no lock.
 const VITAL: [&str; 8] =
     ["reachable", "role", "mode", "cluster", "writes", "rights", "release", "session"];
-
-/// Whether a server cannot be used by its URL, as for a wrong password. A quorum refuses that even
-/// at one of its nodes.
-#[cfg_attr(
-    not(any(
-        feature = "etcd",
-        feature = "mysql",
-        feature = "postgres",
-        feature = "redis",
-        feature = "zookeeper"
-    )),
-    allow(unused_variables, reason = "there are no servers")
-)]
-fn has_final_error(found: &Found) -> bool {
-    let is_final = |it: &Option<Error>| it.as_ref().is_some_and(|it| !it.is_retryable());
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    if found.databases.iter().any(|it| is_final(&it.refused)) {
-        return true;
-    }
-    #[cfg(feature = "etcd")]
-    if found.clusters_of_etcd.iter().any(|it| is_final(&it.refused)) {
-        return true;
-    }
-    #[cfg(feature = "zookeeper")]
-    if found.ensembles.iter().any(|it| is_final(&it.refused)) {
-        return true;
-    }
-    #[cfg(feature = "redis")]
-    if found.servers.iter().any(|it| is_final(&it.unreached))
-        || found.clusters.iter().any(server::cluster::is_refused)
-    {
-        return true;
-    }
-    false
-}
 
 /// The checks that clients make too: if one of them fails, they refuse the store.
 const FINAL: [&str; 4] = ["strict", "same-terms", "independent-nodes", "reach"];

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Examined;
 use super::check::{Check, Subject};
 use super::members::Members;
 use super::survival::{Deployment, Kind};
@@ -24,7 +25,12 @@ const SESSION: Subject = Subject {
 /// The oldest version that locks work on.
 const OLDEST: (u32, u32) = (3, 5);
 
-pub(super) fn checks(facts: &ZookeeperFacts, ttl: Ttl) -> Vec<Check> {
+pub(super) fn examined(facts: ZookeeperFacts, ttl: Ttl) -> Examined {
+    let (checks, deployment) = (checks(&facts, ttl), deployment(&facts));
+    Examined { checks, deployment, refused: facts.refused }
+}
+
+fn checks(facts: &ZookeeperFacts, ttl: Ttl) -> Vec<Check> {
     let checks = [
         Some(Members::reachable(facts.refused.as_ref())),
         Some(members(facts).check()),
@@ -37,7 +43,7 @@ pub(super) fn checks(facts: &ZookeeperFacts, ttl: Ttl) -> Vec<Check> {
 }
 
 /// The facts on which it depends what a lock there survives.
-pub(super) fn deployment(facts: &ZookeeperFacts) -> Deployment {
+fn deployment(facts: &ZookeeperFacts) -> Deployment {
     let has_failover = members(facts).answering() >= 3;
     Deployment { kind: Kind::Members, has_failover, ..Deployment::ON_DISK }
 }

@@ -1,6 +1,6 @@
 //! One acquisition: at once, from the local line, or from the store.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -255,7 +255,7 @@ impl Session {
                 told = Some(receiver);
                 tell
             });
-            Ok((coming, number))
+            Ok::<_, Error>((coming, number))
         })?;
         Ok(match coming {
             Coming::Full => return Err(too_many(&spec.key)),

@@ -5,7 +5,7 @@
 //! client left, and take it for another client's.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{Shared, WeakShared};
@@ -15,10 +15,11 @@ use super::Session;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::store::{BoxAnswer, LeaseId, OnRelease, Store};
+use crate::unpoisoned::Unpoisoned;
 
 /// The leases whose release is repeated, by their keys.
 #[derive(Debug, Default)]
-pub(super) struct LeftOver(Mutex<HashMap<Key, Leases>>);
+pub(super) struct LeftOver(Unpoisoned<HashMap<Key, Leases>>);
 
 /// Those of one key.
 #[derive(Debug, Default)]
@@ -55,7 +56,7 @@ impl Drop for Noted {
 
 impl LeftOver {
     fn with<T>(&self, step: impl FnOnce(&mut HashMap<Key, Leases>) -> T) -> T {
-        step(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        step(&mut self.0.lock())
     }
 
     /// The store has answered: the lease is not left any more.

@@ -3,8 +3,8 @@
 //! [`LocalLine`] decides what a task has to do.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
@@ -15,11 +15,12 @@ use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::local_line::LocalLine;
 use crate::core::token::OwnerToken;
+use crate::unpoisoned::Unpoisoned;
 
 /// The local lines of a client, by their keys.
 #[derive(Default)]
 pub(super) struct Lines {
-    lines: Mutex<HashMap<Key, Line>>,
+    lines: Unpoisoned<HashMap<Key, Line>>,
     /// Counts across all lines: a new line of the same key must not reuse a task's number.
     arrivals: AtomicU64,
 }
@@ -39,10 +40,6 @@ pub(super) struct Line {
 }
 
 impl Lines {
-    fn lines(&self) -> MutexGuard<'_, HashMap<Key, Line>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The number of a task that arrives now.
     pub(super) fn arrive(&self) -> u64 {
         self.arrivals.fetch_add(1, Ordering::Relaxed)
@@ -51,7 +48,7 @@ impl Lines {
     /// Runs `work` on the line of a key. Makes the line if it is missing, and removes it if it is
     /// empty afterwards. `work` must not call the store or wake anybody.
     pub(super) fn with<T>(&self, key: &Key, work: impl FnOnce(&mut Line) -> T) -> T {
-        let mut lines = self.lines();
+        let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(key) {
             let done = work(line);
             if line.is_vacant() {
@@ -69,7 +66,7 @@ impl Lines {
 
     /// Runs `work` on every line, in the order of their keys.
     pub(super) fn with_each(&self, mut work: impl FnMut(&mut Line)) {
-        let mut lines = self.lines();
+        let mut lines = self.lines.lock();
         let mut lines: Vec<_> = lines.iter_mut().collect();
         lines.sort_unstable_by_key(|(key, _)| *key);
         lines.into_iter().for_each(|(_, line)| work(line));

@@ -2,7 +2,7 @@
 //! confirmation.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -15,6 +15,7 @@ use crate::core::lease::Duty;
 use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
+use crate::unpoisoned::Unpoisoned;
 
 /// How often the driver reads the clock while a lease is held. Runtime timers stop during suspend;
 /// the clock does not.
@@ -38,7 +39,7 @@ const SETTLED_MAX: usize = 4;
 /// The state that the driver shares with everybody else.
 #[derive(Default)]
 pub(super) struct Registry {
-    state: Mutex<State>,
+    state: Unpoisoned<State>,
     /// Wakes the driver.
     wake: Notify,
     /// Wakes a shutdown after the last release.
@@ -102,15 +103,9 @@ impl State {
 }
 
 impl Registry {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A driver that panicked must not take the guards with it. Its state is valid, since one
-        // removal and one insertion move a lease.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes care of a lease from now on.
     pub(super) fn adopt(&self, session: &Arc<Session>, held: Arc<Held>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let at = held.life().due();
         state.adopted += 1;
         let slot = (at, state.adopted);
@@ -122,7 +117,7 @@ impl Registry {
     /// Plans the next check of a lease for when its duty is due, unless it was forgotten meanwhile.
     /// Returns that moment.
     pub(super) fn reschedule(&self, held: &Held) -> Moment {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // Read under the lock: it may have become earlier a moment ago, and that must not be lost.
         let life = held.life();
         let at = life.due();
@@ -142,7 +137,7 @@ impl Registry {
             return;
         }
         let due = self.reschedule(held);
-        let is_late = match self.state().driver {
+        let is_late = match self.state.lock().driver {
             Driver::SleepsUntil(until) => due < until,
             Driver::Absent => false,
         };
@@ -153,14 +148,14 @@ impl Registry {
 
     /// Stops taking care of a lease.
     pub(super) fn forget(&self, held: &Held) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.forget(held);
         self.tell_if_drained(state);
     }
 
     /// Stops taking care of a detached lease.
     pub(super) fn let_go(&self, held: &Held, now: Moment) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.forget(held);
         let is_old = |(at, _): &(Moment, OwnerToken)| now.since(*at) > LET_GO_FOR;
         while state.let_go.len() >= LET_GO_MAX
@@ -175,31 +170,31 @@ impl Registry {
     /// Whether the lease of `owner` is held here or was detached. Slow, since it looks at all
     /// leases: for rare cases only.
     pub(super) fn knows(&self, owner: &OwnerToken) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.let_go.iter().any(|(_, it)| it == owner)
             || state.leases.values().any(|held| held.owner() == owner)
     }
 
     /// An acquisition begins.
     pub(super) fn asking_began(&self) {
-        self.state().asking += 1;
+        self.state.lock().asking += 1;
     }
 
     /// An acquisition has ended. Its lease or release is registered by now.
     pub(super) fn asking_ended(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.asking -= 1;
         self.tell_if_drained(state);
     }
 
     /// A release was submitted.
     pub(super) fn release_submitted(&self) {
-        self.state().unconfirmed += 1;
+        self.state.lock().unconfirmed += 1;
     }
 
     /// A release was answered or abandoned. `released` tells whether it ended a lease.
     pub(super) fn release_ended(&self, released: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.unconfirmed -= 1;
         state.released += usize::from(released);
         self.tell_if_drained(state);
@@ -207,12 +202,12 @@ impl Registry {
 
     /// How many releases are not confirmed.
     pub(super) fn unconfirmed(&self) -> usize {
-        self.state().unconfirmed
+        self.state.lock().unconfirmed
     }
 
     /// Leaves a release to the driver, which looks at its next tick. The request was sent before.
     pub(super) fn follow_up(&self, session: &Arc<Session>, follow_up: FollowUp) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.follow_ups.push_back(follow_up);
         let soon = session.now() + TICK;
         self.rouse(session, state, soon);
@@ -223,9 +218,9 @@ impl Registry {
     /// another thread.
     pub(super) fn settle(&self, session: &Arc<Session>) {
         for _ in 0..SETTLED_MAX {
-            let Some(mut follow_up) = self.state().follow_ups.pop_front() else { return };
+            let Some(mut follow_up) = self.state.lock().follow_ups.pop_front() else { return };
             if !follow_up.settle() {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.follow_ups.push_front(follow_up);
                 // The driver may have ended meanwhile.
                 let soon = session.now() + TICK;
@@ -259,7 +254,7 @@ impl Registry {
     /// another driver must continue.
     pub(super) fn driver_is_gone(&self, session: &Arc<Session>, had_begun: bool) {
         let now = session.now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.driver = Driver::Absent;
         let leases = std::mem::take(&mut state.leases);
         for ((at, number), held) in leases {
@@ -292,7 +287,7 @@ impl Registry {
         busy: bool,
         idle_since: &mut Moment,
     ) -> Plan {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut duties = Vec::new();
         while let Some(entry) = state.leases.first_entry().filter(|entry| entry.key().0 <= now) {
             let (_, number) = *entry.key();
@@ -363,11 +358,11 @@ impl Registry {
 
     /// How many leases are held, asked for, or released without confirmation.
     pub(super) fn outstanding(&self) -> usize {
-        self.state().outstanding()
+        self.state.lock().outstanding()
     }
 
     pub(super) fn released(&self) -> usize {
-        self.state().released
+        self.state.lock().released
     }
 }
 

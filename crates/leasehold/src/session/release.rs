@@ -1,6 +1,5 @@
 //! A release that was sent, with or without a caller that waits for it.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

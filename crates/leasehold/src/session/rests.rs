@@ -4,27 +4,22 @@
 //! key is free, that ask hands it to the head of the line. Clients that poll would never get it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::core::key::Key;
 use crate::core::moment::Moment;
+use crate::unpoisoned::Unpoisoned;
 
 /// The most keys remembered. A client does not stay away from further keys.
 const KEYS_MAX: usize = 1_024;
 
 /// The keys that a client stays away from, with the end of each pause.
 #[derive(Debug, Default)]
-pub(super) struct Rests(Mutex<HashMap<Key, Moment>>);
+pub(super) struct Rests(Unpoisoned<HashMap<Key, Moment>>);
 
 impl Rests {
-    fn ends(&self) -> MutexGuard<'_, HashMap<Key, Moment>> {
-        // The map is valid at every moment, since single steps change it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Stays away from `key` until then.
     pub(super) fn begin(&self, key: &Key, now: Moment, until: Moment) {
-        let mut ends = self.ends();
+        let mut ends = self.0.lock();
         if ends.len() >= KEYS_MAX {
             ends.retain(|_, end| *end > now);
         }
@@ -35,7 +30,7 @@ impl Rests {
 
     /// Until when to stay away from `key`, if that is after `now`.
     pub(super) fn end_of(&self, key: &Key, now: Moment) -> Option<Moment> {
-        self.ends().get(key).copied().filter(|end| *end > now)
+        self.0.lock().get(key).copied().filter(|end| *end > now)
     }
 }
 
@@ -70,7 +65,7 @@ mod tests {
         assert_eq!(rests.end_of(&key(KEYS_MAX), at(9)), None, "there is no room");
         rests.begin(&key(KEYS_MAX), at(10), at(20));
         assert_eq!(rests.end_of(&key(KEYS_MAX), at(10)), Some(at(20)));
-        assert_eq!(rests.ends().len(), KEYS_MAX / 2 + 1);
+        assert_eq!(rests.0.lock().len(), KEYS_MAX / 2 + 1);
         assert_eq!(rests.end_of(&key(1), at(10)), Some(at(11)));
     }
 }

@@ -10,13 +10,14 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
 use super::Session;
+use crate::unpoisoned::Unpoisoned;
 
 /// How many requests a room has permits for.
 const ASKS_MAX: usize = 1_024;
@@ -40,7 +41,7 @@ pub(super) struct Group {
 
 /// The rooms of a client.
 #[derive(Default)]
-pub(super) struct Rooms(Mutex<HashMap<Group, Arc<Room>>>);
+pub(super) struct Rooms(Unpoisoned<HashMap<Group, Arc<Room>>>);
 
 /// The requests of one group that are under way.
 struct Room {
@@ -64,12 +65,8 @@ impl Rooms {
         }
     }
 
-    fn by_group(&self) -> MutexGuard<'_, HashMap<Group, Arc<Room>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn of(&self, group: Group) -> Arc<Room> {
-        let mut rooms = self.by_group();
+        let mut rooms = self.0.lock();
         if !rooms.contains_key(&group) && rooms.len() >= KEPT_MAX {
             // A shard whose number is never used again must not be kept for ever.
             rooms.retain(|_, room| Arc::strong_count(room) > 1);
@@ -79,7 +76,7 @@ impl Rooms {
 
     /// Gives the group a new room, unless another task did so.
     fn replace(&self, group: Group, old: &Arc<Room>) {
-        let mut rooms = self.by_group();
+        let mut rooms = self.0.lock();
         if rooms.get(&group).is_some_and(|room| Arc::ptr_eq(room, old)) {
             rooms.insert(group, Room::new());
         }

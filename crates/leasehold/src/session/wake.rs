@@ -1,11 +1,11 @@
 //! Wakes a task that asks for a key.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use crate::core::token::{FencingBlock, OwnerToken};
+use crate::unpoisoned::Unpoisoned;
 
 /// The content of a hint that the key was handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,14 +24,10 @@ pub(super) struct Wake {
     may_be_free: AtomicBool,
     handed_over: Notify,
     /// The latest hand-over. An earlier one says nothing more.
-    latest: Mutex<Option<HandOver>>,
+    latest: Unpoisoned<Option<HandOver>>,
 }
 
 impl Wake {
-    fn latest(&self) -> MutexGuard<'_, Option<HandOver>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The task should ask again.
     pub(super) fn wake(&self) {
         self.ask_again.notify_one();
@@ -44,7 +40,7 @@ impl Wake {
     }
 
     pub(super) fn hand_over(&self, handed_over: HandOver) {
-        *self.latest() = Some(handed_over);
+        *self.latest.lock() = Some(handed_over);
         self.handed_over.notify_one();
     }
 
@@ -59,7 +55,7 @@ impl Wake {
     pub(super) async fn handed_over(&self) -> HandOver {
         loop {
             self.handed_over.notified().await;
-            let latest = self.latest().take();
+            let latest = self.latest.lock().take();
             if let Some(latest) = latest {
                 return latest;
             }

@@ -1,10 +1,34 @@
 //! Implements `Store` for the public store of an engine: passes each request on to its `inner`
 //! store.
 
-/// Implements the contract for a type that has another store as its `inner`. Its file imports what
-/// the contract names.
+/// Implements the contract for a type that has another store as its `inner`, and can be opened and
+/// reached. Its file imports what the contract names.
 macro_rules! delegate {
-    ($store:ident) => {
+    ($store:ident, $connector:ident) => {
+        impl $store {
+            /// Connects to what a connector names.
+            ///
+            /// # Errors
+            ///
+            /// - [`Config`](crate::ErrorKind::Config) if the server is not the right one, is too
+            ///   old, or has no tables for locks.
+            /// - [`Denied`](crate::ErrorKind::Denied) for a wrong password or a missing right.
+            /// - [`Unavailable`](crate::ErrorKind::Unavailable) if no server that answers can
+            ///   decide about locks.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping the future opens no store, and changes no lock.
+            pub async fn connect_with(
+                connector: $connector,
+                host: Arc<dyn Host>,
+            ) -> Result<Self, Error> {
+                let store = Self::open(connector, host);
+                store.reach().await?;
+                Ok(store)
+            }
+        }
+
         impl Store for $store {
             fn acquire(
                 &self,

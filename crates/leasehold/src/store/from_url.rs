@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Store as _;
 #[cfg(feature = "redis")]
 use super::redis::Strictness;
-use super::{AnyStore, MemoryStore, Quorum};
+use super::{AnyStore, BoxAnswer, MemoryStore, Quorum};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 
@@ -66,34 +66,9 @@ const SCHEMES: &[&str] = &[
 /// [`ErrorKind::Config`] for a URL that cannot be understood, or the error of the store when it is
 /// opened.
 pub async fn from_url(url: &str, host: Arc<dyn Host>) -> Result<AnyStore, Error> {
-    match Opened::of(Named::of(url)?, host)? {
-        #[cfg(feature = "redis")]
-        Opened::Redis(store, _) => {
-            store.reach().await?;
-            Ok(AnyStore::new(store))
-        }
-        #[cfg(feature = "etcd")]
-        Opened::Etcd(store) => {
-            store.reach().await?;
-            Ok(AnyStore::new(store))
-        }
-        #[cfg(feature = "mysql")]
-        Opened::Mysql(store) => {
-            store.reach().await?;
-            Ok(AnyStore::new(store))
-        }
-        #[cfg(feature = "postgres")]
-        Opened::Postgres(store) => {
-            store.reach().await?;
-            Ok(AnyStore::new(store))
-        }
-        #[cfg(feature = "zookeeper")]
-        Opened::Zookeeper(store) => {
-            store.reach().await?;
-            Ok(AnyStore::new(store))
-        }
-        Opened::Here(store) => Ok(store),
-    }
+    let Opened { store, reach, .. } = Opened::of(Named::of(url)?, host)?;
+    reach.await?;
+    Ok(store)
 }
 
 /// Opens the stores that `urls` name as a [`Quorum`]. A minority may be out of reach.
@@ -116,20 +91,8 @@ pub async fn quorum_from_urls(
         check_strictness(&opened)?;
         check_servers(&opened)?;
     }
-    let store = |opened| match opened {
-        #[cfg(feature = "redis")]
-        Opened::Redis(store, _) => AnyStore::new(store),
-        #[cfg(feature = "etcd")]
-        Opened::Etcd(store) => AnyStore::new(store),
-        #[cfg(feature = "mysql")]
-        Opened::Mysql(store) => AnyStore::new(store),
-        #[cfg(feature = "postgres")]
-        Opened::Postgres(store) => AnyStore::new(store),
-        #[cfg(feature = "zookeeper")]
-        Opened::Zookeeper(store) => AnyStore::new(store),
-        Opened::Here(store) => store,
-    };
-    Ok(AnyStore::new(Quorum::connect(opened.into_iter().map(store), host).await?))
+    let stores = opened.into_iter().map(|opened| opened.store);
+    Ok(AnyStore::new(Quorum::connect(stores, host).await?))
 }
 
 /// Refuses a cluster as a node: it is a majority by itself, and nobody can raise its fencing
@@ -157,13 +120,8 @@ fn check_members(named: &[Named]) -> Result<(), Error> {
 /// notices one server behind two addresses when it admits the nodes, if they name one database.
 #[cfg(feature = "redis")]
 fn check_servers(opened: &[Opened]) -> Result<(), Error> {
-    let servers: Vec<_> = opened
-        .iter()
-        .filter_map(|opened| match opened {
-            Opened::Redis(store, connector) => Some((store, connector)),
-            _ => None,
-        })
-        .collect();
+    let servers: Vec<_> =
+        opened.iter().filter_map(|opened| Some((&opened.store, opened.redis.as_ref()?))).collect();
     for (number, (store, connector)) in servers.iter().enumerate() {
         let earlier = servers[..number].iter();
         let mut twice = earlier.filter(|(_, other)| connector.has_another_database_of(other));
@@ -185,10 +143,8 @@ fn check_servers(opened: &[Opened]) -> Result<(), Error> {
 #[cfg(feature = "redis")]
 fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
     let find = |is_meant: fn(Strictness) -> bool| {
-        opened.iter().find_map(|opened| match opened {
-            Opened::Redis(store, connector) => is_meant(connector.terms().strict).then_some(store),
-            _ => None,
-        })
+        let strictness = |opened: &Opened| Some(opened.redis.as_ref()?.terms().strict);
+        opened.iter().find(|opened| strictness(opened).is_some_and(is_meant))
     };
     let strict = find(|it| matches!(it, Strictness::Yes(_)));
     let other = find(|it| it == Strictness::No);
@@ -196,53 +152,55 @@ fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
     let message = format!(
         "`{}` is strict and `{}` is not, but a quorum needs one setting for all nodes; no request \
          was sent, write the same `strict` in all URLs or in none",
-        strict.label(),
-        other.label()
+        strict.store.label(),
+        other.store.label()
     );
     Err(Error::new(ErrorKind::Config, message))
 }
 
 /// A store that is open, or must still be reached.
-enum Opened {
+struct Opened {
+    store: AnyStore,
+    reach: BoxAnswer<()>,
     #[cfg(feature = "redis")]
-    Redis(super::RedisStore, super::redis::RedisConnector),
-    #[cfg(feature = "etcd")]
-    Etcd(super::EtcdStore),
-    #[cfg(feature = "mysql")]
-    Mysql(super::MysqlStore),
-    #[cfg(feature = "postgres")]
-    Postgres(super::PostgresStore),
-    #[cfg(feature = "zookeeper")]
-    Zookeeper(super::ZookeeperStore),
-    Here(AnyStore),
+    redis: Option<super::redis::RedisConnector>,
 }
 
 impl Opened {
     fn of(named: Named, host: Arc<dyn Host>) -> Result<Self, Error> {
-        Ok(match named {
-            Named::Memory(None) => Self::Here(AnyStore::new(MemoryStore::new(host))),
-            Named::Memory(Some(name)) => {
-                Self::Here(AnyStore::new(MemoryStore::shared(&name, host)))
-            }
-            #[cfg(feature = "redis")]
-            Named::Redis(connector) => {
-                let store = super::RedisStore::open(connector.clone(), host);
-                Self::Redis(store, connector)
-            }
-            #[cfg(feature = "etcd")]
-            Named::Etcd(connector) => Self::Etcd(super::EtcdStore::open(connector, host)),
-            #[cfg(feature = "mysql")]
-            Named::Mysql(connector) => Self::Mysql(super::MysqlStore::open(connector, host)),
-            #[cfg(feature = "postgres")]
-            Named::Postgres(connector) => {
-                Self::Postgres(super::PostgresStore::open(connector, host))
-            }
-            #[cfg(feature = "zookeeper")]
-            Named::Zookeeper(connector) => {
-                Self::Zookeeper(super::ZookeeperStore::open(connector, host))
-            }
+        /// A store that is reached over a network.
+        #[allow(unused_macros, reason = "a build may have no such store")]
+        macro_rules! far {
+            ($store:ident, $connector:ident) => {{
+                let store = super::$store::open($connector, host);
+                let any = AnyStore::new(store.clone());
+                (any, Box::pin(async move { store.reach().await }) as BoxAnswer<()>)
+            }};
+        }
+        #[cfg(feature = "redis")]
+        let redis = if let Named::Redis(it) = &named { Some(it.clone()) } else { None };
+        let here = |store| (store, Box::pin(async { Ok(()) }) as BoxAnswer<()>);
+        let (store, reach) = match named {
+            Named::Memory(None) => here(AnyStore::new(MemoryStore::new(host))),
+            Named::Memory(Some(name)) => here(AnyStore::new(MemoryStore::shared(&name, host))),
             #[cfg(feature = "sqlite")]
-            Named::File(path) => Self::Here(AnyStore::new(super::SqliteStore::open(&path, host)?)),
+            Named::File(path) => here(AnyStore::new(super::SqliteStore::open(&path, host)?)),
+            #[cfg(feature = "redis")]
+            Named::Redis(connector) => far!(RedisStore, connector),
+            #[cfg(feature = "etcd")]
+            Named::Etcd(connector) => far!(EtcdStore, connector),
+            #[cfg(feature = "mysql")]
+            Named::Mysql(connector) => far!(MysqlStore, connector),
+            #[cfg(feature = "postgres")]
+            Named::Postgres(connector) => far!(PostgresStore, connector),
+            #[cfg(feature = "zookeeper")]
+            Named::Zookeeper(connector) => far!(ZookeeperStore, connector),
+        };
+        Ok(Self {
+            store,
+            reach,
+            #[cfg(feature = "redis")]
+            redis,
         })
     }
 }

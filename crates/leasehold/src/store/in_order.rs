@@ -6,8 +6,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::future::{Future, ready};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::future::ready;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
 
@@ -22,6 +22,7 @@ use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::host::{Host, Task};
 use crate::process::Process;
+use crate::unpoisoned::Unpoisoned;
 
 /// How many requests for one key may wait. One more is refused with [`ErrorKind::Unavailable`].
 const QUEUE_MAX: usize = 10_000;
@@ -51,7 +52,7 @@ pub struct InOrder<S> {
 
 /// The waiting requests by key. A key stays in the map while a task works on its requests.
 #[derive(Default)]
-struct Queues(Mutex<HashMap<Key, VecDeque<Task>>>);
+struct Queues(Unpoisoned<HashMap<Key, VecDeque<Task>>>);
 
 impl<S: Store> InOrder<S> {
     /// Wraps `store`. Its requests run on `host`.
@@ -91,13 +92,8 @@ impl<S: Store> InOrder<S> {
 }
 
 impl Queues {
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, VecDeque<Task>>> {
-        // The map is whole at every moment: it is changed by single steps.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn append(self: &Arc<Self>, key: &Key, job: Task, host: &Arc<dyn Host>) -> Result<(), Error> {
-        let mut queues = self.all();
+        let mut queues = self.0.lock();
         if let Some(queue) = queues.get_mut(key) {
             if queue.len() >= QUEUE_MAX {
                 return Err(too_many(key));
@@ -114,7 +110,7 @@ impl Queues {
 
     /// Takes the next request for a key. Removes the key if there is none.
     fn next(&self, key: &Key) -> Option<Task> {
-        let mut queues = self.all();
+        let mut queues = self.0.lock();
         let next = queues.get_mut(key)?.pop_front();
         if next.is_none() {
             queues.remove(key);
@@ -146,7 +142,7 @@ impl Drop for Working {
         if self.is_over {
             return;
         }
-        let queue = self.queues.all().remove(&self.key);
+        let queue = self.queues.0.lock().remove(&self.key);
         // After the lock is released: dropping a request wakes its caller.
         drop(queue);
     }

@@ -1,6 +1,6 @@
 //! A limit on how long an answer may take.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;

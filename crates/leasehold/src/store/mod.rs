@@ -64,7 +64,6 @@ mod steps;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
-use std::future::Future;
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -99,7 +98,9 @@ pub use mysql::MysqlStore;
 pub use pattern::matches_pattern;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
-pub use probe::try_lease;
+#[cfg(test)]
+pub(crate) use probe::try_lease;
+pub use probe::try_out;
 pub use quorum::{NODES_MAX, Quorum};
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Weak;
 
 use super::{Hint, HintSink};
 use crate::core::token::ClientId;
+use crate::unpoisoned::Unpoisoned;
 
 /// The hint sinks of the clients of this process, for a store with hints.
 ///
@@ -36,12 +37,12 @@ use crate::core::token::ClientId;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Default)]
-pub struct Sinks(Mutex<HashMap<ClientId, Weak<dyn HintSink>>>);
+pub struct Sinks(Unpoisoned<HashMap<ClientId, Weak<dyn HintSink>>>);
 
 impl Sinks {
     /// Sets the sink of an inbox, and removes sinks whose clients are gone.
     pub fn watch(&self, inbox: ClientId, sink: Weak<dyn HintSink>) {
-        let mut sinks = self.lock();
+        let mut sinks = self.0.lock();
         sinks.retain(|_, sink| sink.strong_count() > 0);
         sinks.insert(inbox, sink);
     }
@@ -49,26 +50,21 @@ impl Sinks {
     /// Whether a sink receives the hints of an inbox.
     #[must_use]
     pub fn has(&self, inbox: &ClientId) -> bool {
-        self.lock().get(inbox).is_some_and(|sink| sink.strong_count() > 0)
+        self.0.lock().get(inbox).is_some_and(|sink| sink.strong_count() > 0)
     }
 
     /// Passes a hint to the sink of an inbox, if there is one.
     pub fn send(&self, inbox: &ClientId, hint: Hint) {
         // Not under the lock: the sink may drop the last handle of a client.
-        let sink = self.lock().get(inbox).and_then(Weak::upgrade);
+        let sink = self.0.lock().get(inbox).and_then(Weak::upgrade);
         if let Some(sink) = sink {
             sink.hint(hint);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ClientId, Weak<dyn HintSink>>> {
-        // The map is valid at every moment, since single insertions change it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Sinks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sinks({})", self.lock().len())
+        write!(f, "Sinks({})", self.0.lock().len())
     }
 }

@@ -1,6 +1,6 @@
 //! The steps of an engine, refused in a forked copy and with the name of the lock in each error.
 
-use std::future::{Future, ready};
+use std::future::ready;
 use std::sync::Arc;
 
 use super::BoxAnswer;
@@ -31,19 +31,22 @@ impl<C> Steps<C> {
     }
 
     /// Carries out a step. Errors name the lock.
-    pub(super) fn on<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+    pub(super) fn on<T: Send + 'static, E: Into<Error>, F>(
         &self,
         key: Option<&Key>,
         step: impl FnOnce(Arc<C>) -> F,
-    ) -> BoxAnswer<T> {
+    ) -> BoxAnswer<T>
+    where
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
         if let Err(refused) = self.check() {
             return Box::pin(ready(Err(refused)));
         }
         let (key, answer) = (key.cloned(), step(Arc::clone(&self.core)));
         Box::pin(async move {
             answer.await.map_err(|error| match key {
-                Some(key) => error.with_name(key.as_str()),
-                None => error,
+                Some(key) => error.into().with_name(key.as_str()),
+                None => error.into(),
             })
         })
     }

@@ -1,6 +1,5 @@
 //! Futures that wait for something outside the virtual host.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};

@@ -1,6 +1,5 @@
 //! Tests of a real server as the outside of a virtual host.
 
-use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! A store that tells the history of each request, with the change that it made.
 
-use std::future::{Future, ready};
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};

@@ -1,7 +1,6 @@
 //! One store, runtimes that come and go around it, and futures that are dropped.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::time::Duration;
 
 use leasehold::{Client, Guard, Release};

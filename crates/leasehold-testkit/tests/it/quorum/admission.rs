@@ -1,7 +1,6 @@
 //! The nodes that may vote.
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
 //! A store at some distance: requests, answers and hints arrive later, in order.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 

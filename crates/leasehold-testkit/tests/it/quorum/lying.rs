@@ -1,6 +1,6 @@
 //! A node that gives false answers.
 
-use std::future::{Future, ready};
+use std::future::ready;
 
 use leasehold::core::token::{ClientId, FencingBlock};
 use leasehold::store::{

@@ -1,6 +1,6 @@
 //! A connection that is made at the very moment when a waiter gives it up.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,6 @@
 //! One store, and runtimes that come and go around it, in real time.
 #![allow(clippy::disallowed_methods, reason = "these are real runtimes, on real threads")]
 
-use std::future::Future;
 use std::time::Duration;
 
 use leasehold::core::token::ClientId;

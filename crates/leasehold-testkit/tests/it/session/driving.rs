@@ -1,7 +1,7 @@
 //! The driver goes on, whatever stops it.
 
 use std::cell::RefCell;
-use std::future::{Future, ready};
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Waker};

@@ -1,6 +1,5 @@
 //! A waiter acts on the message of a hand-over at once, if that is sound.
 
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold::core::FencingBlock;

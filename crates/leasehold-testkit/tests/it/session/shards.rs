@@ -1,6 +1,5 @@
 //! A store with several shards, of which one is silent.
 
-use std::future::Future;
 use std::sync::Weak;
 use std::time::Duration;
 

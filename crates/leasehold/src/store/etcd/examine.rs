@@ -8,13 +8,9 @@ use super::message::Message;
 use super::rpc::Status;
 use super::{EtcdConnector, EtcdStore};
 use crate::core::error::Error;
-use crate::core::key::Key;
 use crate::host::Host;
 use crate::store::net::Effect;
-use crate::store::{Store as _, try_lease, within};
-
-/// How many inspections are measured.
-const LOOKS: usize = 20;
+use crate::store::{Store as _, try_out, within};
 
 /// How long a member may take to say what it is.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -66,16 +62,8 @@ pub(crate) async fn examine(
         return facts;
     }
     facts.shortest = store.steps.core().shortest_lease().await.ok();
-    let random = canary.rsplit(':').next().unwrap_or_default();
-    let key = Key::probe(random);
-    facts.lease = Some(try_lease(&store, key.clone(), random).await);
-    for _ in 0..LOOKS {
-        let sent = host.now();
-        if store.inspect(key.clone()).await.is_err() {
-            break;
-        }
-        facts.round_trips.push(host.now().since(sent));
-    }
+    let (lease, round_trips) = try_out(&store, &**host, canary).await;
+    (facts.lease, facts.round_trips) = (Some(lease), round_trips);
     facts
 }
 

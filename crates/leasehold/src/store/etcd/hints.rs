@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -23,6 +23,7 @@ use crate::core::token::{ClientId, OwnerToken};
 use crate::host::random_u32;
 use crate::store::net::Home;
 use crate::store::{Hint, Sinks};
+use crate::unpoisoned::Unpoisoned;
 
 /// How often waits are looked through for those that ended, and the connection is checked.
 const TICK: Duration = Duration::from_secs(1);
@@ -56,7 +57,7 @@ pub(super) struct Hints {
     wire: Arc<Wire>,
     keys: Keys,
     sinks: Arc<Sinks>,
-    state: Mutex<State>,
+    state: Unpoisoned<State>,
     /// Wakes the task: there is a wait more or less, or the store is gone.
     news: Notify,
 }
@@ -91,19 +92,14 @@ type Mail = Vec<(ClientId, Hint)>;
 
 impl Hints {
     pub(super) fn new(wire: Arc<Wire>, keys: Keys, sinks: Arc<Sinks>) -> Arc<Self> {
-        let (state, news) = (Mutex::default(), Notify::new());
+        let (state, news) = (Unpoisoned::default(), Notify::new());
         Arc::new(Self { wire, keys, sinks, state, news })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Whole at every moment: nothing panics halfway under this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An owner waits.
     pub(super) fn wait(self: &Arc<Self>, key: &Key, owner: &OwnerToken, wait: Wait) {
         let inbox = wait.inbox.clone();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let has_missed = state.wait(key, owner, wait);
         let is_new = !state.due.is_empty();
         let starts = !std::mem::replace(&mut state.is_running, true);
@@ -121,14 +117,14 @@ impl Hints {
 
     /// How many places are ahead of an owner's, as far as its last ask and its watch tell.
     pub(super) fn ahead(&self, key: &Key, owner: &OwnerToken) -> Option<u32> {
-        self.state().watched.get(key)?.waits.get(owner).map(|wait| wait.ahead)
+        self.state.lock().watched.get(key)?.waits.get(owner).map(|wait| wait.ahead)
     }
 
     /// From now on, the watch only wakes this owner, and grants it nothing. The owner is about to
     /// write with a lease that may end soon. The watch may tell of that write before anybody knows
     /// whether the lease lasts.
     pub(super) fn only_wake(&self, key: &Key, owner: &OwnerToken) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let watched = state.watched.get_mut(key);
         if let Some(wait) = watched.and_then(|watched| watched.waits.get_mut(owner)) {
             wait.ask_no = 0;
@@ -138,12 +134,12 @@ impl Hints {
     /// From which ask a grant of its watch would count.
     #[cfg(test)]
     pub(super) fn ask_no(&self, key: &Key, owner: &OwnerToken) -> Option<u32> {
-        self.state().watched.get(key)?.waits.get(owner).map(|wait| wait.ask_no)
+        self.state.lock().watched.get(key)?.waits.get(owner).map(|wait| wait.ask_no)
     }
 
     /// An owner waits no more.
     pub(super) fn done(&self, key: &Key, owner: &OwnerToken) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(watched) = state.watched.get_mut(key) else { return };
         watched.waits.remove(owner);
         state.end_unused(key);
@@ -156,7 +152,7 @@ impl Hints {
 
     /// Ends the task.
     pub(super) fn close(&self) {
-        self.state().is_closed = true;
+        self.state.lock().is_closed = true;
         self.news.notify_one();
     }
 
@@ -169,7 +165,7 @@ impl Hints {
                 Ok((channel, sending, answers)) => self.serve(&channel, sending, answers).await,
                 Err(cause) => Err(cause),
             };
-            let waits = self.state().begin_anew();
+            let waits = self.state.lock().begin_anew();
             let Err(cause) = served else { continue };
             tracing::debug!(cause, "the watch of etcd ended, and is made again");
             // The next stream tells what happens until then. If there is none for a while, waiters
@@ -184,7 +180,7 @@ impl Hints {
     }
 
     fn has_work(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let has_work = !state.is_closed && !state.watched.is_empty();
         state.is_running = has_work;
         has_work
@@ -193,7 +189,7 @@ impl Hints {
     /// Opens a stream with its first watch.
     async fn begin(&self) -> Result<(Channel, Sending, Answers), String> {
         let channel = self.wire.channel().await.map_err(|error| error.to_string())?;
-        let first = self.state().new_watches(&self.keys).into_iter();
+        let first = self.state.lock().new_watches(&self.keys).into_iter();
         let mut sending = None;
         for message in first {
             let sent = match &mut sending {
@@ -222,7 +218,7 @@ impl Hints {
         let mut used = host.now();
         while channel.is_open() {
             let messages = {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 if !state.watched.is_empty() {
                     used = host.now();
                 }
@@ -243,7 +239,7 @@ impl Hints {
                 }
                 () = self.news.notified() => {}
                 () = &mut tick => {
-                    self.state().forget_old(host.now());
+                    self.state.lock().forget_old(host.now());
                     tick = host.sleep_until(host.now() + TICK);
                 }
             }
@@ -253,7 +249,7 @@ impl Hints {
 
     /// Passes news of one watch on.
     fn take(&self, news: News) -> Result<(), String> {
-        let mail = self.state().take(news)?;
+        let mail = self.state.lock().take(news)?;
         // Not under the lock: a sink may call anything.
         for (inbox, hint) in mail {
             self.sinks.send(&inbox, hint);
@@ -424,7 +420,7 @@ impl Watched {
 
 impl fmt::Debug for Hints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Hints({})", self.state().watched.len())
+        write!(f, "Hints({})", self.state.lock().watched.len())
     }
 }
 

@@ -8,7 +8,6 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -21,6 +20,7 @@ use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
 use crate::host::Host;
 use crate::store::net::Effect;
+use crate::unpoisoned::Unpoisoned;
 
 /// The most leases that are kept for later.
 const SPARES_MAX: usize = 256;
@@ -61,7 +61,7 @@ impl Lease {
 /// The leases that no key uses.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    unused: Mutex<Unused>,
+    unused: Unpoisoned<Unused>,
     /// The shortest lease that the server makes, in seconds, as far as we know.
     shortest: AtomicI64,
 }
@@ -98,14 +98,9 @@ pub(super) fn seconds(ttl: Ttl) -> i64 {
 }
 
 impl Leases {
-    fn unused(&self) -> MutexGuard<'_, Unused> {
-        // Whole at every moment: single steps change it.
-        self.unused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether a lease of this many seconds is kept.
     pub(super) fn has(&self, now: Moment, asked: i64) -> bool {
-        self.place_of(&self.unused(), now, asked).is_some()
+        self.place_of(&self.unused.lock(), now, asked).is_some()
     }
 
     /// Takes a lease of this many seconds, or makes one.
@@ -118,7 +113,7 @@ impl Leases {
 
     /// A kept lease of this many seconds: the youngest, which ends last.
     fn spare(&self, now: Moment, asked: i64) -> Option<Spare> {
-        let mut unused = self.unused();
+        let mut unused = self.unused.lock();
         let at = self.place_of(&unused, now, asked)?;
         unused.spares.remove(at)
     }
@@ -149,7 +144,7 @@ impl Leases {
     ///
     /// Returns whether there are leases to [revoke](Self::revoke_surplus), and nobody does it.
     pub(super) fn give_back(&self, now: Moment, lease: Lease, since: Option<Moment>) -> bool {
-        let mut unused = self.unused();
+        let mut unused = self.unused.lock();
         let Unused { spares, surplus, is_revoking } = &mut *unused;
         let mut end = |lease: Lease| {
             if surplus.len() < SURPLUS_MAX {
@@ -181,7 +176,7 @@ impl Leases {
     pub(super) async fn revoke_surplus(&self, wire: &Wire) {
         loop {
             let some = {
-                let mut unused = self.unused();
+                let mut unused = self.unused.lock();
                 let count = unused.surplus.len().min(REVOKED_AT_ONCE_MAX);
                 unused.is_revoking = count > 0;
                 unused.surplus.drain(..count).collect::<Vec<_>>()
@@ -195,7 +190,7 @@ impl Leases {
 
     /// Keeps no lease any more. Returns whether there are leases to revoke, and nobody does it.
     pub(super) fn close(&self) -> bool {
-        let mut unused = self.unused();
+        let mut unused = self.unused.lock();
         let Unused { spares, surplus, is_revoking } = &mut *unused;
         surplus.extend(spares.drain(..).map(|spare| spare.lease.id));
         !surplus.is_empty() && !std::mem::replace(is_revoking, true)
@@ -228,7 +223,7 @@ mod tests {
         assert_eq!(spare(2_050, 4), Some(lease(2)));
         assert!(leases.give_back(at(2_050), lease(2), Some(at(100))), "the first one is too old");
         assert_eq!(spare(2_099, 4), Some(lease(2)));
-        assert_eq!(leases.unused().surplus, [1]);
+        assert_eq!(leases.unused.lock().surplus, [1]);
     }
 
     /// A lease that was detached, or whose client stood still, may be about to end.
@@ -240,7 +235,7 @@ mod tests {
         assert!(give_back(1, None), "nobody knows when");
         give_back(2, Some(at(7_000)));
         give_back(3, Some(at(7_001)));
-        assert_eq!(leases.unused().surplus, [1, 2]);
+        assert_eq!(leases.unused.lock().surplus, [1, 2]);
         assert_eq!(leases.spare(at(9_000), 4).map(|spare| spare.lease.id), Some(3));
     }
 
@@ -254,9 +249,9 @@ mod tests {
         }
         assert!(give_back(kept, 4), "the first one is one too many");
         assert!(!give_back(kept + 1, KEPT_SECONDS_MAX + 1), "a task revokes them");
-        assert_eq!(leases.unused().surplus, [0, kept + 1]);
+        assert_eq!(leases.unused.lock().surplus, [0, kept + 1]);
         assert!(!leases.close(), "a task revokes them");
-        assert_eq!(leases.unused().surplus.len(), SPARES_MAX + 2);
+        assert_eq!(leases.unused.lock().surplus.len(), SPARES_MAX + 2);
     }
 
     #[test]

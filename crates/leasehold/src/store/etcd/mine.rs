@@ -3,7 +3,6 @@
 //! It saves questions, and proves nothing: the cluster decides in each step.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::leases::Lease;
@@ -11,6 +10,7 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
+use crate::unpoisoned::Unpoisoned;
 
 /// The number of entries from which on the store searches for old ones. It then grows with the
 /// entries that are left, so the store rarely reads all of them.
@@ -45,7 +45,7 @@ impl Known {
 
 /// The leases and places of all owners.
 #[derive(Debug, Default)]
-pub(super) struct Mine(Mutex<Owners>);
+pub(super) struct Mine(Unpoisoned<Owners>);
 
 #[derive(Debug, Default)]
 struct Owners {
@@ -75,13 +75,8 @@ impl Owners {
 }
 
 impl Mine {
-    fn all(&self) -> MutexGuard<'_, Owners> {
-        // Whole at every moment: single steps change it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn of(&self, key: &Key, owner: &OwnerToken) -> Known {
-        self.all().known.get(&(key.clone(), owner.clone())).cloned().unwrap_or_default()
+        self.0.lock().known.get(&(key.clone(), owner.clone())).cloned().unwrap_or_default()
     }
 
     /// Changes what is known of an owner.
@@ -91,7 +86,7 @@ impl Mine {
         (key, owner): (&Key, &OwnerToken),
         change: impl FnOnce(&mut Known),
     ) {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         all.forget_old(now);
         let known = all.known.entry((key.clone(), owner.clone())).or_default();
         known.used = now;
@@ -99,7 +94,7 @@ impl Mine {
     }
 
     pub(super) fn forget(&self, key: &Key, owner: &OwnerToken) {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         if let Some(known) = all.known.remove(&(key.clone(), owner.clone())) {
             for doubt in &known.doubts {
                 all.in_doubt.remove(doubt);
@@ -110,12 +105,12 @@ impl Mine {
     /// A key of an owner may still be written with a lease: the answer to that request was lost.
     pub(super) fn doubt(&self, now: Moment, of: (&Key, &OwnerToken), lease: i64) {
         self.note(now, of, |known| known.doubts.push(lease));
-        self.all().in_doubt.insert(lease);
+        self.0.lock().in_doubt.insert(lease);
     }
 
     /// The request that wrote a key of an owner with this lease has arrived.
     pub(super) fn settle(&self, (key, owner): (&Key, &OwnerToken), lease: i64) {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         if all.in_doubt.remove(&lease)
             && let Some(known) = all.known.get_mut(&(key.clone(), owner.clone()))
         {
@@ -126,7 +121,7 @@ impl Mine {
     /// Whether a lease is in doubt. The release of its owner will end it, so no other key may get
     /// it.
     pub(super) fn is_in_doubt(&self, lease: i64) -> bool {
-        self.all().in_doubt.contains(&lease)
+        self.0.lock().in_doubt.contains(&lease)
     }
 }
 

@@ -34,7 +34,6 @@ mod url;
 mod wire;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Weak};
 
 pub use self::connect::EtcdConnector;
@@ -71,26 +70,6 @@ impl EtcdStore {
         Self { inner: InOrder::new(steps.clone(), host), steps }
     }
 
-    /// Connects to the cluster of a connector.
-    ///
-    /// # Errors
-    ///
-    /// - [`Config`](crate::ErrorKind::Config) if the server is not etcd, or too old.
-    /// - [`Denied`](crate::ErrorKind::Denied) for a wrong password or a missing right.
-    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if no member answers.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future opens no store, and changes nothing in the cluster.
-    pub async fn connect_with(
-        connector: EtcdConnector,
-        host: Arc<dyn Host>,
-    ) -> Result<Self, Error> {
-        let store = Self::open(connector, host);
-        store.reach().await?;
-        Ok(store)
-    }
-
     /// Makes sure that a member answers.
     pub(crate) async fn reach(&self) -> Result<(), Error> {
         self.steps.check()?;
@@ -100,7 +79,7 @@ impl EtcdStore {
     }
 }
 
-delegate!(EtcdStore);
+delegate!(EtcdStore, EtcdConnector);
 
 contract!(Core);
 

@@ -1,7 +1,6 @@
 //! Calls of a store: over one connection at a time, to whichever member answers.
 
-use std::future::Future;
-use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +14,7 @@ use super::rpc::{LeaseAnswer, Ranged, Txn, TxnDone, lease, lease_grant};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::net::{ConnectPause, Effect, Home};
+use crate::unpoisoned::Unpoisoned;
 
 /// How long a call may take before its member counts as cut off. Longer than the limit of any
 /// request.
@@ -29,7 +29,7 @@ pub(super) struct Wire {
 
 /// The connection, and what is needed to make the next one.
 struct Slot {
-    channel: Cell<Option<Channel>>,
+    channel: Unpoisoned<Option<Channel>>,
     making: Mutex<Making>,
 }
 
@@ -42,7 +42,7 @@ struct Making {
 impl Wire {
     pub(super) fn new(connector: EtcdConnector, host: Arc<dyn Host>) -> Self {
         let making = Making { first: 0, pause: ConnectPause::default() };
-        let slot = Slot { channel: Cell::default(), making: Mutex::new(making) };
+        let slot = Slot { channel: Unpoisoned::default(), making: Mutex::new(making) };
         Self { host, connector, slot: Arc::new(slot) }
     }
 
@@ -172,14 +172,9 @@ impl Wire {
 }
 
 impl Slot {
-    fn channel(&self) -> MutexGuard<'_, Option<Channel>> {
-        // Whole at every moment: single steps change it.
-        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The connection, if it works.
     fn open(&self) -> Option<Channel> {
-        self.channel().as_ref().filter(|channel| channel.is_open()).cloned()
+        self.channel.lock().as_ref().filter(|channel| channel.is_open()).cloned()
     }
 
     /// Makes a connection, if nobody has made one meanwhile.
@@ -193,7 +188,7 @@ impl Slot {
             return Ok(channel);
         }
         making.pause.check(host.now())?;
-        if self.channel().take().is_some() {
+        if self.channel.lock().take().is_some() {
             // The member is tried last now: it may be cut off, and still accept connections.
             making.first += 1;
         }
@@ -201,7 +196,7 @@ impl Slot {
             Ok((channel, number)) => {
                 making.first = number;
                 making.pause = ConnectPause::default();
-                *self.channel() = Some(channel.clone());
+                *self.channel.lock() = Some(channel.clone());
                 Ok(channel)
             }
             Err(error) => {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Mail;
+use super::Step;
 use crate::core::claim::{Claim, Taken, Usage};
 use crate::core::error::Error;
 use crate::core::key::Key;
@@ -112,17 +112,12 @@ impl Entry {
         owners.filter_map(OwnerToken::client)
     }
 
-    pub(super) fn acquire(
-        &mut self,
-        now: Moment,
-        wall: WallTime,
-        ask: &Ask,
-        mail: &mut Vec<Mail>,
-    ) -> Result<Acquired, Error> {
+    pub(super) fn acquire(&mut self, step: &mut Step, ask: &Ask) -> Result<Acquired, Error> {
+        let now = step.now;
         self.use_as(now, ask)?;
         self.touched = now;
         let is_mine = self.holder(now, &ask.owner).is_some();
-        let is_new = if is_mine { None } else { self.enter(now, wall, ask)? };
+        let is_new = if is_mine { None } else { self.enter(step, ask)? };
         for _ in 0..=RUN_MAX {
             let front = self.drop_dead(now);
             let is_head = self.line.front().is_some_and(|place| place.owner == ask.owner);
@@ -131,13 +126,13 @@ impl Entry {
             let retry_in = match decide_ask(holding, ask.claim, front, asker) {
                 AskDecision::GrantAgain => return Ok(self.grant_again(now, ask)),
                 AskDecision::Grant => {
-                    let granted = self.grant_ask(now, wall, ask);
+                    let granted = self.grant_ask(step, ask);
                     // Those behind it may share the key too.
-                    self.hand_over_run(now, wall, &ask.key, mail);
+                    self.hand_over_run(step, &ask.key);
                     return Ok(granted);
                 }
                 AskDecision::HandOver => {
-                    self.hand_over(now, wall, &ask.key, mail);
+                    self.hand_over(step, &ask.key);
                     continue;
                 }
                 AskDecision::Wait => self.time_left(now),
@@ -177,7 +172,7 @@ impl Entry {
     }
 
     /// Takes or refreshes the asker's place, if it wants one. Returns whether the place is new.
-    fn enter(&mut self, now: Moment, wall: WallTime, ask: &Ask) -> Result<Option<bool>, Error> {
+    fn enter(&mut self, step: &Step, ask: &Ask) -> Result<Option<bool>, Error> {
         let Some(terms) = ask.line.place() else { return Ok(None) };
         let PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance } = terms;
         let why = ask.note.as_ref().and_then(|note| note.why.clone());
@@ -185,15 +180,15 @@ impl Entry {
             Some(at) => self.line[at].since,
             None if self.line.len() >= PLACES_MAX => {
                 // Dead places do not count: a line of them must not lock living waiters out.
-                self.line.retain(|place| place.expires > now);
+                self.line.retain(|place| place.expires > step.now);
                 if self.line.len() >= PLACES_MAX {
                     return Err(line_is_full(&ask.key));
                 }
-                wall
+                step.wall
             }
-            None => wall,
+            None => step.wall,
         };
-        let expires = now + waiter_ttl.get();
+        let expires = step.now + waiter_ttl.get();
         let place = Place {
             owner: ask.owner.clone(),
             claim: ask.claim,
@@ -238,27 +233,26 @@ impl Entry {
     }
 
     /// Adds a holder, with `reserve` fresh fencing tokens.
-    fn grant(&mut self, now: Moment, held: Held, reserve: u32) -> Option<FencingBlock> {
-        let fencing = self.reserve(reserve);
-        self.held.retain(|held| held.expires > now);
-        self.held.push(Held { fencing, ..held });
+    fn grant(
+        &mut self,
+        step: &Step,
+        (owner, claim, ttl): (OwnerToken, Claim, Ttl),
+        why: Option<Arc<str>>,
+        reserve: u32,
+    ) -> Option<FencingBlock> {
+        let (fencing, expires, since) = (self.reserve(reserve), step.now + ttl.get(), step.wall);
+        self.held.retain(|held| held.expires > step.now);
+        let (idle, revoked) = (false, None);
+        self.held.push(Held { owner, claim, expires, fencing, since, why, idle, revoked });
         self.awaits_until = Moment::default();
         fencing
     }
 
-    fn grant_ask(&mut self, now: Moment, wall: WallTime, ask: &Ask) -> Acquired {
+    fn grant_ask(&mut self, step: &Step, ask: &Ask) -> Acquired {
         self.leave(&ask.owner);
-        let held = Held {
-            owner: ask.owner.clone(),
-            claim: ask.claim,
-            expires: now + ask.ttl.get(),
-            fencing: None,
-            since: wall,
-            why: ask.note.as_ref().and_then(|note| note.why.clone()),
-            idle: false,
-            revoked: None,
-        };
-        Acquired::Granted { fencing: self.grant(now, held, ask.reserve) }
+        let why = ask.note.as_ref().and_then(|note| note.why.clone());
+        let of = (ask.owner.clone(), ask.claim, ask.ttl);
+        Acquired::Granted { fencing: self.grant(step, of, why, ask.reserve) }
     }
 
     fn reserve(&mut self, reserve: u32) -> Option<FencingBlock> {
@@ -274,43 +268,33 @@ impl Entry {
     }
 
     /// Makes the head an owner.
-    fn hand_over(&mut self, now: Moment, wall: WallTime, key: &Key, mail: &mut Vec<Mail>) {
+    fn hand_over(&mut self, step: &mut Step, key: &Key) {
         let head = self.line.pop_front().expect("the head was seen alive");
-        let held = Held {
-            owner: head.owner.clone(),
-            claim: head.claim,
-            expires: now + head.handed_ttl.get(),
-            fencing: None,
-            since: wall,
-            why: head.why,
-            idle: false,
-            revoked: None,
-        };
-        let fencing = self.grant(now, held, head.reserve);
+        let of = (head.owner.clone(), head.claim, head.handed_ttl);
+        let fencing = self.grant(step, of, head.why, head.reserve);
         let hint =
             Hint::Granted { key: key.clone(), owner: head.owner, fencing, ask_no: head.ask_no };
-        mail.push(Mail { inbox: head.inbox, hint });
+        step.mail.push((head.inbox, hint));
     }
 
     /// Hands the key to all that are due at the front of the line. If there are too many for one
     /// step, tells the next of them to ask.
-    fn hand_over_run(&mut self, now: Moment, wall: WallTime, key: &Key, mail: &mut Vec<Mail>) {
+    fn hand_over_run(&mut self, step: &mut Step, key: &Key) {
         for _ in 0..RUN_MAX {
-            let front = self.drop_dead(now);
-            if !front.is_due(self.taken(now)) {
+            let front = self.drop_dead(step.now);
+            if !front.is_due(self.taken(step.now)) {
                 return;
             }
-            self.hand_over(now, wall, key, mail);
+            self.hand_over(step, key);
         }
-        if self.front(now).is_due(self.taken(now)) {
-            self.tell_head(key, mail);
+        if self.front(step.now).is_due(self.taken(step.now)) {
+            self.tell_head(step, key);
         }
     }
 
-    fn tell_head(&self, key: &Key, mail: &mut Vec<Mail>) {
+    fn tell_head(&self, step: &mut Step, key: &Key) {
         if let Some(head) = self.line.front() {
-            let hint = Hint::MaybeFree { key: key.clone() };
-            mail.push(Mail { inbox: head.inbox.clone(), hint });
+            step.mail.push((head.inbox.clone(), Hint::MaybeFree { key: key.clone() }));
         }
     }
 
@@ -338,12 +322,11 @@ impl Entry {
 
     pub(super) fn release(
         &mut self,
-        now: Moment,
-        wall: WallTime,
+        step: &mut Step,
         lease: &LeaseId,
         on_release: &OnRelease,
-        mail: &mut Vec<Mail>,
     ) -> Released {
+        let now = step.now;
         self.touched = now;
         self.leave(&lease.owner);
         let is_held = self.holder(now, &lease.owner).is_some();
@@ -351,7 +334,7 @@ impl Entry {
         if !is_held {
             // Others may have waited behind the place that left, although there is room for them.
             if *on_release != OnRelease::FreeAndWake {
-                self.hand_over_run(now, wall, &lease.key, mail);
+                self.hand_over_run(step, &lease.key);
             }
             return Released::NotHeld;
         }
@@ -360,7 +343,7 @@ impl Entry {
             held.expires = held.expires.max(now + ttl.get());
             (held.owner, held.claim) = (owner.clone(), Claim::Shared);
             (held.fencing, held.idle, held.revoked) = (None, false, None);
-            self.hand_over_run(now, wall, &lease.key, mail);
+            self.hand_over_run(step, &lease.key);
             return Released::Kept { fencing: None };
         }
         let front = self.drop_dead(now);
@@ -369,7 +352,7 @@ impl Entry {
         match decide_release(taken, front, on_release.wish()) {
             ReleaseDecision::HandOver => {
                 self.held.retain(|held| held.owner != lease.owner);
-                self.hand_over_run(now, wall, &lease.key, mail);
+                self.hand_over_run(step, &lease.key);
                 Released::HandedOver
             }
             ReleaseDecision::Keep(Keep { owner, ttl, reserve }) => {
@@ -384,7 +367,7 @@ impl Entry {
             ReleaseDecision::Free => {
                 self.held.retain(|held| held.owner != lease.owner);
                 if taken == Taken::Nothing {
-                    self.tell_head(&lease.key, mail);
+                    self.tell_head(step, &lease.key);
                     if matches!(front.head, Head::Alive { .. }) {
                         self.awaits_until = now + GIVES_WAY_FOR;
                     }
@@ -397,14 +380,12 @@ impl Entry {
     /// Changes how many permits there are. Returns how many there were.
     pub(super) fn resize(
         &mut self,
-        now: Moment,
-        wall: WallTime,
+        step: &mut Step,
         key: &Key,
         of: u32,
-        mail: &mut Vec<Mail>,
     ) -> Result<Option<u32>, Error> {
-        self.touched = now;
-        if self.limit.is_none() && self.is_in_use(now) {
+        self.touched = step.now;
+        if self.limit.is_none() && self.is_in_use(step.now) {
             return Err(other_usage(key, Usage::Lock, Claim::Permits { want: 1, of }));
         }
         let before = self.limit.replace(of);
@@ -413,21 +394,14 @@ impl Entry {
                 *wanted = of;
             }
         }
-        self.hand_over_run(now, wall, key, mail);
+        self.hand_over_run(step, key);
         // The next waiter may want more than there are now: let it ask, and hear that.
-        self.tell_head(key, mail);
+        self.tell_head(step, key);
         Ok(before)
     }
 
-    pub(super) fn evict(
-        &mut self,
-        now: Moment,
-        wall: WallTime,
-        key: &Key,
-        seen: &[u8],
-        mail: &mut Vec<Mail>,
-    ) -> Evicted {
-        let seen = self.holders(now).find(|held| held.owner.as_str().as_bytes() == seen);
+    pub(super) fn evict(&mut self, step: &mut Step, key: &Key, seen: &[u8]) -> Evicted {
+        let seen = self.holders(step.now).find(|held| held.owner.as_str().as_bytes() == seen);
         let Some((owner, claim)) = seen.map(|held| (held.owner.clone(), held.claim)) else {
             return Evicted::Changed;
         };
@@ -435,7 +409,7 @@ impl Entry {
         // number before that holder.
         self.counter = self.counter.saturating_add(1).min(FencingToken::MAX);
         let lease = LeaseId { key: key.clone(), owner, claim };
-        self.release(now, wall, &lease, &OnRelease::Free, mail);
+        self.release(step, &lease, &OnRelease::Free);
         Evicted::Evicted
     }
 

@@ -5,7 +5,7 @@ mod entry;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::future::{Future, ready};
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use self::entry::Entry;
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::core::error::Error;
 use crate::core::key::Key;
-use crate::core::moment::Moment;
+use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, client_of};
 use crate::host::Host;
 use crate::process::{PerProcess, Process};
@@ -95,16 +95,13 @@ impl MemoryStore {
     /// # Errors
     ///
     /// `Config` in the child of a fork.
-    fn step<T>(
-        &self,
-        step: impl FnOnce(&mut State, Moment, &mut Vec<Mail>) -> T,
-    ) -> Result<T, Error> {
+    fn step<T>(&self, carry_out: impl FnOnce(&mut State, &mut Step) -> T) -> Result<T, Error> {
         self.shared.process.check()?;
-        let mut mail = Vec::new();
-        let mut state = self.state();
-        let answer = step(&mut state, self.shared.host.now(), &mut mail);
+        let (mut state, host) = (self.state(), &self.shared.host);
+        let mut step = Step { now: host.now(), wall: host.wall(), mail: Vec::new() };
+        let answer = carry_out(&mut state, &mut step);
         drop(state);
-        for Mail { inbox, hint } in mail {
+        for (inbox, hint) in step.mail {
             self.shared.sinks.send(&inbox, hint);
         }
         Ok(answer)
@@ -115,32 +112,27 @@ impl MemoryStore {
     }
 }
 
-/// A hint to send.
-struct Mail {
-    inbox: ClientId,
-    hint: Hint,
+/// When a step takes place, and the hints that it sends.
+struct Step {
+    now: Moment,
+    wall: WallTime,
+    mail: Vec<(ClientId, Hint)>,
 }
 
 impl State {
-    fn acquire(
-        &mut self,
-        host: &dyn Host,
-        now: Moment,
-        ask: Ask,
-        mail: &mut Vec<Mail>,
-    ) -> Result<Acquired, Error> {
-        self.sweep(now);
+    fn acquire(&mut self, step: &mut Step, ask: Ask) -> Result<Acquired, Error> {
+        self.sweep(step.now);
         if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
             self.clients.insert(client.id.clone(), ClientRecord::clone(client));
         }
         let floor = self.counter_floor;
         let entry = self.entries.entry(ask.key.clone()).or_insert_with(|| Entry::new(floor));
         // Only one that holds the key alone passes it on or keeps it idle.
-        let holder = entry.owners(now).next().cloned();
-        let answer = entry.acquire(now, host.wall(), &ask, mail)?;
+        let holder = entry.owners(step.now).next().cloned();
+        let answer = entry.acquire(step, &ask)?;
         let waits = answer.is_taken() && ask.line != Line::None;
         if let Some(inbox) = holder.filter(|_| waits).and_then(|owner| owner.client()) {
-            mail.push(Mail { inbox, hint: Hint::Wanted { key: ask.key } });
+            step.mail.push((inbox, Hint::Wanted { key: ask.key }));
         }
         Ok(answer)
     }
@@ -181,9 +173,8 @@ impl State {
 
 impl Store for MemoryStore {
     fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        let host = Arc::clone(&self.shared.host);
         ready(match impossible_claim(ask.claim, &ask.key) {
-            None => self.step(|state, now, mail| state.acquire(&*host, now, ask, mail)).flatten(),
+            None => self.step(|state, step| state.acquire(step, ask)).flatten(),
             Some(error) => Err(error),
         })
     }
@@ -192,8 +183,8 @@ impl Store for MemoryStore {
         &self,
         renewal: Renewal,
     ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        ready(self.step(|state, now, _| match state.entries.get_mut(&renewal.lease.key) {
-            Some(entry) => entry.renew(now, &renewal),
+        ready(self.step(|state, step| match state.entries.get_mut(&renewal.lease.key) {
+            Some(entry) => entry.renew(step.now, &renewal),
             None => Renewed::Lost,
         }))
     }
@@ -203,15 +194,14 @@ impl Store for MemoryStore {
         lease: LeaseId,
         on_release: OnRelease,
     ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        let wall = self.shared.host.wall();
-        ready(self.step(|state, now, mail| match state.entries.get_mut(&lease.key) {
-            Some(entry) => entry.release(now, wall, &lease, &on_release, mail),
+        ready(self.step(|state, step| match state.entries.get_mut(&lease.key) {
+            Some(entry) => entry.release(step, &lease, &on_release),
             None => Released::NotHeld,
         }))
     }
 
     fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        ready(self.step(|state, now, _| state.inspect(now, &key)))
+        ready(self.step(|state, step| state.inspect(step.now, &key)))
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
@@ -228,11 +218,10 @@ impl Store for MemoryStore {
         if let Some(error) = impossible_claim(Claim::Permits { want: 1, of }, &key) {
             return Box::pin(ready(Err(error)));
         }
-        let wall = self.shared.host.wall();
-        let resized = self.step(|state, now, mail| {
+        let resized = self.step(|state, step| {
             let floor = state.counter_floor;
             let entry = state.entries.entry(key.clone()).or_insert_with(|| Entry::new(floor));
-            entry.resize(now, wall, &key, of, mail)
+            entry.resize(step, &key, of)
         });
         Box::pin(ready(resized.flatten()))
     }
@@ -267,13 +256,13 @@ impl Store for MemoryStore {
 impl Browse for MemoryStore {
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
         use std::ops::Bound::{Excluded, Unbounded};
-        let page = self.step(|state, now, _| {
+        let page = self.step(|state, step| {
             let after = cursor.as_ref().map_or(Unbounded, Excluded);
             let mut keys: Vec<Key> = state
                 .entries
                 .range::<Key, _>((after, Unbounded))
                 .filter(|(key, entry)| {
-                    entry.is_in_use(now) && matches_pattern(pattern, key.as_str())
+                    entry.is_in_use(step.now) && matches_pattern(pattern, key.as_str())
                 })
                 .map(|(key, _)| key.clone())
                 .take(PAGE_KEYS_MAX + 1)
@@ -287,9 +276,8 @@ impl Browse for MemoryStore {
     }
 
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
-        let wall = self.shared.host.wall();
-        let evicted = self.step(|state, now, mail| match state.entries.get_mut(&key) {
-            Some(entry) => entry.evict(now, wall, &key, &seen, mail),
+        let evicted = self.step(|state, step| match state.entries.get_mut(&key) {
+            Some(entry) => entry.evict(step, &key, &seen),
             None => Evicted::Changed,
         });
         if evicted.as_ref().is_ok_and(|evicted| *evicted == Evicted::Evicted) {
@@ -299,9 +287,8 @@ impl Browse for MemoryStore {
     }
 
     fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
-        let request = Revocation::new(by, reason, self.shared.host.wall());
-        Box::pin(ready(self.step(|state, now, _| match state.entries.get_mut(&key) {
-            Some(entry) => entry.revoke(now, &seen, request),
+        Box::pin(ready(self.step(|state, step| match state.entries.get_mut(&key) {
+            Some(entry) => entry.revoke(step.now, &seen, Revocation::new(by, reason, step.wall)),
             None => Revoked::Changed,
         })))
     }

@@ -8,9 +8,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Bu
 
 use super::login::{self, CACHING};
 use super::packet::{Bytes, Greeting, Malformed, Results, Said, Taken, flag};
-use super::url::Address;
 use crate::store::net::Io;
 use crate::store::sql::Row;
+use crate::store::sql::url::Address;
 
 /// The longest packet and the longest answer. Those of the procedures are far shorter.
 const PACKET_BYTES_MAX: usize = 1024 * 1024;
@@ -242,7 +242,8 @@ mod tests {
         serve: impl AsyncFnOnce(DuplexStream) -> T,
     ) -> (T, Option<Failure>) {
         let (stream, server) = tokio::io::duplex(10_000);
-        let address = Address::parse("mysql://anna:secret@h/locks").expect("a URL");
+        let address =
+            crate::store::mysql::url::parse("mysql://anna:secret@h/locks").expect("a URL");
         let (nonce, plugin) = (vec![7; 20], CACHING.to_owned());
         let greeting = Greeting { flags: 0, nonce, plugin };
         let client = async {

@@ -10,12 +10,12 @@ use super::hints::receive;
 use super::link::Link;
 use super::packet::{Greeting, Malformed, Said, flag};
 use super::schema::VERSION;
-use super::url::Address;
+use super::url;
 use crate::core::error::{Error, ErrorKind};
 use crate::store::net::{Io, Stream, Tls, open_unix, tcp_stream};
 use crate::store::sql::errors::{Stage, check_version};
 use crate::store::sql::text::encode;
-use crate::store::sql::url::{Place, TlsMode};
+use crate::store::sql::url::{Address, Place, TlsMode};
 use crate::store::sql::{Dialect, Engine, Hints, Row};
 
 /// The oldest servers. Older ones cannot skip a locked row.
@@ -67,7 +67,7 @@ impl MysqlConnector {
     /// [`Config`](ErrorKind::Config) for an invalid URL. The message says why, and never shows the
     /// password.
     pub fn new(url: &str) -> Result<Self, Error> {
-        let address = Address::parse(url)?;
+        let address = url::parse(url)?;
         let tls = address.tls.tls()?;
         Ok(Self { address: Arc::new(address), tls })
     }

@@ -1,6 +1,5 @@
 //! A connection as the wire and the hints use it.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 

@@ -6,13 +6,10 @@
 //! | `mysql://user@[::1]/database` | TCP; an IPv6 address needs brackets |
 //! | `mysql://user@/database?socket=/run/mysqld/mysqld.sock` | that socket |
 
-use std::fmt;
-use std::time::Duration;
-
 use crate::core::error::Error;
-use crate::store::sql::url::{Parts, Place, TlsMode, Words};
+use crate::store::sql::url::{Address, Words};
 
-const WORDS: Words = Words {
+static WORDS: Words = Words {
     schemes: &["mysql", "mariadb"],
     port: 3306,
     files: ["ssl-ca", "ssl-cert", "ssl-key"],
@@ -20,66 +17,39 @@ const WORDS: Words = Words {
     own: None,
 };
 
-/// The address of a database, and the login.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) place: Place,
-    pub(super) user: String,
-    pub(super) password: Option<String>,
-    pub(super) database: String,
-    /// How long connecting may take, with TLS and the login.
-    pub(super) connect_limit: Duration,
-    pub(super) tls: TlsMode,
-}
-
-impl Address {
-    /// Reads a URL.
-    ///
-    /// # Errors
-    ///
-    /// `Config`, with the mistake and the right form, but without the URL.
-    pub(super) fn parse(url: &str) -> Result<Self, Error> {
-        WORDS.read(url, Self::of)
-    }
-
-    fn of(parts: Parts) -> Result<Self, String> {
-        let Parts { place, user, password, database, own: _, connect_limit, tls } = parts;
+/// Reads a URL.
+///
+/// # Errors
+///
+/// `Config`, with the mistake and the right form, but without the URL.
+pub(super) fn parse(url: &str) -> Result<Address, Error> {
+    WORDS.read(url, |address| {
+        let Address { user, password, database, .. } = &address;
         if database.is_empty() {
             return Err(format!("it names no database; {}", WORDS.form()));
         }
-        if [Some(&user), password.as_ref(), Some(&database)]
+        if [Some(user), password.as_ref(), Some(database)]
             .into_iter()
             .flatten()
             .any(|text| text.contains('\0'))
         {
             return Err("no user, password or database has the character NUL".to_owned());
         }
-        Ok(Self { place, user, password, database, connect_limit, tls })
-    }
-
-    /// The URL without password, for messages and logs. It can be copied into a command.
-    pub(super) fn label(&self) -> String {
-        let (place, socket) = WORDS.label(&self.place);
-        let socket = socket.map_or_else(String::new, |socket| format!("?{socket}"));
-        let (user, database) = (self.user.escape_debug(), self.database.escape_debug());
-        format!("mysql://{user}@{place}/{database}{socket}")
-    }
-}
-
-impl fmt::Debug for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.label())
-    }
+        Ok(address)
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::core::error::ErrorKind;
+    use crate::store::sql::url::Place;
 
     #[test]
     fn a_url_names_a_server_a_login_and_a_database() {
-        let read = |url| Address::parse(url).expect(url);
+        let read = |url| parse(url).expect(url);
         let whole = read("mariadb://us%40er:p%3Ass@db.example:3307/app?connect_timeout=5");
         assert_eq!(whole.place, Place::Tcp("db.example".to_owned(), 3307));
         assert_eq!((&*whole.user, whole.password.as_deref()), ("us@er", Some("p:ss")));
@@ -102,7 +72,7 @@ mod tests {
             ("mysql://u:secret@h/a?socket=x", "full path"),
             ("mysql://u:secret%00@h/a", "%00"),
         ] {
-            let error = Address::parse(url).expect_err(url);
+            let error = parse(url).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Config, "{url}");
             let text = error.to_string();
             assert!(text.contains(part) && !text.contains("secret"), "{text}");

@@ -37,13 +37,11 @@ impl ConnectPause {
     }
 
     /// Ends the pause.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn connected(&mut self) {
         self.last = None;
     }
 
     /// Makes the next pause a short one again.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn reset(&mut self) {
         self.delays.reset();
     }

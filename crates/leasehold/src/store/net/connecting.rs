@@ -1,6 +1,5 @@
 //! A limit on how long connecting may take.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 

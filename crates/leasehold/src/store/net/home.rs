@@ -17,7 +17,6 @@ pub(crate) enum Home {
 impl Home {
     /// Moves a task that its runtime dropped to the host. Returns whether it goes on there: only if
     /// it ran elsewhere. A host that drops its own task ends, and a new task would keep it alive.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn moves_to_host(&mut self) -> bool {
         std::mem::replace(self, Self::Host) == Self::Asker
     }

@@ -1,6 +1,5 @@
 //! The members of a cluster, and how one of them is chosen.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -2,19 +2,15 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 use std::path::Path;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::net::TcpStream;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 use tokio::net::UnixStream;
 
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 use super::Stream;
-#[cfg(feature = "redis")]
 use super::Tls;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::{Host as _, SystemHost, beside};
@@ -29,7 +25,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_PROBES: u32 = 3;
 
 /// Opens a stream over TCP, with TLS or without.
-#[cfg(feature = "redis")]
 pub(crate) async fn open_tcp(
     host: &str,
     port: u16,
@@ -100,7 +95,6 @@ fn configured(stream: TcpStream) -> io::Result<TcpStream> {
 }
 
 /// Opens a stream to a socket of this machine.
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) async fn open_unix(path: &Path) -> Result<Box<dyn Stream>, Error> {
     let opened = UnixStream::connect(path).await;
     let stream = opened.map_err(|cause| match cause.kind() {

@@ -1,12 +1,5 @@
 //! A connection as a stream of bytes.
 
-#![cfg_attr(
-    not(any(feature = "postgres", feature = "redis")),
-    allow(dead_code, unreachable_pub, reason = "the others have no connectors of users")
-)]
-
-use std::future::Future;
-#[cfg(feature = "redis")]
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -65,7 +58,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {
 }
 
 /// Writes all bytes and sends them.
-#[cfg(feature = "redis")]
 pub(crate) async fn write_all(stream: &mut dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match poll_fn(|cx| stream.poll_write(cx, bytes)).await? {

@@ -12,12 +12,12 @@ use super::guarded_stream::GuardedStream;
 use super::hints::receive;
 use super::link::Link;
 use super::schema::VERSION;
-use super::url::Address;
+use super::url;
 use crate::core::error::{Error, ErrorKind};
 use crate::store::net::{Opening, Stream, Tls, open_unix, tcp_stream};
 use crate::store::sql::errors::{Stage, check_version};
 use crate::store::sql::text::encode;
-use crate::store::sql::url::{Place, TlsMode};
+use crate::store::sql::url::{Address, Place, TlsMode};
 use crate::store::sql::{Dialect, Engine, Hints, Row};
 
 /// The oldest server, in the form of `server_version_num`.
@@ -65,7 +65,7 @@ impl PostgresConnector {
     /// [`Config`](ErrorKind::Config) for an invalid URL. The message says why, and never shows the
     /// password.
     pub fn new(url: &str) -> Result<Self, Error> {
-        let address = Address::parse(url)?;
+        let address = url::parse(url)?;
         let tls = address.tls.tls()?;
         Ok(Self { address: Arc::new(address), tls, through: None })
     }
@@ -131,7 +131,8 @@ impl Engine for PostgresConnector {
     }
 
     fn dialect(&self) -> Dialect {
-        let before = format!("SELECT * FROM \"{}\".", self.address.schema.replace('"', "\"\""));
+        let before =
+            format!("SELECT * FROM \"{}\".", url::schema(&self.address).replace('"', "\"\""));
         Dialect { before, text: write_text, has_patience: true }
     }
 

@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::store::sql::Engine as _;
 use crate::store::sql::errors::Stage;
 use crate::store::sql::examine::{
-    self, About, DatabaseFacts, HintsArrive, Keeping, LIMIT, ahead_us, random_part,
+    self, About, DatabaseFacts, HintsArrive, Keeping, LIMIT, ahead_us,
 };
 use crate::store::within;
 
@@ -61,4 +61,9 @@ async fn ask(
         Some(About { server, keeping, hints: Some(hints.clone()), ahead_us, trip })
     };
     Ok(read())
+}
+
+/// The part of the name of a probe that no other diagnosis has.
+fn random_part(canary: &str) -> &str {
+    canary.rsplit(':').next().unwrap_or_default()
 }

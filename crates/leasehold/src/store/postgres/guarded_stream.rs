@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::core::error::{Error, ErrorKind};
     use crate::store::postgres::link::Link;
-    use crate::store::postgres::url::Address;
+    use crate::store::postgres::url;
 
     fn message(tag: u8, body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(body.len() + 4).expect("a short one").to_be_bytes();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     async fn logged_in(stream: impl Stream, is_private: bool) -> Result<Link, Error> {
-        let address = Address::parse("postgres://anna:secret@h/locks").expect("a URL");
+        let address = url::parse("postgres://anna:secret@h/locks").expect("a URL");
         let stream = GuardedStream::new(Box::new(stream), is_private);
         Link::log_in(Box::new(stream), &address).await
     }

@@ -5,7 +5,7 @@
 //! message does not arrive there, the client does not listen for a while: its waiters poll, since
 //! they ask again by themselves.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! One connection to a server: the login, and requests one after the other.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,11 +10,11 @@ use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, SimpleQueryMessage};
 
 use super::error::{failure, is_refusal};
-use super::url::Address;
 use crate::core::error::Error;
 use crate::store::net::Io;
 use crate::store::net::Stream;
 use crate::store::sql::errors::Stage;
+use crate::store::sql::url::Address;
 use crate::store::sql::{self, Batch, Row, SIZE_MAX};
 
 /// A connection that is logged in.

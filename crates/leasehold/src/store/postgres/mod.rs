@@ -26,7 +26,6 @@ mod schema;
 mod url;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Weak};
 
 pub use self::connect::PostgresConnector;
@@ -62,31 +61,10 @@ impl PostgresStore {
         Self { inner: SqlStore::open(connector, host) }
     }
 
-    /// Connects to the server of a connector.
-    ///
-    /// # Errors
-    ///
-    /// - [`Config`](crate::ErrorKind::Config) if the tables are missing, or the server cannot keep
-    ///   locks.
-    /// - [`Denied`](crate::ErrorKind::Denied) for a wrong password or a missing right.
-    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server cannot be reached.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future opens no store, and changes nothing in the database.
-    pub async fn connect_with(
-        connector: PostgresConnector,
-        host: Arc<dyn Host>,
-    ) -> Result<Self, Error> {
-        let store = Self::open(connector, host);
-        store.reach().await?;
-        Ok(store)
-    }
-
     /// Makes sure that the server answers and has the tables.
     pub(crate) async fn reach(&self) -> Result<(), Error> {
         self.inner.reach().await
     }
 }
 
-delegate!(PostgresStore);
+delegate!(PostgresStore, PostgresConnector);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::connect::{Facts, PostgresConnector};
 use super::error::failure;
-use super::url::Address;
+use super::url::schema;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::sql::errors::{Said, Stage};
+use crate::store::sql::url::Address;
 use crate::store::sql::{Engine as _, Migrated, version_before};
 
 /// The version of the tables and functions that this build makes and uses.
@@ -43,12 +44,12 @@ const MIGRATING: u64 = 0x4c65_6173_6568_6f6c;
 
 /// The text with the schema of the URL in the place of `leasehold.`.
 pub(super) fn in_schema(sql: &str, address: &Address) -> String {
-    sql.replace("leasehold.", &format!("\"{}\".", address.schema.replace('"', "\"\"")))
+    sql.replace("leasehold.", &format!("\"{}\".", schema(address).replace('"', "\"\"")))
 }
 
 /// The whole migration as one message, which the server runs as one transaction.
 fn script(address: &Address) -> String {
-    let name = address.schema.replace('\'', "''").replace('\\', "\\\\");
+    let name = schema(address).replace('\'', "''").replace('\\', "\\\\");
     // Requests for locks queue behind a migration that waits for a table.
     let begin = format!(
         "SELECT set_config('lock_timeout', '30s', true);
@@ -171,7 +172,8 @@ mod tests {
 
     #[test]
     fn a_migration_is_of_the_schema_of_the_url_alone() {
-        let address = Address::parse("postgres://u@h/d?schema=a%22b%27").expect("a URL");
+        let address =
+            crate::store::postgres::url::parse("postgres://u@h/d?schema=a%22b%27").expect("a URL");
         let script = script(&address);
         assert!(!script.contains(" leasehold."), "another schema");
         assert!(script.contains("CREATE TABLE IF NOT EXISTS \"a\"\"b'\".locks"));

@@ -8,7 +8,7 @@
 //! about one round trip. So the first pause is two round trips, and each pause is twice as long as
 //! the one before.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;

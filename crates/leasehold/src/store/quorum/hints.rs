@@ -7,13 +7,14 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::core::key::Key;
 use crate::core::tally::Tally;
 use crate::host::{Host, random_u32};
 use crate::store::{Hint, HintSink};
+use crate::unpoisoned::Unpoisoned;
 
 /// How many hints are gathered at a time. Further hints are passed on at once.
 const GATHERED_MAX: usize = 4_096;
@@ -36,7 +37,7 @@ pub(super) struct Gathering {
     client: Weak<dyn HintSink>,
     nodes: usize,
     round_trip: Box<dyn Fn() -> Duration + Send + Sync>,
-    gathered: Mutex<HashMap<About, Gathered>>,
+    gathered: Unpoisoned<HashMap<About, Gathered>>,
 }
 
 impl Gathering {
@@ -52,18 +53,13 @@ impl Gathering {
             client,
             nodes,
             round_trip: Box::new(round_trip),
-            gathered: Mutex::default(),
+            gathered: Unpoisoned::default(),
         })
     }
 
     /// Whether the client still exists.
     pub(super) fn is_wanted(&self) -> bool {
         self.client.strong_count() > 0
-    }
-
-    fn gathered(&self) -> MutexGuard<'_, HashMap<About, Gathered>> {
-        // Every change leaves the map complete, so it is valid even after a panic.
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, about: About) {
@@ -74,7 +70,7 @@ impl Gathering {
 
     /// Takes the hint of a node.
     fn hear(&self, node: usize, about: About) {
-        let mut gathered = self.gathered();
+        let mut gathered = self.gathered.lock();
         let is_full = gathered.len() >= GATHERED_MAX;
         let (is_first, is_enough) = match gathered.entry(about.clone()) {
             Entry::Vacant(_) if is_full => (false, true),
@@ -110,7 +106,7 @@ impl Gathering {
         self.host.spawn(Box::pin(async move {
             sleep.await;
             let Some(me) = me.upgrade() else { return };
-            let heard = me.gathered().remove(&about);
+            let heard = me.gathered.lock().remove(&about);
             if heard.is_some_and(|heard| !heard.told) {
                 me.tell(about);
             }

@@ -4,17 +4,17 @@
 //! lacks a lease is asked for it only while the lease is certainly valid.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::NODES_MAX;
 use crate::core::moment::Moment;
 use crate::core::token::{FencingBlock, OwnerToken};
 use crate::core::ttl::Ttl;
 use crate::core::validity::valid_until;
+use crate::unpoisoned::Unpoisoned;
 
 /// The leases by owner. Leases that expired are dropped in passing.
 #[derive(Default)]
-pub(super) struct Leases(Mutex<State>);
+pub(super) struct Leases(Unpoisoned<State>);
 
 #[derive(Default)]
 struct State {
@@ -53,14 +53,9 @@ const _: () = assert!(NODES_MAX <= u16::BITS as usize, "each node has a bit");
 const SWEPT_AT_MIN: usize = 1_024;
 
 impl Leases {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Every change leaves the map complete, so it is valid even after a panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes a grant.
     pub(super) fn begin(&self, owner: OwnerToken, mut known: Known, now: Moment) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.leases.len() >= state.swept_at {
             // A lease is kept while a node is asked for it: the answer must still find out whether
             // the lease was let go, because another process may have renewed it.
@@ -74,7 +69,7 @@ impl Leases {
 
     /// Notes a renewal that was sent at `sent`.
     pub(super) fn extend(&self, owner: &OwnerToken, sent: Moment, ttl: Ttl) {
-        if let Some(known) = self.state().leases.get_mut(owner) {
+        if let Some(known) = self.0.lock().leases.get_mut(owner) {
             known.valid_until = known.valid_until.max(valid_until(sent, ttl));
             known.kept_until = known.kept_until.max(sent + ttl.get());
         }
@@ -88,7 +83,7 @@ impl Leases {
         node: usize,
         now: Moment,
     ) -> Option<Known> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let is_ours = |known: &&mut Known| known.valid_until > now && !known.is_let_go;
         let known = state.leases.get_mut(owner).filter(is_ours)?;
         let is_first = known.filling & (1 << node) == 0;
@@ -98,39 +93,39 @@ impl Leases {
 
     /// Notes that a node is no longer being asked for a lease.
     pub(super) fn end_filling(&self, owner: &OwnerToken, node: usize) {
-        if let Some(known) = self.state().leases.get_mut(owner) {
+        if let Some(known) = self.0.lock().leases.get_mut(owner) {
             known.filling &= !(1 << node);
         }
     }
 
     /// Notes the new fencing tokens of a lease.
     pub(super) fn count(&self, owner: &OwnerToken, fencing: Option<FencingBlock>) {
-        if let Some(known) = self.state().leases.get_mut(owner) {
+        if let Some(known) = self.0.lock().leases.get_mut(owner) {
             known.fencing = fencing;
         }
     }
 
     /// Notes that a lease ends, or may end. From now on, no node is asked for it again.
     pub(super) fn end(&self, owner: &OwnerToken) {
-        self.state().leases.remove(owner);
+        self.0.lock().leases.remove(owner);
     }
 
     /// Notes that the client no longer looks after a lease. From now on, no node is asked for it
     /// again. The lease goes on, so late grants of it are not released either.
     pub(super) fn let_go(&self, owner: &OwnerToken) {
-        if let Some(known) = self.state().leases.get_mut(owner) {
+        if let Some(known) = self.0.lock().leases.get_mut(owner) {
             known.is_let_go = true;
         }
     }
 
     /// Whether the client has given up a lease that may still be valid.
     pub(super) fn is_let_go(&self, owner: &OwnerToken) -> bool {
-        self.state().leases.get(owner).is_some_and(|known| known.is_let_go)
+        self.0.lock().leases.get(owner).is_some_and(|known| known.is_let_go)
     }
 
     /// The lease, valid or not, if the client looks after it.
     pub(super) fn known(&self, owner: &OwnerToken) -> Option<Known> {
-        self.state().leases.get(owner).copied().filter(|known| !known.is_let_go)
+        self.0.lock().leases.get(owner).copied().filter(|known| !known.is_let_go)
     }
 
     /// The lease, if it is valid and the client looks after it.
@@ -158,7 +153,7 @@ mod tests {
             let owner = OwnerToken::from_random(random, &client);
             leases.begin(owner, Known::new(None, at(ms), ttl), at(ms));
         }
-        assert!(leases.state().leases.len() <= SWEPT_AT_MIN);
+        assert!(leases.0.lock().leases.len() <= SWEPT_AT_MIN);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! One release at all nodes.
 
 use std::convert::identity;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

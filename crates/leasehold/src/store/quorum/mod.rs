@@ -32,9 +32,8 @@ mod snapshot;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, ready};
@@ -57,6 +56,7 @@ use crate::core::moment::Moment;
 use crate::core::tally::Tally;
 use crate::core::token::ClientId;
 use crate::host::Host;
+use crate::unpoisoned::Unpoisoned;
 
 /// Leases that a majority of independent stores has to grant. Clones share the same quorum.
 ///
@@ -100,7 +100,7 @@ struct Shared<S> {
     nodes: Vec<Node<S>>,
     leases: Leases,
     /// The sinks for the hints of the nodes, by client. The nodes hold weak references to them.
-    sinks: Mutex<HashMap<ClientId, Vec<Arc<NodeHints>>>>,
+    sinks: Unpoisoned<HashMap<ClientId, Vec<Arc<NodeHints>>>>,
     /// The slots for retries of releases after their decisions.
     retry_slots: Semaphore,
     /// When the nodes without a vote were last tried, in nanoseconds.
@@ -181,7 +181,7 @@ impl<S: Store> Quorum<S> {
             host,
             nodes,
             leases: Leases::default(),
-            sinks: Mutex::default(),
+            sinks: Unpoisoned::default(),
             retry_slots: Semaphore::new(RETRYING_MAX),
             tried_at: AtomicU64::new(Moment::default().as_nanos()),
             is_trying: AtomicBool::new(false),
@@ -285,8 +285,7 @@ impl<S: Store> Store for Quorum<S> {
             let sink: Arc<dyn HintSink> = sink.clone();
             node.store.watch(inbox, Arc::downgrade(&sink));
         }
-        // Every change leaves the map complete, so it is valid even after a panic.
-        let mut watching = self.shared.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.shared.sinks.lock();
         watching.retain(|_, sinks| sinks.first().is_some_and(|sink| sink.gathering.is_wanted()));
         watching.insert(inbox.clone(), sinks);
     }

@@ -1,7 +1,5 @@
 //! One node of a quorum.
 
-use std::future::Future;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::core::error::{Error, ErrorKind};
 use crate::core::ttl::Ttl;
+use crate::unpoisoned::Unpoisoned;
 
 /// The shortest time after which a node counts as late.
 const PATIENCE_MIN: Duration = Duration::from_millis(5);
@@ -22,7 +21,7 @@ pub(super) struct Node<S> {
     pub(super) label: String,
     /// The usual round trip in nanoseconds, a moving mean. Zero until the first answer.
     usual: AtomicU64,
-    standing: Mutex<Standing>,
+    standing: Unpoisoned<Standing>,
     /// Whether its first trial has ended. Until then, nobody knows whether it works.
     is_tried: watch::Sender<bool>,
 }
@@ -51,13 +50,13 @@ impl Standing {
 
 impl<S> Node<S> {
     pub(super) fn new(store: S, label: String) -> Self {
-        let standing = Mutex::new(Standing::Candidate(not_tried()));
+        let standing = Unpoisoned::new(Standing::Candidate(not_tried()));
         let is_tried = watch::Sender::new(false);
         Self { store, label, usual: AtomicU64::new(0), standing, is_tried }
     }
 
     pub(super) fn standing(&self) -> Standing {
-        self.lock().clone()
+        self.standing.lock().clone()
     }
 
     /// The reason why the node has no vote.
@@ -66,12 +65,12 @@ impl<S> Node<S> {
     }
 
     pub(super) fn is_admitted(&self) -> bool {
-        matches!(*self.lock(), Standing::Admitted { .. })
+        matches!(*self.standing.lock(), Standing::Admitted { .. })
     }
 
     /// Ends a trial.
     pub(super) fn stand(&self, standing: Standing) {
-        *self.lock() = standing;
+        *self.standing.lock() = standing;
         self.is_tried.send_replace(true);
     }
 
@@ -94,11 +93,6 @@ impl<S> Node<S> {
     /// Whether it has answered at all.
     pub(super) fn has_answered(&self) -> bool {
         self.usual.load(Ordering::Relaxed) != 0
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Standing> {
-        // The value is only ever replaced, so it is valid even after a panic.
-        self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Adds one measured round trip to the mean.

@@ -1,6 +1,6 @@
 //! Reads the answers of several nodes side by side.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -6,7 +6,7 @@
 //! order on any connection.
 
 use std::collections::VecDeque;
-use std::future::{Future, ready};
+use std::future::ready;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

@@ -31,7 +31,6 @@ mod url;
 mod wire;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,6 +1,5 @@
 //! The servers that keep the locks: one, or the nodes of a cluster.
 
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

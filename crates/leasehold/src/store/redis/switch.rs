@@ -1,7 +1,6 @@
 //! The record of a database that says whether it is switched to strict mode: who switched it last,
 //! when and why.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,7 +1,6 @@
 //! What an engine brings to a store: connections, its form of SQL, and its hints.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -4,13 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::error::Error;
-use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::host::Host;
-use crate::store::{Store, try_lease};
-
-/// How many inspections are measured.
-const LOOKS: usize = 20;
+use crate::store::{Store, try_out};
 
 /// How long one question may take.
 pub(in crate::store) const LIMIT: Duration = Duration::from_secs(2);
@@ -77,11 +73,6 @@ pub(in crate::store) fn ahead_us(clock: i64, ours: WallTime) -> Option<i64> {
     Some(clock.saturating_sub(i64::try_from(ours.as_unix_micros()).ok()?))
 }
 
-/// The part of the name of a probe that no other diagnosis has.
-pub(in crate::store) fn random_part(canary: &str) -> &str {
-    canary.rsplit(':').next().unwrap_or_default()
-}
-
 /// Tries a store whose server said this of itself.
 pub(in crate::store) async fn examine(
     store: &impl Store,
@@ -96,16 +87,6 @@ pub(in crate::store) async fn examine(
             return DatabaseFacts { label, refused, about: None, round_trips, lease: None };
         }
     };
-    let random = random_part(canary);
-    let key = Key::probe(random);
-    let lease = Some(try_lease(store, key.clone(), random).await);
-    let mut round_trips = Vec::new();
-    for _ in 0..LOOKS {
-        let sent = host.now();
-        if store.inspect(key.clone()).await.is_err() {
-            break;
-        }
-        round_trips.push(host.now().since(sent));
-    }
-    DatabaseFacts { label, refused: None, about, round_trips, lease }
+    let (lease, round_trips) = try_out(store, &**host, canary).await;
+    DatabaseFacts { label, refused: None, about, round_trips, lease: Some(lease) }
 }

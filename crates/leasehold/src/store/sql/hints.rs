@@ -4,7 +4,7 @@
 //! listen again, its clients are told [`Hint::Missed`], because nobody received earlier hints.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -23,6 +23,7 @@ use crate::core::token::ClientId;
 use crate::host::{Host, random_u32};
 use crate::store::net::Home;
 use crate::store::{Hint, Sinks};
+use crate::unpoisoned::Unpoisoned;
 
 /// Receives the hints of the server and passes them to the clients.
 pub(in crate::store) struct Hints<E: Engine> {
@@ -32,7 +33,7 @@ pub(in crate::store) struct Hints<E: Engine> {
     #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "only `LISTEN` is tried"))]
     asks: Weak<Wire<E>>,
     sinks: Arc<Sinks>,
-    state: Mutex<State>,
+    state: Unpoisoned<State>,
     /// Wakes the task: there is a new inbox, or the store is gone.
     pub(in crate::store) news: Notify,
 }
@@ -75,7 +76,7 @@ impl<E: Engine> Hints<E> {
         asks: Weak<Wire<E>>,
         sinks: Arc<Sinks>,
     ) -> Arc<Self> {
-        let (state, news) = (Mutex::default(), Notify::new());
+        let (state, news) = (Unpoisoned::default(), Notify::new());
         Arc::new(Self { host, engine, asks, sinks, state, news })
     }
 
@@ -90,14 +91,9 @@ impl<E: Engine> Hints<E> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Always valid: it is changed by single steps.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins to receive the hints of an inbox, if that has not begun.
     pub(super) fn listen(self: &Arc<Self>, inbox: &ClientId) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_known = state.inboxes.contains_key(inbox);
         if state.is_closed || is_known || !self.sinks.has(inbox) || self.is_without(&state) {
             return;
@@ -121,7 +117,7 @@ impl<E: Engine> Hints<E> {
             return;
         }
         let now = self.host.now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_first = state.waits_until.is_none_or(|until| until <= now);
         state.waits_until = state.waits_until.max(Some(now + span));
         if begins || is_first {
@@ -134,20 +130,20 @@ impl<E: Engine> Hints<E> {
     /// A hint has come.
     #[cfg(feature = "mysql")]
     pub(in crate::store) fn heard(&self) {
-        self.state().quiet_since = self.host.now();
+        self.state.lock().quiet_since = self.host.now();
     }
 
     /// For how long no wait has begun and no hint has come; `None` if no client waits.
     #[cfg(feature = "mysql")]
     pub(in crate::store) fn quiet_for(&self, now: Moment) -> Option<Duration> {
-        let state = self.state();
+        let state = self.state.lock();
         state.waits_until.is_some_and(|until| until > now).then(|| now.since(state.quiet_since))
     }
 
     /// All inboxes.
     #[cfg(feature = "mysql")]
     pub(in crate::store) fn inboxes(&self) -> Vec<ClientId> {
-        self.state().inboxes.keys().cloned().collect()
+        self.state.lock().inboxes.keys().cloned().collect()
     }
 
     /// Ends when hints are not [wanted](Self::is_wanted) any more.
@@ -161,14 +157,14 @@ impl<E: Engine> Hints<E> {
     /// A message of our own has arrived.
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn arrived(&self) {
-        self.state().misses = 0;
+        self.state.lock().misses = 0;
     }
 
     /// A message of our own did not arrive. If that happens again and again, the client goes
     /// without hints for a while.
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn missed(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.misses += 1;
         if state.misses < MISSES_MAX {
             return;
@@ -192,7 +188,7 @@ impl<E: Engine> Hints<E> {
 
     /// Ends with the store.
     pub(super) fn close(&self) {
-        self.state().is_closed = true;
+        self.state.lock().is_closed = true;
         self.news.notify_one();
     }
 
@@ -203,19 +199,19 @@ impl<E: Engine> Hints<E> {
 
     /// The inboxes that the server must still be told.
     pub(in crate::store) fn new_inboxes(&self) -> Vec<ClientId> {
-        let state = self.state();
+        let state = self.state.lock();
         let new = state.inboxes.iter().filter(|(_, is_confirmed)| !**is_confirmed);
         new.map(|(inbox, _)| inbox.clone()).collect()
     }
 
     /// Whether the store is there, and any client takes hints.
     pub(in crate::store) fn is_wanted(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         !state.is_closed && state.inboxes.keys().any(|inbox| self.sinks.has(inbox))
     }
 
     pub(in crate::store) fn confirm(&self, inboxes: &[ClientId]) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for inbox in inboxes {
             if let Some(is_confirmed) = state.inboxes.get_mut(inbox) {
                 *is_confirmed = true;
@@ -228,7 +224,7 @@ impl<E: Engine> Hints<E> {
     }
 
     fn disconnected(&self) {
-        self.state().inboxes.values_mut().for_each(|is_confirmed| *is_confirmed = false);
+        self.state.lock().inboxes.values_mut().for_each(|is_confirmed| *is_confirmed = false);
     }
 
     /// Passes a hint to the client of an inbox.
@@ -277,7 +273,7 @@ impl<E: Engine> Running<E> {
 
     /// Whether any client takes hints. If not, the task is over: the next one starts another.
     fn has_work(&mut self) -> bool {
-        let mut state = self.hints.state();
+        let mut state = self.hints.state.lock();
         state.inboxes.retain(|inbox, _| self.hints.sinks.has(inbox));
         if self.hints.is_without(&state) {
             state.inboxes.clear();
@@ -296,7 +292,7 @@ impl<E: Engine> Drop for Running<E> {
             return;
         }
         self.hints.disconnected();
-        let mut state = self.hints.state();
+        let mut state = self.hints.state.lock();
         state.is_running =
             state.home.moves_to_host() && !state.is_closed && !state.inboxes.is_empty();
         let goes_on = state.is_running;

@@ -1,6 +1,5 @@
 //! What a migration did, and what those of all engines share.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! What a store writes now and then: how clients describe themselves, and the end of idle keys.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::Work;
@@ -14,6 +14,7 @@ use crate::core::ttl::Ttl;
 use crate::core::validity::command_limit;
 use crate::host::Host;
 use crate::store::{ClientRecord, FENCE_IDLE};
+use crate::unpoisoned::Unpoisoned;
 
 /// How often an active client writes its record again.
 const REFRESH_EVERY: Duration = FENCE_IDLE.checked_div(3).expect("three is not zero");
@@ -31,7 +32,7 @@ const PURGE_MORE_IN: Duration = Duration::from_millis(500);
 
 pub(super) struct Records {
     host: Arc<dyn Host>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Unpoisoned<State>>,
 }
 
 #[derive(Default)]
@@ -39,11 +40,6 @@ struct State {
     written: HashMap<ClientId, (ClientRecord, Moment)>,
     /// When to look again whether keys are to be forgotten.
     purge_at: Option<Moment>,
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // Whole at every moment: single steps change it.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a record is to be written, if this was written last.
@@ -65,7 +61,7 @@ impl Records {
         record: &ClientRecord,
     ) {
         let now = self.host.now();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !is_due(state.written.get(&record.id), record, now) {
             return;
         }
@@ -80,7 +76,7 @@ impl Records {
     /// Lets the database forget idle keys, now and then.
     pub(super) fn purge_if_due<E: Engine>(&self, wire: &Wire<E>, dialect: &Dialect) {
         let now = self.host.now();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.purge_at.is_some_and(|at| now < at) {
             return;
         }
@@ -91,7 +87,7 @@ impl Records {
         self.host.spawn(Box::pin(async move {
             match purging.await {
                 Ok(rows) if answer::is_true(&rows) => {
-                    lock(&state).purge_at = Some(host.now() + PURGE_MORE_IN);
+                    state.lock().purge_at = Some(host.now() + PURGE_MORE_IN);
                 }
                 Ok(_) => {}
                 Err(cause) => tracing::debug!(%cause, "idle keys could not be forgotten"),

@@ -1,6 +1,6 @@
 //! Implements the contract by calling the procedures of a database, for every engine.
 
-use std::future::{Future, ready};
+use std::future::ready;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

@@ -3,6 +3,7 @@
 //! User, password, database and the values of options are percent-encoded. Messages repeat only the
 //! scheme of a URL, because a misplaced part may be the password.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::store::net::{Tls, TlsOptions, UrlOptions, decode, host_and_port, host_and_port_text};
 
 /// The words of one engine in URLs.
+#[derive(PartialEq, Eq)]
 pub(in crate::store) struct Words {
     /// The schemes; messages use the first one.
     pub(in crate::store) schemes: &'static [&'static str],
@@ -23,8 +25,10 @@ pub(in crate::store) struct Words {
     pub(in crate::store) own: Option<&'static str>,
 }
 
-/// The parts of a URL.
-pub(in crate::store) struct Parts {
+/// The address of a database, and the login.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::store) struct Address {
+    pub(in crate::store) words: &'static Words,
     pub(in crate::store) place: Place,
     pub(in crate::store) user: String,
     pub(in crate::store) password: Option<String>,
@@ -36,6 +40,33 @@ pub(in crate::store) struct Parts {
     /// How long connecting may take, with TLS and the login.
     pub(in crate::store) connect_limit: Duration,
     pub(in crate::store) tls: TlsMode,
+}
+
+impl Address {
+    /// The URL without password, for messages and logs. It can be copied into a command.
+    pub(in crate::store) fn label(&self) -> String {
+        let Self { words, place, user, database, own, .. } = self;
+        let (place, socket) = match place {
+            Place::Tcp(host, port) => (host_and_port_text(host, *port), None),
+            Place::Unix(path, port) => {
+                let port = if *port == words.port { String::new() } else { format!(":{port}") };
+                (port, Some(format!("{}={}", words.socket.0, path.to_string_lossy())))
+            }
+        };
+        let own = words.own.zip(own.as_ref());
+        let own = own.map(|(name, value)| format!("{name}={}", value.escape_debug()));
+        let options: Vec<_> = socket.into_iter().chain(own).collect();
+        let mark = if options.is_empty() { "" } else { "?" };
+        let (scheme, options) = (words.schemes[0], options.join("&"));
+        let (user, database) = (user.escape_debug(), database.escape_debug());
+        format!("{scheme}://{user}@{place}/{database}{mark}{options}")
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label())
+    }
 }
 
 /// Where a server listens.
@@ -80,11 +111,11 @@ impl Words {
     /// # Errors
     ///
     /// `Config`, with the mistake and the right form, but without the URL.
-    pub(in crate::store) fn read<T>(
-        &self,
+    pub(in crate::store) fn read(
+        &'static self,
         url: &str,
-        of: impl FnOnce(Parts) -> Result<T, String>,
-    ) -> Result<T, Error> {
+        of: impl FnOnce(Address) -> Result<Address, String>,
+    ) -> Result<Address, Error> {
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
         let is_strange = |c: char| c.is_whitespace() || c.is_control();
         let first = self.schemes[0];
@@ -110,19 +141,7 @@ impl Words {
         format!("write `{}://USER:PASSWORD@HOST:PORT/DATABASE`", self.schemes[0])
     }
 
-    /// The place of a label, and the option that names a socket.
-    pub(in crate::store) fn label(&self, place: &Place) -> (String, Option<String>) {
-        match place {
-            Place::Tcp(host, port) => (host_and_port_text(host, *port), None),
-            Place::Unix(path, port) => {
-                let port = if *port == self.port { String::new() } else { format!(":{port}") };
-                (port, Some(format!("{}={}", self.socket.0, path.to_string_lossy())))
-            }
-        }
-    }
-
-    /// Reads the part after the scheme.
-    fn parts(&self, rest: &str) -> Result<Parts, String> {
+    fn parts(&'static self, rest: &str) -> Result<Address, String> {
         let rest = rest.strip_prefix("//").ok_or("it needs two slashes after the scheme")?;
         // A password may contain `/` and `?` only if they are percent-encoded, as for every other
         // tool.
@@ -157,7 +176,8 @@ impl Words {
         if database.contains('/') {
             return Err(format!("it has more than a database in its path; {}", self.form()));
         }
-        Ok(Parts {
+        Ok(Address {
+            words: self,
             place,
             user,
             password: password.filter(|password| !password.is_empty()),

@@ -13,9 +13,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::{Future, pending, poll_fn};
+use std::future::{pending, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -27,6 +27,7 @@ use crate::core::moment::Moment;
 use crate::host::{Host, Sleep};
 use crate::store::net::{ConnectPause, Home};
 use crate::store::within;
+use crate::unpoisoned::Unpoisoned;
 
 /// The most requests that wait for a connection. A further one is `Unavailable`.
 const QUEUE_MAX: usize = 10_000;
@@ -56,7 +57,7 @@ struct Shared<E> {
     engine: E,
     /// How long a connection may be silent at most.
     silent_after_max: Duration,
-    state: Mutex<State>,
+    state: Unpoisoned<State>,
     /// Wakes the task: there is a request, or the wire is gone.
     news: Notify,
 }
@@ -95,7 +96,7 @@ impl<E: Engine> Wire<E> {
             size: E::Link::BATCH_MAX,
             trip: None,
         };
-        let (state, news) = (Mutex::new(state), Notify::new());
+        let (state, news) = (Unpoisoned::new(state), Notify::new());
         Self { shared: Arc::new(Shared { host, engine, silent_after_max, state, news }) }
     }
 
@@ -134,7 +135,7 @@ impl<E: Engine> Wire<E> {
 
 impl<E: Engine> Drop for Wire<E> {
     fn drop(&mut self) {
-        self.shared.state().is_closed = true;
+        self.shared.state.lock().is_closed = true;
         self.shared.news.notify_one();
     }
 }
@@ -169,13 +170,8 @@ fn rolled_back(limit: Duration) -> Error {
 }
 
 impl<E: Engine> Shared<E> {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Always valid: it is changed by single steps.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn enqueue(self: &Arc<Self>, request: Request) -> Result<(), Error> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.pause.check(self.host.now())?;
         if state.queue.len() >= QUEUE_MAX {
             let message = format!(
@@ -203,7 +199,7 @@ impl<E: Engine> Shared<E> {
 
     /// Refuses all waiting requests, and further ones for a while.
     fn failed(&self, error: &Error) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.pause.failed(&*self.host, error);
         let refused = std::mem::take(&mut state.queue);
         drop(state);
@@ -216,14 +212,14 @@ impl<E: Engine> Shared<E> {
 
     /// A connection was silent for too long. Gives the next message more time and fewer requests.
     fn was_silent(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.silent_after = (state.silent_after * 2).min(self.silent_after_max);
         state.size = (state.size / 2).max(1);
     }
 
     /// A message of this many requests was answered after this long.
     fn was_answered(&self, requests: usize, took: Duration, over: &Over) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if requests == 1 && over.is_done {
             state.trip = Some(state.trip.unwrap_or(took).min(took));
         }
@@ -236,12 +232,12 @@ impl<E: Engine> Shared<E> {
 
     /// Puts requests that were not carried out before those that came later.
     fn send_again(&self, requests: Vec<Request>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         requests.into_iter().rev().for_each(|request| state.queue.push_front(request));
     }
 
     fn connected(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.pause.connected();
         state.trip = None;
     }
@@ -250,7 +246,7 @@ impl<E: Engine> Shared<E> {
     /// of no use: a server may end each connection, or refuse each request.
     fn disconnected(&self, since: Moment, was_useful: bool) -> Option<Sleep> {
         let now = self.host.now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if was_useful || now.since(since) >= STABLE_AFTER {
             state.pause.reset();
             return None;
@@ -286,7 +282,7 @@ impl<E: Engine> Serving<E> {
 
     /// Whether requests wait. If not, the task is over: the next request starts another one.
     fn has_work(&mut self) -> bool {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         if state.queue.is_empty() {
             state.is_running = false;
             self.is_over = true;
@@ -300,7 +296,7 @@ impl<E: Engine> Drop for Serving<E> {
         if self.is_over {
             return;
         }
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         state.is_running = state.home.moves_to_host() && !state.queue.is_empty();
         let goes_on = state.is_running;
         drop(state);
@@ -386,7 +382,7 @@ impl<'a, E: Engine> Serve<'a, E> {
     /// Sends the next message, if requests wait.
     fn send(&mut self) {
         let batch = {
-            let mut state = self.shared.state();
+            let mut state = self.shared.state.lock();
             let size = state.size;
             batch::take(&mut state.queue, size)
         };
@@ -401,13 +397,13 @@ impl<'a, E: Engine> Serve<'a, E> {
             let (batch, ended) = asking.await;
             batch::end(ended, &label, batch)
         });
-        let silent_after = self.shared.state().silent_after;
+        let silent_after = self.shared.state.lock().silent_after;
         let silence = self.shared.host.sleep_until(since + silent_after);
         self.under_way = Some(UnderWay { since, requests, answered, silence });
     }
 
     fn is_done(&self) -> bool {
-        let state = self.shared.state();
+        let state = self.shared.state.lock();
         self.under_way.is_none() && state.is_closed && state.queue.is_empty()
     }
 }

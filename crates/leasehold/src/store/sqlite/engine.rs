@@ -13,7 +13,7 @@ use super::error::{SqlFailure, Stage};
 use super::file::StoreFile;
 use super::purge;
 use super::step::AnyJob;
-use super::turn::{Effect, Records, Turn};
+use super::turn::{Effect, Prepared as _, Records, Turn};
 use super::waits::Waits;
 use crate::core::moment::Moment;
 use crate::host::Host;
@@ -201,7 +201,7 @@ impl Engine {
     }
 
     fn execute(&self, sql: &str) -> rusqlite::Result<()> {
-        self.conn.prepare_cached(sql)?.execute([]).map(|_| ())
+        self.conn.run(sql, []).map(|_| ())
     }
 
     /// A turn at the present moment: read after the file is locked, not when the job came.
@@ -225,8 +225,8 @@ impl Engine {
                     }
                     self.sinks.send(&inbox, hint);
                 }
-                Effect::Waits(key, waiting) => {
-                    self.waits.waits(key, waiting, now, self.bells.is_on());
+                Effect::Waits(key, owner, place, seen) => {
+                    self.waits.waits((key, owner), place, seen, now, self.bells.is_on());
                 }
                 Effect::Settled(key, owner) => self.waits.settled(&key, &owner),
                 Effect::Recorded(client) => self.records.written(client, now),

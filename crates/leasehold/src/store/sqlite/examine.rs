@@ -11,12 +11,8 @@ use super::SqliteStore;
 use super::boot::boot_id;
 use super::file::shared_by_others;
 use crate::core::error::Error;
-use crate::core::key::Key;
 use crate::host::Host;
-use crate::store::{Store as _, try_lease};
-
-/// How many inspections are measured.
-const LOOKS: usize = 20;
+use crate::store::try_out;
 
 /// What was learned about a file. Plain values, without any judgement.
 #[derive(Debug)]
@@ -62,7 +58,10 @@ pub(crate) async fn examine(path: &Path, host: &Arc<dyn Host>, canary: &str) -> 
     let path = facts.path.clone();
     if facts.exists {
         match SqliteStore::open(&path, Arc::clone(host)) {
-            Ok(store) => try_out(&store, host, canary, &mut facts).await,
+            Ok(store) => {
+                let (lease, round_trips) = try_out(&store, &**host, canary).await;
+                (facts.lease, facts.round_trips) = (Some(lease), round_trips);
+            }
             Err(error) => facts.unopened = Some(error),
         }
     }
@@ -80,17 +79,4 @@ fn make_and_remove(directory: &Path, canary: &str) -> io::Result<()> {
     let path = directory.join(format!(".{}", canary.replace(['/', ':'], "-")));
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
     std::fs::remove_file(path)
-}
-
-async fn try_out(store: &SqliteStore, host: &Arc<dyn Host>, canary: &str, facts: &mut FileFacts) {
-    let random = canary.rsplit(':').next().unwrap_or_default();
-    let key = Key::probe(random);
-    for _ in 0..LOOKS {
-        let sent = host.now();
-        if store.inspect(key.clone()).await.is_err() {
-            break;
-        }
-        facts.round_trips.push(host.now().since(sent));
-    }
-    facts.lease = Some(try_lease(store, key, random).await);
 }

@@ -8,8 +8,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::error::Failure;
 use super::lock_row::{Held, LockRow, number};
 use super::numbers::{sql_count, sql_moment, sql_span};
-use super::shares::{self, Share, claim_of, sql_claim};
-use super::turn::{Effect, Turn};
+use super::shares::{self, claim_of, sql_claim};
+use super::turn::{Effect, Place, Prepared as _, Turn};
 use crate::core::claim::Claim;
 use crate::core::key::Key;
 use crate::core::line::{Front, NEAR, PLACES_MAX, REAPED_MAX, RUN_MAX, Stance, front, place_life};
@@ -33,12 +33,13 @@ fn stance_of(sql: i64) -> Stance {
     if sql == WATCHING { Stance::Watching } else { Stance::Joined }
 }
 
-/// Takes or refreshes the asker's place, if it joins the line. Returns the place.
+/// Takes or refreshes the asker's place, if it joins the line. Returns whether it is new, and the
+/// place.
 pub(super) fn enter(
     turn: &Turn<'_>,
     row: &mut LockRow,
     ask: &Ask,
-) -> Result<Option<Entered>, Failure> {
+) -> Result<Option<(bool, Place)>, Failure> {
     let Some(terms) = ask.line.place() else { return Ok(None) };
     let PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance, .. } = terms;
     let handed_ttl = handed_ttl.get();
@@ -60,16 +61,8 @@ pub(super) fn enter(
             ask_no
         }
     };
-    Ok(Some(Entered { is_new, inbox: inbox.clone(), stance, ask_no, until: place.until }))
-}
-
-/// A place that was taken or refreshed.
-pub(super) struct Entered {
-    pub(super) is_new: bool,
-    pub(super) inbox: ClientId,
-    pub(super) stance: Stance,
-    pub(super) ask_no: u32,
-    pub(super) until: Moment,
+    let (inbox, until) = (inbox.clone(), place.until);
+    Ok(Some((is_new, Place { inbox, stance, ask_no, until, is_far: false })))
 }
 
 struct NewPlace<'a> {
@@ -163,9 +156,8 @@ fn make_room(turn: &Turn<'_>, row: &LockRow, key: &Key) -> Result<(), Failure> {
     if !row.has_line || span(turn, key)? < sql_count(PLACES_MAX) {
         return Ok(());
     }
-    turn.conn.prepare_cached(DROP)?.execute(params![key.as_str(), turn.now_sql()])?;
-    let living: i64 =
-        turn.conn.prepare_cached(COUNT)?.query_row([key.as_str()], |row| row.get(0))?;
+    turn.conn.run(DROP, params![key.as_str(), turn.now_sql()])?;
+    let living: i64 = turn.conn.one(COUNT, [key.as_str()])?;
     if living < sql_count(PLACES_MAX) { Ok(()) } else { Err(Failure::Refused(line_is_full(key))) }
 }
 
@@ -174,7 +166,7 @@ fn make_room(turn: &Turn<'_>, row: &LockRow, key: &Key) -> Result<(), Failure> {
 fn span(turn: &Turn<'_>, key: &Key) -> rusqlite::Result<i64> {
     const SQL: &str = "SELECT ifnull((SELECT max(seq) FROM places WHERE key = ?1)
         - (SELECT min(seq) FROM places WHERE key = ?1) + 1, 0)";
-    turn.conn.prepare_cached(SQL)?.query_row([key.as_str()], |row| row.get(0))
+    turn.conn.one(SQL, [key.as_str()])
 }
 
 /// The most places that can be ahead of the one at `seq`, or of a new one, computed from the ends
@@ -182,15 +174,14 @@ fn span(turn: &Turn<'_>, key: &Key) -> rusqlite::Result<i64> {
 fn ahead_at_most(turn: &Turn<'_>, key: &Key, seq: Option<i64>) -> rusqlite::Result<u32> {
     const SQL: &str = "SELECT ifnull(?2, (SELECT max(seq) + 1 FROM places WHERE key = ?1))
         - (SELECT min(seq) FROM places WHERE key = ?1)";
-    let ahead: i64 =
-        turn.conn.prepare_cached(SQL)?.query_row(params![key.as_str(), seq], |row| row.get(0))?;
+    let ahead: i64 = turn.conn.one(SQL, params![key.as_str(), seq])?;
     Ok(u32::try_from(ahead).unwrap_or(0))
 }
 
 /// Removes the place of `owner`, if it has one.
 pub(super) fn leave(turn: &mut Turn<'_>, key: &Key, owner: &str) -> rusqlite::Result<()> {
     const SQL: &str = "DELETE FROM places WHERE key = ?1 AND owner = ?2";
-    let left = turn.conn.prepare_cached(SQL)?.execute([key.as_str(), owner])?;
+    let left = turn.conn.run(SQL, [key.as_str(), owner])?;
     call_up(turn, key, left)
 }
 
@@ -244,7 +235,7 @@ pub(super) fn drop_dead(
         }),
     );
     if let Some(last) = front.dead.checked_sub(1) {
-        turn.conn.prepare_cached(DROP)?.execute(params![key.as_str(), places[last].0])?;
+        turn.conn.run(DROP, params![key.as_str(), places[last].0])?;
         call_up(turn, key, front.dead)?;
     }
     let first = places.into_iter().nth(front.dead).map(|(seq, _, _, _, owner, _)| (seq, owner));
@@ -272,7 +263,7 @@ pub(super) fn hand_over(
     drop(statement);
     call_up(turn, key, 1)?;
     let fencing = row.reserve(turn, reserve)?;
-    let granted = Share {
+    let granted = Held {
         owner: owner.clone(),
         claim,
         expires: turn.now + ttl,
@@ -280,6 +271,7 @@ pub(super) fn hand_over(
         since: turn.wall,
         fencing,
         why,
+        idle: false,
         revoked: None,
     };
     grant(turn, row, key, granted)?;
@@ -298,13 +290,12 @@ pub(super) fn grant(
     turn: &Turn<'_>,
     row: &mut LockRow,
     key: &Key,
-    granted: Share,
+    granted: Held,
 ) -> rusqlite::Result<()> {
     if !granted.claim.is_alone() {
         return shares::add(turn, row, key, &granted);
     }
-    let Share { owner, claim: _, expires, ttl, since, fencing, why, revoked: _ } = granted;
-    row.held = Some(Held { owner, expires, ttl, since, fencing, why, idle: false, revoked: None });
+    row.held = Some(granted);
     Ok(())
 }
 
@@ -351,8 +342,7 @@ pub(super) fn is_due(
 /// Tells the place at `seq` that the key may be free.
 pub(super) fn tell(turn: &mut Turn<'_>, key: &Key, seq: i64) -> rusqlite::Result<()> {
     const SQL: &str = "SELECT inbox FROM places WHERE key = ?1 AND seq = ?2";
-    let inbox: String =
-        turn.conn.prepare_cached(SQL)?.query_row(params![key.as_str(), seq], |row| row.get(0))?;
+    let inbox: String = turn.conn.one(SQL, params![key.as_str(), seq])?;
     if let Some(inbox) = ClientId::new(&inbox) {
         turn.effects.push(Effect::Mail(inbox, Hint::MaybeFree { key: key.clone() }));
     }
@@ -363,9 +353,7 @@ pub(super) fn tell(turn: &mut Turn<'_>, key: &Key, seq: i64) -> rusqlite::Result
 pub(super) fn is_near(conn: &Connection, key: &Key, owner: &str) -> rusqlite::Result<bool> {
     const SQL: &str = "SELECT count(*) FROM (SELECT 1 FROM places WHERE key = ?1 AND seq <
         ifnull((SELECT seq FROM places WHERE key = ?1 AND owner = ?2), 0) LIMIT ?3)";
-    let ahead: u32 = conn
-        .prepare_cached(SQL)?
-        .query_row(params![key.as_str(), owner, NEAR], |row| row.get(0))?;
+    let ahead: u32 = conn.one(SQL, params![key.as_str(), owner, NEAR])?;
     Ok(ahead < NEAR)
 }
 
@@ -373,5 +361,5 @@ pub(super) fn is_near(conn: &Connection, key: &Key, owner: &str) -> rusqlite::Re
 pub(super) fn ahead(conn: &Connection, key: &Key, owner: &str) -> rusqlite::Result<u32> {
     const SQL: &str = "SELECT count(*) FROM places WHERE key = ?1 AND seq <
         ifnull((SELECT seq FROM places WHERE key = ?1 AND owner = ?2), 9223372036854775807)";
-    conn.prepare_cached(SQL)?.query_row([key.as_str(), owner], |row| row.get(0))
+    conn.one(SQL, [key.as_str(), owner])
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::numbers::{sql_moment, sql_span, sql_wall};
-use super::turn::{Seen, Turn};
-use crate::core::claim::Taken;
+use super::turn::{Prepared as _, Seen, Turn};
+use crate::core::claim::{Claim, Taken};
 use crate::core::key::Key;
 use crate::core::line::{GIVES_WAY_FOR, Holding};
 use crate::core::moment::{Moment, WallTime};
@@ -40,18 +40,28 @@ pub(super) struct LockRow {
     pub(super) has_line: bool,
 }
 
-/// The holder of a lock.
+/// A holder: one that has the key alone, or one of those that share it.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) owner: String,
+    pub(super) claim: Claim,
     pub(super) expires: Moment,
     pub(super) ttl: Duration,
     pub(super) since: WallTime,
     pub(super) fencing: Option<FencingBlock>,
     pub(super) why: Option<Arc<str>>,
+    /// Only of one that has the key alone.
     pub(super) idle: bool,
     /// The request to let go, as it is stored. [`store`](LockRow::store) does not write it.
     pub(super) revoked: Option<String>,
+}
+
+impl Held {
+    /// Restarts the ttl. Never shortens the lease.
+    pub(super) fn prolong(&mut self, now: Moment, ttl: Duration) {
+        self.expires = self.expires.max(now + ttl);
+        self.ttl = ttl;
+    }
 }
 
 impl LockRow {
@@ -74,6 +84,7 @@ impl LockRow {
             None => None,
             Some(owner) => Some(Held {
                 owner,
+                claim: Claim::Exclusive,
                 expires: until,
                 ttl: Duration::from_nanos(number(row.get(4)?)),
                 since: WallTime::from_unix_micros(number(row.get(5)?)),
@@ -259,11 +270,7 @@ impl LockRow {
             self.store(turn, key)?;
             return Ok(());
         }
-        turn.conn.prepare_cached(SQL)?.execute(params![
-            key.as_str(),
-            self.version,
-            turn.now_sql()
-        ])?;
+        turn.conn.run(SQL, params![key.as_str(), self.version, turn.now_sql()])?;
         self.version += 1;
         Ok(())
     }
@@ -272,7 +279,7 @@ impl LockRow {
 /// The highest counter of all forgotten locks.
 fn floor(turn: &Turn<'_>) -> rusqlite::Result<u64> {
     const SQL: &str = "SELECT counter_floor FROM meta";
-    turn.conn.prepare_cached(SQL)?.query_row([], |row| row.get(0)).map(number)
+    turn.conn.one(SQL, []).map(number)
 }
 
 /// A number that this library wrote; it is never negative.

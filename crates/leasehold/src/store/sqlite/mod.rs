@@ -41,7 +41,6 @@ mod waits;
 mod worker;
 
 use std::fmt;
-use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;

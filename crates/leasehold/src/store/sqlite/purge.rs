@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, params};
 
 use super::numbers::{sql_count, sql_moment, sql_span};
+use super::turn::Prepared as _;
 use crate::core::moment::Moment;
 use crate::store::FENCE_IDLE;
 
@@ -87,7 +88,7 @@ impl Pass {
             Self::Locks { after } => (after.as_str(), None),
             Self::Clients { after } => ("", Some(after.as_str())),
         };
-        conn.prepare_cached(SQL)?.execute(params![locks, clients, sql_moment(due)])?;
+        conn.run(SQL, params![locks, clients, sql_moment(due)])?;
         Ok(())
     }
 }
@@ -108,7 +109,7 @@ fn refresh_clients(
         UNION SELECT substr(owner, 24) FROM places
             WHERE key > ?1 AND (?2 IS NULL OR key <= ?2))";
     let arguments = params![after, last, sql_moment(now), sql_span(FENCE_IDLE / 2)];
-    conn.prepare_cached(SQL)?.execute(arguments)?;
+    conn.run(SQL, arguments)?;
     Ok(())
 }
 
@@ -129,15 +130,15 @@ fn forget_locks(
         AND expires <= ?3 - ?4
         AND NOT EXISTS (SELECT 1 FROM locks WHERE locks.key = shares.key)";
     let arguments = params![after, last, sql_moment(now), sql_span(FENCE_IDLE)];
-    conn.prepare_cached(PLACES)?.execute(arguments)?;
+    conn.run(PLACES, arguments)?;
     let mut statement = conn.prepare_cached(LOCKS)?;
     let mut highest: Option<i64> = None;
     for counter in statement.query_map(arguments, |row| row.get(0))? {
         highest = highest.max(Some(counter?));
     }
-    conn.prepare_cached(SHARES)?.execute(arguments)?;
+    conn.run(SHARES, arguments)?;
     if let Some(highest) = highest {
-        conn.prepare_cached(FLOOR)?.execute([highest])?;
+        conn.run(FLOOR, [highest])?;
     }
     Ok(())
 }
@@ -149,12 +150,7 @@ fn forget_clients(conn: &Connection, after: &str, now: Moment) -> rusqlite::Resu
     const SQL: &str = "DELETE FROM clients WHERE id > ?1 AND (?2 IS NULL OR id <= ?2)
         AND seen <= ?3 - ?4";
     let last = text(conn, LAST, params![after, sql_count(ROWS_MAX - 1)])?;
-    conn.prepare_cached(SQL)?.execute(params![
-        after,
-        last,
-        sql_moment(now),
-        sql_span(FENCE_IDLE)
-    ])?;
+    conn.run(SQL, params![after, last, sql_moment(now), sql_span(FENCE_IDLE)])?;
     Ok(last)
 }
 

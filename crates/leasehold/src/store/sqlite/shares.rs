@@ -6,53 +6,36 @@
 //! however many holders there are. Leases that ended are removed by the next step that must know
 //! what is taken.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::Failure;
 use super::line_rows;
-use super::lock_row::{LockRow, fencing, number};
+use super::lock_row::{Held, LockRow, fencing, number};
 use super::numbers::{sql_moment, sql_span, sql_wall};
-use super::turn::Turn;
+use super::turn::{Prepared as _, Turn};
 use crate::core::claim::{Claim, Usage};
 use crate::core::key::Key;
 use crate::core::moment::{Moment, WallTime};
-use crate::core::token::FencingBlock;
 use crate::store::errors::other_usage;
 
-/// One holder that shares a key.
-#[derive(Clone, Debug)]
-pub(super) struct Share {
-    pub(super) owner: String,
-    pub(super) claim: Claim,
-    pub(super) expires: Moment,
-    pub(super) ttl: Duration,
-    pub(super) since: WallTime,
-    pub(super) fencing: Option<FencingBlock>,
-    pub(super) why: Option<Arc<str>>,
-    /// The request to let go, as it is stored.
-    pub(super) revoked: Option<String>,
-}
-
-/// The columns that [`Share::read`] reads.
+/// The columns that [`read`] reads.
 const COLUMNS: &str =
     "owner, claim, expires, ttl, since_wall, fence_first, fence_count, why, revoked";
 
-impl Share {
-    fn read(row: &Row<'_>, limit: Option<u32>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            owner: row.get(0)?,
-            claim: claim_of(row.get(1)?, limit),
-            expires: Moment::from_nanos(number(row.get(2)?)),
-            ttl: Duration::from_nanos(number(row.get(3)?)),
-            since: WallTime::from_unix_micros(number(row.get(4)?)),
-            fencing: fencing(row.get(5)?, row.get(6)?),
-            why: row.get(7)?,
-            revoked: row.get(8)?,
-        })
-    }
+fn read(row: &Row<'_>, limit: Option<u32>) -> rusqlite::Result<Held> {
+    Ok(Held {
+        owner: row.get(0)?,
+        claim: claim_of(row.get(1)?, limit),
+        expires: Moment::from_nanos(number(row.get(2)?)),
+        ttl: Duration::from_nanos(number(row.get(3)?)),
+        since: WallTime::from_unix_micros(number(row.get(4)?)),
+        fencing: fencing(row.get(5)?, row.get(6)?),
+        why: row.get(7)?,
+        idle: false,
+        revoked: row.get(8)?,
+    })
 }
 
 /// A claim as an integer of SQL.
@@ -116,15 +99,13 @@ pub(super) fn is_in_use(turn: &Turn<'_>, row: &LockRow, key: &Key) -> rusqlite::
     if !row.has_line {
         return Ok(false);
     }
-    turn.conn
-        .prepare_cached(SQL)?
-        .query_row(params![key.as_str(), turn.now_sql()], |row| row.get(0))
+    turn.conn.one(SQL, params![key.as_str(), turn.now_sql()])
 }
 
 fn forget_all(turn: &Turn<'_>, row: &mut LockRow, key: &Key) -> rusqlite::Result<()> {
     const SQL: &str = "DELETE FROM shares WHERE key = ?1";
     if row.shared_until.take().is_some() {
-        turn.conn.prepare_cached(SQL)?.execute([key.as_str()])?;
+        turn.conn.run(SQL, [key.as_str()])?;
     }
     row.taken = 0;
     row.is_changed = true;
@@ -154,16 +135,14 @@ pub(super) fn find(
     key: &Key,
     owner: &str,
     now: Moment,
-) -> rusqlite::Result<Option<Share>> {
+) -> rusqlite::Result<Option<Held>> {
     let sql =
         format!("SELECT {COLUMNS} FROM shares WHERE key = ?1 AND owner = ?2 AND expires > ?3");
     if !row.is_shared(now) {
         return Ok(None);
     }
     conn.prepare_cached(&sql)?
-        .query_row(params![key.as_str(), owner, sql_moment(now)], |found| {
-            Share::read(found, row.limit)
-        })
+        .query_row(params![key.as_str(), owner, sql_moment(now)], |found| read(found, row.limit))
         .optional()
 }
 
@@ -173,8 +152,7 @@ pub(super) fn time_left(turn: &Turn<'_>, key: &Key) -> rusqlite::Result<Duration
         WHERE key = ?1 AND expires > ?2), ?2)";
     let first = turn
         .conn
-        .prepare_cached(SQL)?
-        .query_row(params![key.as_str(), turn.now_sql()], |row| row.get(0))
+        .one(SQL, params![key.as_str(), turn.now_sql()])
         .map(|first| Moment::from_nanos(number(first)))?;
     Ok(first.since(turn.now))
 }
@@ -184,7 +162,7 @@ pub(super) fn add(
     turn: &Turn<'_>,
     row: &mut LockRow,
     key: &Key,
-    share: &Share,
+    share: &Held,
 ) -> rusqlite::Result<()> {
     row.held = None;
     row.awaits_until = Moment::default();
@@ -197,7 +175,7 @@ pub(super) fn write(
     turn: &Turn<'_>,
     row: &mut LockRow,
     key: &Key,
-    share: &Share,
+    share: &Held,
 ) -> rusqlite::Result<()> {
     const SQL: &str = "INSERT OR REPLACE INTO shares (key, owner, claim, expires, ttl, since_wall,
             fence_first, fence_count, why, revoked)
@@ -232,15 +210,10 @@ pub(super) fn leave(
     if !row.is_shared(turn.now) {
         return Ok(false);
     }
-    let claim: Option<i64> = turn
-        .conn
-        .prepare_cached(LEAVE)?
-        .query_row([key.as_str(), owner], |row| row.get(0))
-        .optional()?;
+    let claim: Option<i64> = turn.conn.one(LEAVE, [key.as_str(), owner]).optional()?;
     let Some(claim) = claim else { return Ok(false) };
     row.taken = row.taken.saturating_sub(want_of(claim_of(claim, None)));
-    let last: Option<i64> =
-        turn.conn.prepare_cached(LAST)?.query_row([key.as_str()], |row| row.get(0))?;
+    let last: Option<i64> = turn.conn.one(LAST, [key.as_str()])?;
     row.shared_until = last.map(|last| Moment::from_nanos(number(last)));
     row.is_changed = true;
     Ok(true)
@@ -252,7 +225,7 @@ pub(super) fn list(
     row: &LockRow,
     key: &Key,
     most: i64,
-) -> rusqlite::Result<Vec<Share>> {
+) -> rusqlite::Result<Vec<Held>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM shares WHERE key = ?1 AND expires > ?2 ORDER BY expires LIMIT ?3"
     );
@@ -261,9 +234,7 @@ pub(super) fn list(
     }
     turn.conn
         .prepare_cached(&sql)?
-        .query_map(params![key.as_str(), turn.now_sql(), most], |found| {
-            Share::read(found, row.limit)
-        })?
+        .query_map(params![key.as_str(), turn.now_sql(), most], |found| read(found, row.limit))?
         .collect()
 }
 
@@ -273,9 +244,7 @@ pub(super) fn taken_of(turn: &Turn<'_>, row: &LockRow, key: &Key) -> rusqlite::R
     if !row.is_shared(turn.now) {
         return Ok(0);
     }
-    turn.conn
-        .prepare_cached(SQL)?
-        .query_row(params![key.as_str(), turn.now_sql()], |row| row.get(0))
+    turn.conn.one(SQL, params![key.as_str(), turn.now_sql()])
 }
 
 /// Changes how many permits there are. Returns how many there were.

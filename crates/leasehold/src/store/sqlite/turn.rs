@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, params};
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, Params, params};
 
 use super::bells::Bells;
 use super::numbers::{sql_moment, sql_wall};
@@ -11,6 +12,24 @@ use crate::core::line::Stance;
 use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, OwnerToken};
 use crate::store::{ClientRecord, FENCE_IDLE, Hint, Note};
+
+/// Statements that are prepared once.
+pub(super) trait Prepared {
+    /// Carries out a statement. Returns how many rows it changed.
+    fn run(&self, sql: &str, arguments: impl Params) -> rusqlite::Result<usize>;
+    /// The first value of the first row.
+    fn one<T: FromSql>(&self, sql: &str, arguments: impl Params) -> rusqlite::Result<T>;
+}
+
+impl Prepared for Connection {
+    fn run(&self, sql: &str, arguments: impl Params) -> rusqlite::Result<usize> {
+        self.prepare_cached(sql)?.execute(arguments)
+    }
+
+    fn one<T: FromSql>(&self, sql: &str, arguments: impl Params) -> rusqlite::Result<T> {
+        self.prepare_cached(sql)?.query_row(arguments, |row| row.get(0))
+    }
+}
 
 /// The context of a step.
 pub(super) struct Turn<'a> {
@@ -27,8 +46,8 @@ pub(super) struct Turn<'a> {
 pub(super) enum Effect {
     /// Send a hint to this inbox.
     Mail(ClientId, Hint),
-    /// A client of this process waits in line.
-    Waits(Key, Waiting),
+    /// A client of this process waits in line. The lock was in this state when it was answered.
+    Waits(Key, OwnerToken, Place, Seen),
     /// This owner no longer waits.
     Settled(Key, OwnerToken),
     /// An operator ended a lease, for this reason.
@@ -39,16 +58,13 @@ pub(super) enum Effect {
 
 /// A place in line whose client is in this process.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
-    pub(super) owner: OwnerToken,
+pub(super) struct Place {
     pub(super) inbox: ClientId,
     pub(super) stance: Stance,
     pub(super) ask_no: u32,
     pub(super) until: Moment,
     /// Whether it is so far back that the store tells it when it comes near.
     pub(super) is_far: bool,
-    /// The state of the lock at the time of the answer.
-    pub(super) seen: Seen,
 }
 
 /// A summary of a lock's state: enough to see whether it has changed.
@@ -80,14 +96,7 @@ impl Turn<'_> {
                 user = excluded.user, command = excluded.command, seen = excluded.seen";
         let now = self.now_sql();
         let ClientRecord { id, host, pid, user, command, .. } = record;
-        self.conn.prepare_cached(SQL)?.execute(params![
-            id.as_str(),
-            host,
-            pid,
-            user,
-            command,
-            now
-        ])?;
+        self.conn.run(SQL, params![id.as_str(), host, pid, user, command, now])?;
         self.effects.push(Effect::Recorded(id.clone()));
         Ok(())
     }

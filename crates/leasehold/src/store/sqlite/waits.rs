@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use super::line_rows;
 use super::lock_row::LockRow;
 use super::shares;
-use super::turn::{Seen, Waiting};
+use super::turn::{Place, Prepared as _, Seen};
 use crate::core::key::Key;
 use crate::core::line::Stance;
 use crate::core::moment::Moment;
@@ -59,15 +59,6 @@ struct KeyWaits {
     places: BTreeMap<OwnerToken, Place>,
 }
 
-#[derive(Debug)]
-struct Place {
-    inbox: ClientId,
-    stance: Stance,
-    ask_no: u32,
-    until: Moment,
-    is_far: bool,
-}
-
 impl Waits {
     /// When to look next; `None` while nobody waits.
     pub(super) fn due(&self) -> Option<Moment> {
@@ -86,7 +77,14 @@ impl Waits {
     }
 
     /// A client took or refreshed a place. `has_bells` tells whether a bell wakes it.
-    pub(super) fn waits(&mut self, key: Key, waiting: Waiting, now: Moment, has_bells: bool) {
+    pub(super) fn waits(
+        &mut self,
+        (key, owner): (Key, OwnerToken),
+        mut place: Place,
+        seen: Seen,
+        now: Moment,
+        has_bells: bool,
+    ) {
         self.has_bells = has_bells;
         let look_every = if has_bells { LOOK_RARELY } else { LOOK_EVERY_MIN };
         if self.keys.is_empty() {
@@ -94,13 +92,11 @@ impl Waits {
             self.data_version = None;
             self.due = now + look_every;
         }
-        let Waiting { owner, inbox, stance, ask_no, until, is_far, seen } = waiting;
         // Keep what other waiters of this process saw last: they must still be told of changes.
         let waits =
             self.keys.entry(key).or_insert_with(|| KeyWaits { seen, places: BTreeMap::new() });
         // No ask makes the place end earlier.
-        let until = waits.places.get(&owner).map_or(until, |known| known.until.max(until));
-        let place = Place { inbox, stance, ask_no, until, is_far };
+        place.until = place.until.max(waits.places.get(&owner).map_or(now, |known| known.until));
         if waits.places.insert(owner, place).is_none() {
             self.began = now;
             self.due = self.due.min(now + look_every);
@@ -148,8 +144,7 @@ impl Waits {
         if self.keys.is_empty() {
             return Ok(());
         }
-        let version =
-            conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        let version = conn.one("PRAGMA data_version", [])?;
         if self.data_version == Some(version) {
             return Ok(());
         }

@@ -96,28 +96,30 @@ impl Fault {
             fault => fault,
         }
     }
+}
 
-    /// The error of a step that has no use for the fault.
-    pub(super) fn into_error(self) -> Error {
-        let (kind, message) = match self {
-            Self::Error(error) => return error,
-            Self::NoNode | Self::NodeExists | Self::OtherVersion => (
+/// The error of a step that has no use for the fault.
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        let (kind, message) = match fault {
+            Fault::Error(error) => return error,
+            Fault::NoNode | Fault::NodeExists | Fault::OtherVersion => (
                 ErrorKind::Unavailable,
                 "other clients change the nodes of this lock again and again; nothing was \
                  acquired; try again",
             ),
-            Self::Unknown => (
+            Fault::Unknown => (
                 ErrorKind::Config,
                 "the server does not know a request that locks need; nothing was acquired; use \
                  ZooKeeper 3.5 or newer",
             ),
-            Self::SessionOver => (
+            Fault::SessionOver => (
                 ErrorKind::Unavailable,
                 "the session of this client has ended, and all its locks with it; nothing was \
                  acquired; try again",
             ),
         };
-        Error::new(kind, message)
+        Self::new(kind, message)
     }
 }
 
@@ -126,7 +128,7 @@ pub(super) fn explain(failure: Failure, effect: Effect) -> Error {
     let (state, unsure) = (effect.state(), effect.unanswered());
     let (kind, message) = match failure {
         Failure::Unsent(error) => return error,
-        Failure::SessionOver => return Fault::SessionOver.into_error(),
+        Failure::SessionOver => return Fault::SessionOver.into(),
         Failure::Broken(cause) if effect == Effect::Connects => (
             ErrorKind::Unavailable,
             format!(

@@ -4,7 +4,7 @@
 //! deletes each node when its lease or its place ends.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::session::Session;
@@ -12,6 +12,7 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, FencingBlock, OwnerToken};
 use crate::store::entry::Entry;
+use crate::unpoisoned::Unpoisoned;
 
 /// How long before its end a node is looked at. Many that were renewed meanwhile, and so end later,
 /// are put off in one go.
@@ -31,7 +32,7 @@ pub(super) struct Node {
     pub(super) session: Arc<Session>,
     /// One grant or renewal at a time.
     pub(super) turn: tokio::sync::Mutex<()>,
-    state: Mutex<State>,
+    pub(super) state: Unpoisoned<State>,
 }
 
 /// What is known of a node.
@@ -125,13 +126,8 @@ impl Node {
         state: State,
     ) -> Self {
         let (path, name) = (format!("{parent}/{name}"), name.to_owned());
-        let (turn, state) = (tokio::sync::Mutex::default(), Mutex::new(state));
+        let (turn, state) = (tokio::sync::Mutex::default(), Unpoisoned::new(state));
         Self { of, name, path, session, turn, state }
-    }
-
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // Whole at every moment: single steps change it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The path of the node of the lock.
@@ -141,7 +137,7 @@ impl Node {
 
     /// Keeps the node for at least this long from now. Returns false if it has ended already.
     pub(super) fn lengthen(&self, now: Moment, span: Duration) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.is_ended || state.until <= now || self.session.is_over() {
             return false;
         }
@@ -151,7 +147,7 @@ impl Node {
 
     /// Ends it if its time is over. Returns whether that is so.
     fn ends(&self, now: Moment) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_ended |= state.until <= now;
         state.is_ended
     }
@@ -159,7 +155,7 @@ impl Node {
 
 /// All nodes of a store.
 #[derive(Debug, Default)]
-pub(super) struct Mine(Mutex<All>);
+pub(super) struct Mine(Unpoisoned<All>);
 
 #[derive(Debug, Default)]
 struct All {
@@ -223,7 +219,7 @@ impl All {
     /// before all others.
     fn look_at_end(&mut self, node: &Arc<Node>) -> bool {
         let (before, until) = {
-            let mut state = node.state();
+            let mut state = node.state.lock();
             let until = state.until;
             (std::mem::replace(&mut state.due, until), until)
         };
@@ -234,7 +230,7 @@ impl All {
     /// Takes out the node of an owner.
     fn remove(&mut self, of: &Of) -> Option<Arc<Node>> {
         let node = self.nodes.remove(of)?;
-        let due = node.state().due;
+        let due = node.state.lock().due;
         self.due.remove(&slot(due, &node));
         self.unwatch(&node);
         Some(node)
@@ -242,14 +238,14 @@ impl All {
 
     /// Forgets a node, if it is this one.
     fn forget(&mut self, node: &Arc<Node>) {
-        node.state().is_ended = true;
+        node.state.lock().is_ended = true;
         if self.has(node) {
             self.remove(&node.of);
         }
     }
 
     fn unwatch(&mut self, node: &Arc<Node>) {
-        let watched = node.state().watched.take();
+        let watched = node.state.lock().watched.take();
         let Some((path, _)) = watched else { return };
         if self.behind.get(&path).is_some_and(|it| Arc::ptr_eq(it, node)) {
             self.behind.remove(&path);
@@ -258,11 +254,6 @@ impl All {
 }
 
 impl Mine {
-    fn all(&self) -> MutexGuard<'_, All> {
-        // Whole at every moment: single steps change it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The node of an owner, if it has one that its session has not taken along.
     pub(super) fn of(&self, of: &Of) -> Option<Arc<Node>> {
         self.find(of).filter(|node| !node.session.is_over())
@@ -270,14 +261,14 @@ impl Mine {
 
     /// The node of an owner. A node that ended with its session is found once more.
     pub(super) fn find(&self, of: &Of) -> Option<Arc<Node>> {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         let node = all.nodes.get(of)?;
         if node.session.is_over() { all.remove(of) } else { Some(Arc::clone(node)) }
     }
 
     /// Remembers a node. Returns also whether its time is over before that of all others.
     pub(super) fn add(&self, node: Node) -> (Arc<Node>, bool) {
-        let (node, mut all) = (Arc::new(node), self.all());
+        let (node, mut all) = (Arc::new(node), self.0.lock());
         all.remove(&node.of);
         all.nodes.insert(node.of.clone(), Arc::clone(&node));
         let is_first = all.look_at_end(&node);
@@ -286,35 +277,35 @@ impl Mine {
 
     /// The time of a node is over sooner than it was. Returns whether that is before all others.
     pub(super) fn shortened(&self, node: &Arc<Node>) -> bool {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         all.has(node) && all.look_at_end(node)
     }
 
     /// Forgets a node that is gone.
     pub(super) fn forget(&self, node: &Arc<Node>) {
-        self.all().forget(node);
+        self.0.lock().forget(node);
     }
 
     /// Forgets a node, but remembers its path until it is deleted.
     pub(super) fn condemn(&self, node: &Arc<Node>) {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         all.forget(node);
         all.dying.insert(node.path.clone());
     }
 
     /// A node was deleted.
     pub(super) fn deleted(&self, node: &Node) {
-        self.all().dying.remove(&node.path);
+        self.0.lock().dying.remove(&node.path);
     }
 
     /// Whether a node is being deleted: it may be there for a while, but nobody may rely on it.
     pub(super) fn is_dying(&self, path: &str) -> bool {
-        self.all().dying.contains(path)
+        self.0.lock().dying.contains(path)
     }
 
     /// Remembers a doubt. Returns whether it must be settled before all others.
     pub(super) fn doubt(&self, doubt: Doubt) -> bool {
-        let (doubt, mut all) = (Arc::new(doubt), self.all());
+        let (doubt, mut all) = (Arc::new(doubt), self.0.lock());
         all.doubts.insert(doubt.of.clone(), Arc::clone(&doubt));
         all.look_at(doubt.until, Due::Doubt(doubt))
     }
@@ -322,12 +313,12 @@ impl Mine {
     /// A task that was to settle a doubt has failed. Another one tries it at that moment. Returns
     /// whether that is before all others.
     pub(super) fn doubt_again(&self, doubt: Arc<Doubt>, at: Moment) -> bool {
-        self.all().look_at(at, Due::Doubt(doubt))
+        self.0.lock().look_at(at, Due::Doubt(doubt))
     }
 
     /// Whether a node may have been made for this owner.
     pub(super) fn doubt_of(&self, of: &Of) -> Option<Arc<Doubt>> {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         let doubt = all.doubts.get(of)?;
         if doubt.session.is_over() {
             all.doubts.remove(of);
@@ -337,7 +328,7 @@ impl Mine {
     }
 
     pub(super) fn settled(&self, doubt: &Arc<Doubt>) {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         if all.doubts.get(&doubt.of).is_some_and(|it| Arc::ptr_eq(it, doubt)) {
             all.doubts.remove(&doubt.of);
         }
@@ -346,28 +337,28 @@ impl Mine {
     /// A node waits behind this path, which is watched from now on. Returns false if it is watched
     /// already.
     pub(super) fn watch(&self, node: &Arc<Node>, path: &str) -> bool {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         let watched = Some((path.to_owned(), node.session.connection()));
-        if node.state().watched == watched {
+        if node.state.lock().watched == watched {
             return false;
         }
         all.unwatch(node);
         if all.has(node) {
             // A node that was behind this path before has ended.
             all.behind.insert(path.to_owned(), Arc::clone(node));
-            node.state().watched = watched;
+            node.state.lock().watched = watched;
         }
         true
     }
 
     /// Nothing is watched for a node any more.
     pub(super) fn unwatch(&self, node: &Arc<Node>) {
-        self.all().unwatch(node);
+        self.0.lock().unwatch(node);
     }
 
     /// The nodes that waited behind one of these paths, which are gone.
     pub(super) fn behind(&self, gone: &[String]) -> Vec<Arc<Node>> {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         let behind: Vec<_> = gone.iter().filter_map(|path| all.behind.get(path).cloned()).collect();
         behind.iter().for_each(|node| all.unwatch(node));
         behind
@@ -375,9 +366,9 @@ impl Mine {
 
     /// The inboxes of all that wait.
     pub(super) fn inboxes(&self) -> Vec<ClientId> {
-        let all = self.all();
+        let all = self.0.lock();
         let inbox = |node: &Arc<Node>| {
-            let state = node.state();
+            let state = node.state.lock();
             state.held.is_none().then(|| Some(state.place.as_ref()?.inbox.clone()))?
         };
         let mut inboxes: Vec<_> = all.nodes.values().filter_map(inbox).collect();
@@ -389,7 +380,7 @@ impl Mine {
     /// Takes out the nodes whose time is over, to be deleted, and lists the doubts, to be settled.
     /// Returns also when to look again.
     pub(super) fn ended(&self, now: Moment) -> (Vec<Arc<Node>>, Vec<Arc<Doubt>>, Option<Moment>) {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         let mut due = Vec::new();
         while let Some(first) = all.due.first_entry().filter(|it| it.key().0 <= now + EARLY) {
             due.push(first.remove_entry());

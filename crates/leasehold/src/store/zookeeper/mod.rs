@@ -32,7 +32,6 @@ mod url;
 mod wire;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Weak};
 
 pub use self::connect::ZookeeperConnector;
@@ -69,26 +68,6 @@ impl ZookeeperStore {
         Self { inner: InOrder::new(steps.clone(), host), steps }
     }
 
-    /// Begins a session at the ensemble of a connector.
-    ///
-    /// # Errors
-    ///
-    /// - [`Config`](crate::ErrorKind::Config) if the server is not ZooKeeper.
-    /// - [`Denied`](crate::ErrorKind::Denied) if the server refuses the login.
-    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if no server with a majority answers.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future opens no store, and changes no lock.
-    pub async fn connect_with(
-        connector: ZookeeperConnector,
-        host: Arc<dyn Host>,
-    ) -> Result<Self, Error> {
-        let store = Self::open(connector, host);
-        store.reach().await?;
-        Ok(store)
-    }
-
     /// Makes sure that a server answers.
     pub(crate) async fn reach(&self) -> Result<(), Error> {
         self.steps.check()?;
@@ -96,7 +75,7 @@ impl ZookeeperStore {
     }
 }
 
-delegate!(ZookeeperStore);
+delegate!(ZookeeperStore, ZookeeperConnector);
 
 contract!(Core);
 

@@ -19,8 +19,8 @@
 //! answered. No lease may be longer.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -34,6 +34,7 @@ use super::rpc::Request;
 use crate::core::moment::Moment;
 use crate::host::Host;
 use crate::store::net::Home;
+use crate::unpoisoned::Unpoisoned;
 
 /// The least margin: half of a tick is one second by default.
 const MARGIN_MIN: Duration = Duration::from_secs(2);
@@ -66,24 +67,19 @@ pub(super) struct News {
 /// The news of all sessions of a store.
 #[derive(Debug, Default)]
 pub(super) struct Board {
-    news: Mutex<News>,
+    news: Unpoisoned<News>,
     /// Wakes the task that reads it.
     pub(super) reader: Notify,
 }
 
 impl Board {
     pub(super) fn add(&self, write: impl FnOnce(&mut News)) {
-        write(&mut self.news());
+        write(&mut self.news.lock());
         self.reader.notify_one();
     }
 
     pub(super) fn take(&self) -> News {
-        std::mem::take(&mut *self.news())
-    }
-
-    fn news(&self) -> MutexGuard<'_, News> {
-        // Whole at every moment: single steps change it.
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut *self.news.lock())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The session of a store. Makes a new one when the old one has ended.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{Mutex, oneshot};
 
@@ -10,6 +10,7 @@ use super::session::{Board, Session};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::{Host, random_u32};
 use crate::store::net::{ConnectPause, Home};
+use crate::unpoisoned::Unpoisoned;
 
 /// How many earlier sessions are remembered. No server keeps more of them: each lasts for a while.
 const EARLIER_MAX: usize = 64;
@@ -25,7 +26,7 @@ pub(super) struct Wire {
 /// The session, and the pause before the next one.
 #[derive(Default)]
 struct Slot {
-    session: Cell<Current>,
+    session: Unpoisoned<Current>,
     /// Locked while a session is begun.
     pause: Mutex<ConnectPause>,
 }
@@ -47,7 +48,7 @@ impl Wire {
 
     /// Whether a session was of this store, and is used no more.
     pub(super) fn has_given_up(&self, session: i64) -> bool {
-        self.slot.current().earlier.contains(&session)
+        self.slot.session.lock().earlier.contains(&session)
     }
 
     /// The session. Makes a new one if no session is alive.
@@ -70,7 +71,7 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        let mut current = self.slot.current();
+        let mut current = self.slot.session.lock();
         current.is_closed = true;
         let session = current.session.take();
         drop(current);
@@ -81,13 +82,8 @@ impl Drop for Wire {
 }
 
 impl Slot {
-    fn current(&self) -> MutexGuard<'_, Current> {
-        // Whole at every moment: single steps change it.
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn living(&self) -> Option<Arc<Session>> {
-        let current = self.current();
+        let current = self.session.lock();
         current.session.as_ref().filter(|session| !session.is_over()).cloned()
     }
 
@@ -110,7 +106,7 @@ impl Slot {
             Ok(opened) => {
                 *pause = ConnectPause::default();
                 let session = Session::begin(host, connector, opened, board);
-                let mut current = self.current();
+                let mut current = self.session.lock();
                 if current.is_closed {
                     drop(current);
                     session.close();

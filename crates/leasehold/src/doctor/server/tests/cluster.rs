@@ -125,11 +125,11 @@ fn a_node_says_what_is_wrong_with_its_cluster() {
             "may be down",
         ),
         (|it| it.info = Err(Gap::Denied), "cluster", Unknown, "+cluster|info"),
-        (|it| it.info = Ok(Info::default()), "cluster", Unknown, "does not tell"),
+        (|it| it.info = Ok(Info::default()), "cluster", Unknown, "does not say"),
         (|it| set(it, "cluster-node-timeout", "15000"), "node-timeout", Warn, "about 24 s"),
-        (|it| set(it, "cluster-node-timeout", "x"), "node-timeout", Unknown, "does not tell"),
+        (|it| set(it, "cluster-node-timeout", "x"), "node-timeout", Unknown, "does not say"),
         (|it| set(it, COVERAGE, "yes"), "full-coverage", Warn, "coverage no"),
-        (|it| set(it, COVERAGE, "maybe"), "full-coverage", Unknown, "does not tell"),
+        (|it| set(it, COVERAGE, "maybe"), "full-coverage", Unknown, "does not say"),
     ];
     for (change, id, verdict, words) in table {
         let mut facts = node();

@@ -25,7 +25,7 @@ fn what_else_can_end_locks_is_named() {
         (|it| it.powers = Ok(vec!["FLUSHALL"]), "powers", Warn, "may run FLUSHALL"),
         (|it| it.powers = Ok(vec!["FLUSHALL", "CONFIG SET"]), "powers", Warn, "and CONFIG SET"),
         (|it| it.powers = Err(Gap::Denied), "powers", Unknown, "ACL DRYRUN app FLUSHALL"),
-        (|it| buffer(it, "65536"), "message-buffer", Warn, "64 KiB of messages"),
+        (|it| buffer(it, "65536"), "message-buffer", Warn, "64 KiB of unread messages"),
         (
             |it| it.certificate = Some(Err(later("the server's certificate has expired"))),
             "certificate",

@@ -1,8 +1,6 @@
 //! Takes the place of `tls` in a build without TLS.
 
-#[cfg(feature = "redis")]
 use std::io;
-#[cfg(feature = "redis")]
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -21,7 +19,6 @@ impl Tls {
         Err(Error::new(ErrorKind::Config, message))
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn ahead(&self, _: Duration) -> Self {
         match *self {}
     }
@@ -32,7 +29,6 @@ impl Tls {
     }
 }
 
-#[cfg(feature = "redis")]
 pub(crate) const fn failure(_cause: &io::Error) -> Option<Error> {
     None
 }

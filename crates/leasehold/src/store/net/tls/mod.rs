@@ -6,7 +6,7 @@ mod unverified;
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
@@ -21,6 +21,7 @@ use super::{Stream, TlsOptions};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::{SystemHost, beside};
 use crate::store::within;
+use crate::unpoisoned::Unpoisoned;
 
 /// How long the handshake may take. Shorter than the limit for the whole connection, so that the
 /// error says that it is about TLS.
@@ -39,7 +40,7 @@ struct Shared {
     options: TlsOptions,
     /// How much later than now certificates have to be valid.
     ahead: Duration,
-    loaded: Mutex<Loaded>,
+    loaded: Unpoisoned<Loaded>,
     /// Only one thread at a time reads files. If their file system hangs, no further one joins it.
     reading: Arc<Semaphore>,
 }
@@ -73,13 +74,12 @@ impl Tls {
     }
 
     fn of(options: &TlsOptions, ahead: Duration) -> Self {
-        let (loaded, reading) = (Mutex::default(), Arc::new(Semaphore::new(1)));
+        let (loaded, reading) = (Unpoisoned::default(), Arc::new(Semaphore::new(1)));
         let options = options.clone();
         Self { shared: Arc::new(Shared { options, ahead, loaded, reading }) }
     }
 
     /// The same, but certificates are checked as if it was this much later.
-    #[cfg(feature = "redis")]
     pub(crate) fn ahead(&self, by: Duration) -> Self {
         Self::of(&self.shared.options, by)
     }
@@ -123,7 +123,7 @@ impl Tls {
         let reading = match Arc::clone(&self.shared.reading).try_acquire_owned() {
             Ok(reading) => reading,
             Err(_another_reads) => {
-                if let Some((_, config)) = &self.shared.loaded().config {
+                if let Some((_, config)) = &self.shared.loaded.lock().config {
                     return Ok(Arc::clone(config));
                 }
                 let waiting = Arc::clone(&self.shared.reading).acquire_owned();
@@ -151,21 +151,16 @@ impl fmt::Debug for Tls {
 }
 
 impl Shared {
-    fn loaded(&self) -> MutexGuard<'_, Loaded> {
-        // Nothing panics halfway under this lock.
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The settings for the next connection. If the files have changed and cannot be used, for
     /// example because only one of two is written yet, the old settings stay.
     fn config(&self) -> Result<Arc<ClientConfig>, Error> {
         // Before the files are read, so that a change meanwhile is seen the next time.
         let versions: Vec<_> = self.options.paths().map(Version::of).collect();
-        if let Some(config) = self.loaded().for_files(&versions) {
+        if let Some(config) = self.loaded.lock().for_files(&versions) {
             return Ok(config);
         }
         let read = files::load(&self.options, self.ahead);
-        let mut loaded = self.loaded();
+        let mut loaded = self.loaded.lock();
         match (read, &loaded.config) {
             (Ok(config), _) => {
                 *loaded = Loaded { config: Some((versions, Arc::clone(&config))), refused: None };

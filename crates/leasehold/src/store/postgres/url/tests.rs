@@ -1,20 +1,23 @@
 //! Tests of `url.rs`.
 
+use std::time::Duration;
+
 use super::*;
 use crate::core::error::ErrorKind;
 use crate::store::net::TlsOptions;
+use crate::store::sql::url::{Place, TlsMode};
 
 #[test]
 fn a_url_names_a_server_a_login_a_database_and_a_schema() {
-    let read = |url| Address::parse(url).expect(url);
+    let read = |url| parse(url).expect(url);
     let whole = read("postgresql://us%40er:p%3Ass@db.example:6000/app?schema=s&connect_timeout=5");
     assert_eq!(whole.place, Place::Tcp("db.example".to_owned(), 6000));
     assert_eq!((&*whole.user, whole.password.as_deref()), ("us@er", Some("p:ss")));
-    assert_eq!((&*whole.database, &*whole.schema), ("app", "s"));
+    assert_eq!((&*whole.database, schema(&whole)), ("app", "s"));
     assert_eq!(whole.connect_limit, Duration::from_secs(5));
     let short = read("postgres://anna@[::1]");
     assert_eq!(short.place, Place::Tcp("::1".to_owned(), 5432));
-    assert_eq!((&*short.database, &*short.schema), ("anna", "leasehold"));
+    assert_eq!((&*short.database, schema(&short)), ("anna", "leasehold"));
     let socket = read("postgres://anna@:6000/app?host=/run/postgresql");
     assert_eq!(socket.place, Place::Unix("/run/postgresql".into(), 6000));
 }
@@ -23,7 +26,7 @@ fn a_url_names_a_server_a_login_a_database_and_a_schema() {
 fn encryption_is_preferred_unless_the_url_says_more() {
     let mode = |options: &str| {
         let url = format!("postgres://anna@h/app{options}");
-        Address::parse(&url).expect("a URL").tls
+        parse(&url).expect("a URL").tls
     };
     let of = |verifies| TlsOptions { verifies, ..TlsOptions::default() };
     assert_eq!(mode(""), TlsMode::Prefer(of(false)));
@@ -41,10 +44,10 @@ fn a_label_is_a_url_of_the_same_database_without_the_password() {
         "postgres://anna:secret@[::1]:6000/app?schema=other",
         "postgres://anna:secret@/app?host=/run/postgresql",
     ] {
-        let address = Address::parse(url).expect(url);
+        let address = parse(url).expect(url);
         let label = address.label();
         assert!(!label.contains("secret"), "{label}");
-        let again = Address::parse(&label).expect("it reads back");
+        let again = parse(&label).expect("it reads back");
         assert_eq!(Address { password: None, ..address }, again, "{label}");
     }
 }
@@ -78,7 +81,7 @@ fn a_url_that_is_not_understood_says_why_without_the_password() {
         ("postgres://anna:sec ret@h/app", "a space"),
         ("postgres://anna:sec%ret@h/app", "`%25`"),
     ] {
-        let error = Address::parse(url).expect_err(url);
+        let error = parse(url).expect_err(url);
         assert_eq!(error.kind(), ErrorKind::Config);
         let text = error.to_string();
         assert!(text.contains(part) && text.contains("no request was sent"), "{text}");

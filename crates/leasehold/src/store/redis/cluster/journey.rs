@@ -1,7 +1,7 @@
 //! The route of one request through the nodes of a cluster.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::map::{Refused, refused};
 use super::{Cluster, Lane, Member};
@@ -11,6 +11,7 @@ use crate::store::redis::node::Way;
 use crate::store::redis::wire::known::Known;
 use crate::store::redis::wire::redirect::{Answering, Passed, Redirect, Unsent};
 use crate::store::redis::wire::{Request, Retry};
+use crate::unpoisoned::Unpoisoned;
 
 /// A request on its way. It keeps the cluster until it is answered.
 pub(super) struct Journey {
@@ -20,7 +21,7 @@ pub(super) struct Journey {
     pub(super) lane: Option<Lane>,
     /// After this, nobody expects an answer, and the request is not sent again.
     pub(super) deadline: Moment,
-    leg: Mutex<Leg>,
+    leg: Unpoisoned<Leg>,
 }
 
 /// Where a request is.
@@ -55,17 +56,12 @@ impl Journey {
             redirected: false,
             in_full: false,
         };
-        Self { cluster: Arc::clone(cluster), way, lane, deadline, leg: Mutex::new(leg) }
-    }
-
-    fn leg(&self) -> MutexGuard<'_, Leg> {
-        // Each change is complete at once.
-        self.leg.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { cluster: Arc::clone(cluster), way, lane, deadline, leg: Unpoisoned::new(leg) }
     }
 
     /// Notes that the request is under way from now on.
     pub(super) fn departs(&self) {
-        if self.leg().counts.is_none() {
+        if self.leg.lock().counts.is_none() {
             self.count(Some(false));
         }
     }
@@ -76,7 +72,7 @@ impl Journey {
     }
 
     fn count(&self, counts: Option<bool>) -> Option<bool> {
-        let mut leg = self.leg();
+        let mut leg = self.leg.lock();
         let counted = mem::replace(&mut leg.counts, counts);
         let node = Arc::clone(&leg.at.node);
         drop(leg);
@@ -92,19 +88,19 @@ impl Journey {
 
     /// Counts one more redirection since the last pause.
     pub(super) fn hop(&self) -> u32 {
-        let mut leg = self.leg();
+        let mut leg = self.leg.lock();
         leg.hops += 1;
         leg.hops
     }
 
     /// How often it has paused so far.
     pub(super) fn pauses(&self) -> u32 {
-        self.leg().pauses
+        self.leg.lock().pauses
     }
 
     /// It has paused.
     pub(super) fn rest(&self) {
-        let mut leg = self.leg();
+        let mut leg = self.leg.lock();
         leg.pauses += 1;
         leg.hops = 0;
     }
@@ -114,7 +110,7 @@ impl Journey {
     pub(super) fn go(self: Arc<Self>, to: Member, how: Onward, answering: Answering) -> Gone {
         self.stops();
         let node = Arc::clone(&to.node);
-        let mut leg = self.leg();
+        let mut leg = self.leg.lock();
         leg.redirected = true;
         let left = mem::replace(&mut leg.at, to);
         drop(leg);
@@ -174,7 +170,7 @@ impl Drop for Journey {
 impl Redirect for Journey {
     fn command(&self) -> Command {
         // In full, since another node may lack the script.
-        self.leg().request.command(&mut Known::default())
+        self.leg.lock().request.command(&mut Known::default())
     }
 
     fn deadline(&self) -> Moment {
@@ -190,7 +186,7 @@ impl Redirect for Journey {
 
     fn was_refused(self: Arc<Self>, refusal: NoAnswer, answering: Answering) {
         let (from, node, in_full) = {
-            let leg = self.leg();
+            let leg = self.leg.lock();
             (Arc::clone(&leg.at.place), Arc::clone(&leg.at.node), leg.in_full && !leg.redirected)
         };
         if in_full {
@@ -215,34 +211,34 @@ impl Request for Routed {
         // Sent for the first time, or again to a server that lacked the script.
         self.0.departs();
         let before = known.scripts();
-        let mut leg = self.0.leg();
+        let mut leg = self.0.leg.lock();
         let command = leg.request.command(known);
         leg.in_full = known.scripts() != before;
         command
     }
 
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
-        self.0.leg().request.was_refused(known, code, text)
+        self.0.leg.lock().request.was_refused(known, code, text)
     }
 
     fn probes(&mut self, known: &mut Known) -> Vec<Command> {
-        self.0.leg().request.probes(known)
+        self.0.leg.lock().request.probes(known)
     }
 
     fn was_probed(&mut self, known: &mut Known, answers: &[Result<Value, NoAnswer>]) {
-        self.0.leg().request.was_probed(known, answers);
+        self.0.leg.lock().request.was_probed(known, answers);
     }
 
     fn goes_on(&mut self, answer: &Value) -> bool {
-        self.0.leg().request.goes_on(answer)
+        self.0.leg.lock().request.goes_on(answer)
     }
 
     fn was_answered(&mut self, known: &mut Known, answer: &Value) {
-        self.0.leg().request.was_answered(known, answer);
+        self.0.leg.lock().request.was_answered(known, answer);
     }
 
     fn teaches(&self) -> bool {
-        let leg = self.0.leg();
+        let leg = self.0.leg.lock();
         // An answer of another node says nothing about the server of the first wire.
         !leg.redirected && leg.request.teaches()
     }
@@ -253,11 +249,11 @@ impl Request for Routed {
 
     fn was_late(&self) {
         let at = {
-            let leg = self.0.leg();
+            let leg = self.0.leg.lock();
             leg.redirected.then(|| leg.at.clone())
         };
         if let Some(at) = at {
-            at.node.wire(self.0.way).suspect();
+            at.node.wire(self.0.way).suspect_now();
         }
     }
 }

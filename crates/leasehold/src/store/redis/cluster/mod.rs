@@ -21,10 +21,9 @@ mod order;
 mod reading;
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::Either;
@@ -46,6 +45,7 @@ use crate::core::moment::Moment;
 use crate::core::token::ClientId;
 use crate::host::Host;
 use crate::store::sinks::Sinks;
+use crate::unpoisoned::Unpoisoned;
 
 /// The requests that keep their order.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -59,11 +59,11 @@ pub(super) struct Cluster {
     connector: Arc<dyn Connector>,
     sinks: Arc<Sinks>,
     /// To be locked before a wire, never after one.
-    state: Mutex<State>,
+    state: Unpoisoned<State>,
     /// The last lock, under which nothing else is locked and nothing is dropped.
-    under_way: Mutex<HashMap<Lane, UnderWay>>,
+    under_way: Unpoisoned<HashMap<Lane, UnderWay>>,
     /// The reading of the map that is under way.
-    reading: Mutex<Option<Reading>>,
+    reading: Unpoisoned<Option<Reading>>,
     /// Tells the task that reads the map that it may be wrong, or that this is gone.
     stale: Arc<Notify>,
     /// Tells that task of the first request since the map was read.
@@ -106,7 +106,7 @@ impl Cluster {
             host: Arc::clone(host),
             connector: Arc::clone(connector),
             sinks: Arc::clone(sinks),
-            state: Mutex::new(State {
+            state: Unpoisoned::new(State {
                 map: Map::of_seeds(connector.seeds()),
                 members: Vec::new(),
                 epoch: 0,
@@ -115,14 +115,14 @@ impl Cluster {
                 used: false,
                 queues: HashMap::new(),
             }),
-            under_way: Mutex::default(),
-            reading: Mutex::default(),
+            under_way: Unpoisoned::default(),
+            reading: Unpoisoned::default(),
             stale: Arc::new(Notify::new()),
             in_use: Arc::new(Notify::new()),
             watched: OnceLock::new(),
             met: AtomicU64::new(0),
         };
-        let mut state = cluster.state();
+        let mut state = cluster.state.lock();
         let places = state.map.places().to_vec();
         state.members = places.into_iter().map(|place| cluster.member(place)).collect();
         drop(state);
@@ -132,7 +132,7 @@ impl Cluster {
     /// Reads the map, unless it is known.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
         self.watch_over();
-        if self.state().read.is_some() {
+        if self.state.lock().read.is_some() {
             return Ok(());
         }
         self.read(Way::Asks).await
@@ -179,7 +179,7 @@ impl Cluster {
     /// The node for the next request, and whether it must wait for earlier ones. The map is used
     /// from now on.
     fn choose(&self, lane: Option<&Lane>) -> (Member, bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !mem::replace(&mut state.used, true) {
             // Nobody has watched the map while it was not used. Meanwhile another node may have
             // granted locks and be a replica again.
@@ -243,37 +243,28 @@ impl Cluster {
     /// The primaries.
     pub(super) async fn each(self: &Arc<Self>) -> Result<Vec<Arc<Node>>, Error> {
         self.connect().await?;
-        Ok(self.state().members.iter().map(|member| Arc::clone(&member.node)).collect())
+        Ok(self.state.lock().members.iter().map(|member| Arc::clone(&member.node)).collect())
     }
 
     /// The node that has the slot of this lock, as far as is known.
     pub(super) fn node_of(&self, key: &Key) -> Arc<Node> {
-        self.state().owner(slot(key.as_str())).node
+        self.state.lock().owner(slot(key.as_str())).node
     }
 
     /// The number of the node that has the slot of this lock. It stays when the map is read again.
     pub(super) fn shard(&self, key: &Key) -> u64 {
-        self.state().owner(slot(key.as_str())).number
+        self.state.lock().owner(slot(key.as_str())).number
     }
 
     /// Subscribes to the messages for `inbox` at any node: each gets all of them.
     pub(super) fn listen(&self, inbox: &ClientId) {
-        let state = self.state();
+        let state = self.state.lock();
         let listens = state.members.iter().any(|member| member.node.hints.listens(inbox));
         let first = state.anybody();
         drop(state);
         if !listens {
             first.node.hints.listen(inbox);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // The state is complete at every moment at which foreign code runs.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn under_way(&self) -> MutexGuard<'_, HashMap<Lane, UnderWay>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

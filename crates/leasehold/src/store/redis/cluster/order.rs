@@ -73,7 +73,7 @@ impl UnderWay {
 impl Cluster {
     /// A request of the lane is sent to this node.
     pub(super) fn departed(&self, lane: &Lane, node: &Arc<Node>, alone: bool) {
-        let mut under_way = self.under_way();
+        let mut under_way = self.under_way.lock();
         let of_lane = under_way.entry(lane.clone()).or_default();
         of_lane.alone += usize::from(alone);
         match of_lane.count(node) {
@@ -84,7 +84,7 @@ impl Cluster {
 
     /// A request of the lane has its answer, or will never have one.
     pub(super) fn arrived(&self, lane: &Lane, node: &Arc<Node>, alone: bool) {
-        let mut under_way = self.under_way();
+        let mut under_way = self.under_way.lock();
         let Some(of_lane) = under_way.get_mut(lane) else { return };
         of_lane.alone = of_lane.alone.saturating_sub(alone.into());
         if let Some(count) = of_lane.count(node) {
@@ -98,12 +98,12 @@ impl Cluster {
 
     /// Whether a request of the lane is under way for which all others wait.
     pub(super) fn is_alone(&self, lane: &Lane) -> bool {
-        self.under_way().get(lane).is_some_and(|of_lane| of_lane.alone > 0)
+        self.under_way.lock().get(lane).is_some_and(|of_lane| of_lane.alone > 0)
     }
 
     /// A request of the lane was answered. The requests that waited for it go on.
     pub(super) fn answered(self: &Arc<Self>, lane: &Lane) {
-        let due = self.state().queues.get(lane).and_then(|queue| queue.due);
+        let due = self.state.lock().queues.get(lane).and_then(|queue| queue.due);
         if let Some(due) = due {
             self.go_on(lane, due);
         }
@@ -114,7 +114,7 @@ impl Cluster {
     /// a connection; renewals must not wait for a dead node.
     pub(super) fn elsewhere(&self, lane: &Lane, owner: &Member) -> Vec<Arc<Node>> {
         let nodes: Vec<_> = {
-            let under_way = self.under_way();
+            let under_way = self.under_way.lock();
             let Some(of_lane) = under_way.get(lane) else { return Vec::new() };
             let nodes = of_lane.at.iter().map(|(node, _)| Weak::clone(node));
             nodes.filter(|node| node.as_ptr() != Arc::as_ptr(&owner.node)).collect()
@@ -130,7 +130,7 @@ impl Cluster {
     /// Sends a new request when the earlier ones of its lane are answered.
     pub(super) fn hold(self: &Arc<Self>, lane: Lane, journey: Arc<Journey>, answering: Answering) {
         let held = Paused { journey, refusal: None, answering };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let queue = state.queues.entry(lane.clone()).or_default();
         queue.new.push_back(held);
         let nothing_pauses = queue.refused.is_empty();
@@ -153,7 +153,7 @@ impl Cluster {
         refusal: NoAnswer,
         answering: Answering,
     ) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Refused::Moved(slot, place) = &meaning {
             self.assign(&mut state, *slot, place);
         }
@@ -220,7 +220,7 @@ impl Cluster {
     /// Lets the lane go on after a pause, or earlier if that was said before.
     fn go_on_after(self: &Arc<Self>, lane: &Lane, pause: Duration) {
         let due = self.host.now() + pause;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(queue) = state.queues.get_mut(lane) else { return };
         if queue.due.is_some_and(|before| before <= due) {
             return;
@@ -246,7 +246,7 @@ impl Cluster {
         let is_late = |paused: &Paused| paused.journey.deadline.since(now) <= PAUSE;
         // Dropped after the lock.
         let elsewhere;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.queues.get(lane).is_none_or(|queue| queue.due != Some(due)) {
             return;
         }
@@ -292,7 +292,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        let mut state = self.cluster.state();
+        let mut state = self.cluster.state.lock();
         // After the lane went on, its queue is another one, or none.
         if state.queues.get(&self.lane).is_some_and(|queue| queue.due == Some(self.due)) {
             let queue = state.queues.remove(&self.lane).unwrap_or_default();

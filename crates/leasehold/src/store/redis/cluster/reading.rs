@@ -5,7 +5,7 @@
 //! older epoch than before counts only if no node has a newer one.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -68,7 +68,7 @@ impl Cluster {
     /// waits for something else holds the others up.
     fn reading(self: &Arc<Self>, way: Way) -> Reading {
         let (done, new) = watch::channel(None);
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = self.reading.lock();
         // It has no sender if its task was dropped.
         if let Some(reading) = reading.as_ref().filter(|reading| reading.has_changed().is_ok()) {
             return reading.clone();
@@ -85,7 +85,7 @@ impl Cluster {
             &self.host,
             Box::pin(async move {
                 let ended = cluster.read_alone(way).await;
-                *cluster.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *cluster.reading.lock() = None;
                 // All callers may have given up.
                 let _gone = done.send(Some(ended));
             }),
@@ -94,7 +94,7 @@ impl Cluster {
     }
 
     async fn read_alone(&self, way: Way) -> Result<(), Error> {
-        let known = self.state().epoch;
+        let known = self.state.lock().epoch;
         let mut left = self.candidates();
         let mut asked = FuturesUnordered::new();
         let (mut failures, mut older) = (Vec::new(), None::<(u64, Map)>);
@@ -123,7 +123,7 @@ impl Cluster {
                 }
             }
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.first = state.first.wrapping_add(1);
         let first = state.anybody();
         drop(state);
@@ -134,7 +134,7 @@ impl Cluster {
 
     /// The nodes to ask: those of the map, then the seeds.
     fn candidates(&self) -> VecDeque<Member> {
-        let state = self.state();
+        let state = self.state.lock();
         let (before, after) = state.members.split_at(state.first % state.members.len());
         let mut candidates: VecDeque<_> = after.iter().chain(before).cloned().collect();
         drop(state);
@@ -148,7 +148,7 @@ impl Cluster {
 
     /// Uses a map. Nodes that are in both maps stay connected. `by` is asked first next time.
     fn adopt(&self, epoch: u64, map: Map, by: &Member) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let has_failed_over = epoch != state.epoch;
         (state.read, state.epoch, state.used) = (Some(self.host.now()), epoch, false);
         let keep = |members: &[Member]| members.iter().position(|it| it.place == by.place);
@@ -180,7 +180,7 @@ impl Cluster {
     }
 
     fn has(&self, member: &Member) -> bool {
-        self.state().members.iter().any(|known| Arc::ptr_eq(&known.node, &member.node))
+        self.state.lock().members.iter().any(|known| Arc::ptr_eq(&known.node, &member.node))
     }
 }
 
@@ -193,13 +193,13 @@ async fn watch_over(
     in_use: Arc<Notify>,
 ) {
     loop {
-        let is_used = cluster.upgrade().is_some_and(|cluster| cluster.state().used);
+        let is_used = cluster.upgrade().is_some_and(|cluster| cluster.state.lock().used);
         let is_due = async {
             let mut since = host.now();
             if !is_used {
                 in_use.notified().await;
                 // Not from now: the next request may have come long after the reading.
-                let read = cluster.upgrade().and_then(|cluster| cluster.state().read);
+                let read = cluster.upgrade().and_then(|cluster| cluster.state.lock().read);
                 since = read.unwrap_or(since);
             }
             host.sleep_until(since + READ_EVERY).await;
@@ -210,7 +210,7 @@ async fn watch_over(
             () = is_due => false,
         };
         let Some(cluster) = cluster.upgrade() else { return };
-        let is_used = cluster.state().used;
+        let is_used = cluster.state.lock().used;
         if (is_stale || is_used)
             && let Err(error) = cluster.read(Way::Renewals).await
         {

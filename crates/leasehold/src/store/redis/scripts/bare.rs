@@ -10,7 +10,7 @@
 //! A renewal prefers the script, because a server out of memory refuses every `SET`.
 
 use super::abilities::{Native, Scripts};
-use super::call::{millis, set};
+use super::call::set;
 use super::native::{self, CompareAndDelete, Found};
 use super::step::Step;
 use crate::core::key::Key;
@@ -58,11 +58,7 @@ impl Bare {
             Step::Acquire(ask) => ask.claim == Claim::Plain && ask.reserve == 0,
             Step::Renew(renewal) => renewal.lease.claim == Claim::Plain && renewal.reserve == 0,
             Step::Release(lease, _) => lease.claim == Claim::Plain,
-            Step::Evict { .. }
-            | Step::Revoke { .. }
-            | Step::Resize { .. }
-            | Step::Inspect(_)
-            | Step::Living(_) => false,
+            _ => false,
         };
         Self { is_bare, ..Self::default() }
     }
@@ -114,7 +110,7 @@ impl Bare {
     fn renewal(&self, key: &Key, owner: &OwnerToken, ttl: Ttl) -> (Sent, Command) {
         match self.left {
             None => (Sent::Look, native::look(key)),
-            Some(left) => (Sent::Native, native::renew(key, owner, millis(ttl).max(left))),
+            Some(left) => (Sent::Native, native::renew(key, owner, ttl.as_millis().max(left))),
         }
     }
 

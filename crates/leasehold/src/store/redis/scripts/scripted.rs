@@ -72,7 +72,7 @@ impl Scripted {
     fn call(&self) -> Call<'_> {
         let strictly = self.strictly.as_ref();
         let wakes = strictly.is_some() || !self.copies.hand_over();
-        self.step.call(self.cold, strictly, wakes, self.tag)
+        Call { step: &self.step, cold: self.cold, strictly, wakes, tag: self.tag }
     }
 
     /// The step of this call that can be done together with others.

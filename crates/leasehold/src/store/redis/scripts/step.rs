@@ -1,9 +1,7 @@
 //! The steps at a lock, and the scripts that do them.
 
-use super::call::Call;
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
-use crate::store::redis::wire::known::Strictly;
 use crate::store::{Ask, LeaseId, OnRelease, Renewal};
 
 /// One step at one lock, kept until it is answered.
@@ -19,27 +17,18 @@ pub(in crate::store::redis) enum Step {
 }
 
 impl Step {
-    pub(super) fn call<'a>(
-        &'a self,
-        cold: bool,
-        strictly: Option<&'a Strictly>,
-        wakes: bool,
-        tag: Option<u32>,
-    ) -> Call<'a> {
-        match self {
-            Self::Acquire(ask) => Call::Acquire { ask, cold, strictly, tag },
-            Self::Renew(renewal) => Call::Renew { renewal, cold },
-            Self::Release(lease, on_release) => Call::Release { lease, on_release, cold, wakes },
-            Self::Evict { key, seen } => Call::Evict { key, seen, wakes },
-            Self::Revoke { key, seen, request } => Call::Revoke { key, seen, request },
-            Self::Resize { key, of } => Call::Resize { key, of: *of },
-            Self::Inspect(key) => Call::Inspect { key },
-            Self::Living(key) => Call::Living { key },
-        }
-    }
-
+    /// The key of the lock.
     pub(super) fn key(&self) -> &Key {
-        self.call(false, None, false, None).key()
+        match self {
+            Self::Acquire(ask) => &ask.key,
+            Self::Renew(renewal) => &renewal.lease.key,
+            Self::Release(lease, _) => &lease.key,
+            Self::Evict { key, .. }
+            | Self::Revoke { key, .. }
+            | Self::Resize { key, .. }
+            | Self::Inspect(key)
+            | Self::Living(key) => key,
+        }
     }
 
     /// The ttl of the lease that the step may grant.
@@ -51,12 +40,7 @@ impl Step {
                 _,
                 OnRelease::KeepIfAlone { ttl, .. } | OnRelease::Downgrade { ttl, .. },
             ) => Some(*ttl),
-            Self::Release(_, OnRelease::Free | OnRelease::Open | OnRelease::FreeAndWake)
-            | Self::Evict { .. }
-            | Self::Revoke { .. }
-            | Self::Resize { .. }
-            | Self::Inspect(_)
-            | Self::Living(_) => None,
+            _ => None,
         }
     }
 
@@ -69,18 +53,7 @@ impl Step {
             Self::Release(lease, OnRelease::KeepIfAlone { reserve, .. }) => {
                 (*reserve > 0).then_some(&lease.key)
             }
-            Self::Release(
-                _,
-                OnRelease::Free
-                | OnRelease::Open
-                | OnRelease::FreeAndWake
-                | OnRelease::Downgrade { .. },
-            )
-            | Self::Evict { .. }
-            | Self::Revoke { .. }
-            | Self::Resize { .. }
-            | Self::Inspect(_)
-            | Self::Living(_) => None,
+            _ => None,
         }
     }
 }

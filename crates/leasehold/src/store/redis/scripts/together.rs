@@ -72,6 +72,7 @@ mod tests {
     use crate::core::ttl::Ttl;
     use crate::store::redis::keys::Keys;
     use crate::store::redis::scripts::call::Call;
+    use crate::store::redis::scripts::step::Step;
     use crate::store::{Ask, Claim, LeaseId, Line, OnRelease};
 
     #[test]
@@ -79,15 +80,17 @@ mod tests {
         let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna"));
         let (owner, claim, ttl) = (owner.expect("a token"), Claim::Exclusive, Ttl::DEFAULT);
         let lease = LeaseId { key: key.clone(), owner: owner.clone(), claim };
-        let release = Call::Release {
-            lease: &lease,
-            on_release: &OnRelease::Open,
-            cold: false,
-            wakes: false,
-        };
+        let release = Step::Release(lease, OnRelease::Open);
         let ask =
             Ask { key: key.clone(), owner, claim, ttl, line: Line::None, note: None, reserve: 1 };
-        let acquire = Call::Acquire { ask: &ask, cold: false, strictly: None, tag: None };
+        let acquire = Step::Acquire(ask);
+        let [release, acquire] = [&release, &acquire].map(|step| Call {
+            step,
+            cold: false,
+            strictly: None,
+            wakes: false,
+            tag: None,
+        });
         let steps =
             [acquire.by_hash().with_part(Part::Ask), release.by_hash().with_part(Part::Release)];
         assert!(steps.iter().all(|step| step.lock() == Some(b"a")));

@@ -15,7 +15,7 @@ mod decision;
 mod node;
 
 use std::convert::Infallible;
-use std::future::{Future, pending};
+use std::future::pending;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,10 +10,8 @@
 //! [`Spent`] has the tokens of grants that were released for lack of copies.
 
 use std::collections::{HashSet, VecDeque};
-use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -26,6 +24,7 @@ use crate::store::redis::error::{Said, refusal};
 use crate::store::redis::wire::IN_FLIGHT_MAX;
 use crate::store::redis::wire::known::Known;
 use crate::store::redis::wire::pipeline::Pending;
+use crate::unpoisoned::Unpoisoned;
 
 /// The longest time to wait for copies. A probe behind such a request must wait that long too,
 /// before it takes the server for silent.
@@ -245,7 +244,7 @@ const SPENT_MAX: usize = 2 * IN_FLIGHT_MAX;
 #[derive(Default)]
 pub(in crate::store::redis) struct Spent {
     hasher: RandomState,
-    tokens: Mutex<Tokens>,
+    tokens: Unpoisoned<Tokens>,
 }
 
 /// The fingerprints of pairs of a key and a token, oldest first in `order`.
@@ -258,7 +257,7 @@ struct Tokens {
 impl Spent {
     pub(in crate::store::redis) fn add(&self, key: &Key, token: &OwnerToken) {
         let print = self.print(key, token);
-        let mut spent = self.lock();
+        let mut spent = self.tokens.lock();
         if !spent.known.insert(print) {
             return;
         }
@@ -272,7 +271,7 @@ impl Spent {
 
     /// The error if this token must not be used again for that key. `None` if it may be used.
     pub(in crate::store::redis) fn look(&self, key: &Key, token: &OwnerToken) -> Option<Error> {
-        if !self.lock().known.contains(&self.print(key, token)) {
+        if !self.tokens.lock().known.contains(&self.print(key, token)) {
             return None;
         }
         let message = "the grant of this owner token was released, since it had too few copies; no \
@@ -282,11 +281,6 @@ impl Spent {
 
     fn print(&self, key: &Key, token: &OwnerToken) -> u64 {
         self.hasher.hash_one((key, token))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Tokens> {
-        // Every change leaves the tokens complete, so they are valid even after a panic.
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Reads whether a strict server is quarantined, without asking for a lock.
 
-use std::future::Future;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Strict;
@@ -15,6 +14,7 @@ use crate::store::redis::servers::Lane;
 use crate::store::redis::wire::known::Known;
 use crate::store::redis::wire::{Plain, Request, Retry};
 use crate::store::redis::{LIMIT, keys};
+use crate::unpoisoned::Unpoisoned;
 
 /// Returns the quarantine of the server, if there is one. If the server forgot its leases and no
 /// acquire request has noticed it, the next one begins the quarantine. Then its whole length is
@@ -23,7 +23,7 @@ pub(in crate::store::redis) fn look(
     strict: Strict,
     asks: Lane<'_>,
 ) -> impl Future<Output = Result<Option<Quarantine>, Error>> + use<> {
-    let heard = Arc::<Mutex<Heard>>::default();
+    let heard = Arc::<Unpoisoned<Heard>>::default();
     let epoch = Epoch { heard: Arc::clone(&heard) };
     let epoch = asks.submit(LIMIT, Box::new(epoch));
     let replication = Command::new("INFO").arg("replication");
@@ -31,7 +31,7 @@ pub(in crate::store::redis) fn look(
     let time = asks.submit(LIMIT, Box::new(Plain(Command::new("TIME"))));
     async move {
         let (epoch, replication, time) = (epoch.await, replication.await?, time.await?);
-        let heard = mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
+        let heard = mem::take(&mut *heard.lock());
         let epoch = epoch.map_err(|error| explained(&heard, error))?;
         Ok(conclude(strict, heard.run_id.as_deref(), &epoch, &replication, &time))
     }
@@ -102,24 +102,18 @@ struct Heard {
 
 /// Asks for the process that the data was last seen in, on a connection to a known process.
 struct Epoch {
-    heard: Arc<Mutex<Heard>>,
-}
-
-impl Epoch {
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    heard: Arc<Unpoisoned<Heard>>,
 }
 
 impl Request for Epoch {
     fn command(&mut self, known: &mut Known) -> Command {
         // If it is sent more than once, the last connection counts.
-        self.heard().run_id = known.strictly().map(|it| Arc::clone(&it.process.run_id));
+        self.heard.lock().run_id = known.strictly().map(|it| Arc::clone(&it.process.run_id));
         Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until").arg("replid")
     }
 
     fn was_refused(&mut self, _known: &mut Known, code: &str, _text: &str) -> Retry {
-        self.heard().no_hash = code == "WRONGTYPE";
+        self.heard.lock().no_hash = code == "WRONGTYPE";
         Retry::No
     }
 }
@@ -188,11 +182,11 @@ mod tests {
         for (code, no_hash) in
             [("WRONGTYPE", true), ("MOVED", false), ("ASK", false), ("CROSSSLOT", false)]
         {
-            let heard = Arc::<Mutex<Heard>>::default();
+            let heard = Arc::<Unpoisoned<Heard>>::default();
             let mut epoch = Epoch { heard: Arc::clone(&heard) };
             let retry = epoch.was_refused(&mut Known::new(None, None), code, "no");
             assert_eq!(retry, Retry::No);
-            let said = |error: Error| explained(&epoch.heard(), error).to_string();
+            let said = |error: Error| explained(&epoch.heard.lock(), error).to_string();
             let text = said(refusal(code, code));
             assert_eq!(text.contains("`:lh:epoch`"), no_hash, "{text}");
             assert_eq!(text.contains("Redis Cluster"), !no_hash, "{text}");

@@ -29,8 +29,8 @@ mod state;
 mod ticks;
 mod waiting;
 
-use std::future::Future;
 use std::mem;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -40,7 +40,7 @@ use futures_util::future::join_all;
 use self::known::Known;
 use self::pipeline::Pending;
 use self::queue::{Sending, Sent};
-use self::redirect::{Answering, Passed, Redirect, Unsent};
+use self::redirect::{Answering, Redirect};
 use self::serving::Home;
 use self::state::{Shared, Submitted};
 use super::codec::command::{Command, NoAnswer, Value};
@@ -198,7 +198,7 @@ impl Wire {
     }
 
     /// Like [`submit_to_confirm`](Self::submit_to_confirm), but sends nothing: the caller
-    /// [passes](Self::pass) the request on, with the sender of the answer. `None` if too many
+    /// [passes](Shared::pass) the request on, with the sender of the answer. `None` if too many
     /// requests wait.
     pub(super) fn submit_later(
         &self,
@@ -220,37 +220,6 @@ impl Wire {
         Ok(Answer::new(&self.shared, self.shared.host.now() + limit, Some(in_flight)))
     }
 
-    /// Sends a request that another server refused, before this returns, or queues it. Returns it
-    /// if there is no connection.
-    pub(super) fn pass(&self, passed: Passed) -> Option<Unsent> {
-        self.shared.pass(passed)
-    }
-
-    /// Whether there is a connection.
-    pub(super) fn is_open(&self) -> bool {
-        self.shared.is_open()
-    }
-
-    /// Whether there is no connection, and none is being made.
-    pub(super) fn is_closed(&self) -> bool {
-        self.shared.is_closed()
-    }
-
-    /// Forgets for which keys the counter was raised on the connection.
-    pub(super) fn forget_counters(&self) {
-        self.shared.forget_counters();
-    }
-
-    /// Forgets which scripts the server has.
-    pub(super) fn forget_scripts(&self) {
-        self.shared.forget_scripts();
-    }
-
-    /// A request that was passed here was not answered in time.
-    pub(super) fn suspect(&self) {
-        self.shared.suspect_now();
-    }
-
     /// Connects, unless there is a connection already.
     pub(super) async fn connect(&self) -> Result<(), Error> {
         // Longer than connecting may take, so that a failure is reported with its cause.
@@ -259,6 +228,14 @@ impl Wire {
         answer.submit(Box::new(Plain(Command::new("PING"))))?;
         // Any answer will do: it proves that there is a connection.
         answer.connection(limit).await
+    }
+}
+
+impl Deref for Wire {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.shared
     }
 }
 

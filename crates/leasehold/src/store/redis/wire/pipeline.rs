@@ -8,10 +8,9 @@
 mod tests;
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -28,6 +27,7 @@ use crate::store::redis::codec::command::{Command, NoAnswer};
 use crate::store::redis::codec::{self, Frame, Invalid, Reader};
 use crate::store::redis::connector::{Access, Connector, Stream};
 use crate::store::redis::terms::copies::Confirmation;
+use crate::unpoisoned::Unpoisoned;
 
 /// A buffer that has grown larger is dropped.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
@@ -90,7 +90,7 @@ pub(in crate::store::redis) async fn establish(
 
 /// The side of a connection that takes requests.
 pub(in crate::store::redis) struct Pipeline {
-    state: Mutex<State>,
+    state: Unpoisoned<State>,
 }
 
 #[derive(Default)]
@@ -183,7 +183,7 @@ impl State {
 impl Pipeline {
     /// Opens a connection over a stream. Returns it with the task that does its I/O until it ends.
     fn open(stream: Box<dyn Stream>) -> (Arc<Self>, Mover) {
-        let pipeline = Arc::new(Self { state: Mutex::default() });
+        let pipeline = Arc::new(Self { state: Unpoisoned::default() });
         let mover = Mover {
             pipeline: Arc::clone(&pipeline),
             stream,
@@ -194,11 +194,6 @@ impl Pipeline {
             has_given_way: false,
         };
         (pipeline, mover)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics halfway under this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a request. It is in the queue of the connection when this returns, so requests reach
@@ -223,7 +218,7 @@ impl Pipeline {
     /// Returns the request if the connection has ended.
     pub(super) fn pass(&self, passed: Passed) -> Option<Unsent> {
         let command = passed.request.command();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.ended {
             return Some(passed.unsent(connection_lost()));
         }
@@ -250,7 +245,7 @@ impl Pipeline {
     }
 
     fn enqueue(&self, answering: Answering, add: impl FnOnce(&mut State, Answering)) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.ended {
             let _gone =
                 answering.send(Err(NoAnswer::NotSent { reason: "it had ended".to_owned() }));
@@ -262,7 +257,7 @@ impl Pipeline {
 
     /// Passes the answer to several steps on, and asks alone for those that were not done.
     fn answer_several(&self, several: Several, answer: &Reply) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Answered { done, alone, held } = state.steps.answered(several, answer);
         for (command, waiting) in alone {
             state.add(&command, waiting);
@@ -362,7 +357,7 @@ impl Mover {
         self.written = 0;
         self.writing.clear();
         self.writing.shrink_to(KEPT_BYTES_MAX);
-        let mut state = self.pipeline.state();
+        let mut state = self.pipeline.state.lock();
         if state.has_nothing_to_write() {
             state.writer = Some(cx.waker().clone());
             return false;
@@ -401,12 +396,12 @@ impl Mover {
     fn hand_out(&mut self) -> Result<(), Invalid> {
         while let Some(frame) = self.reader.take()? {
             // Lock for each answer, because a woken caller may submit its next request at once.
-            let sent = self.pipeline.state().waiting.pop_front();
+            let sent = self.pipeline.state.lock().waiting.pop_front();
             let answer = Frame::answer(frame);
             match sent.ok_or(Invalid::NotTheProtocol)? {
                 Sent::One(waiting) => {
                     if waiting.is_in_doubt() {
-                        self.pipeline.state().steps.doubted(&answer);
+                        self.pipeline.state.lock().steps.doubted(&answer);
                     }
                     waiting.answer(answer);
                 }
@@ -420,7 +415,7 @@ impl Mover {
 
 impl Drop for Mover {
     fn drop(&mut self) {
-        let mut state = self.pipeline.state();
+        let mut state = self.pipeline.state.lock();
         state.ended = true;
         // Requests that are not written yet end like those in the buffer.
         state.write_all();

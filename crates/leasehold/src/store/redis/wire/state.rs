@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -23,6 +23,7 @@ use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::connector::Connector;
 use crate::store::redis::terms::copies::{Reply, WITHIN_MAX};
 use crate::store::within;
+use crate::unpoisoned::Unpoisoned;
 
 /// How long a probe waits for its answer.
 const PROBE_LIMIT: Duration = Duration::from_millis(250);
@@ -39,12 +40,12 @@ const LASTING: Duration = Duration::from_secs(1);
 const LEFT_MAX: usize = 4;
 
 /// The state that all handles of a wire share.
-pub(super) struct Shared {
+pub(in crate::store::redis) struct Shared {
     pub(super) host: Arc<dyn Host>,
     connector: Arc<dyn Connector>,
     /// Where a connection is made, unless the runtime there fails to make it.
     home: Home,
-    state: Mutex<State>,
+    state: Unpoisoned<State>,
     pub(super) ticks: Arc<Ticks>,
     pub(super) in_flight: AtomicUsize,
     /// How many answers have come.
@@ -117,21 +118,15 @@ impl Shared {
             host,
             connector,
             home,
-            state: Mutex::new(state),
+            state: Unpoisoned::new(state),
             in_flight: AtomicUsize::new(0),
             answered: AtomicUsize::new(0),
             left: Arc::default(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // The connector's code may panic under the lock. The state is complete at every such
-        // moment. A second panic, in the `Drop` of a guard, would abort the process.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn submit(self: &Arc<Self>, request: Box<dyn Request>) -> Submitted {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let generation = state.generation;
         match &mut state.phase {
             Phase::Open { pipeline, known, probing: None, .. } => match request.refusal(known) {
@@ -158,8 +153,8 @@ impl Shared {
 
     /// Sends or queues a request that another server refused, in the order of all requests. Returns
     /// it if there is no connection.
-    pub(super) fn pass(self: &Arc<Self>, passed: Passed) -> Option<Unsent> {
-        let mut state = self.state();
+    pub(in crate::store::redis) fn pass(self: &Arc<Self>, passed: Passed) -> Option<Unsent> {
+        let mut state = self.state.lock();
         match &mut state.phase {
             Phase::Open { pipeline, probing: None, .. } => return pipeline.pass(passed),
             Phase::Open { probing: Some(queue), .. } | Phase::Connecting { queue, .. } => {
@@ -175,33 +170,33 @@ impl Shared {
 
     /// The number of the latest connection.
     pub(super) fn generation(&self) -> u64 {
-        self.state().generation
+        self.state.lock().generation
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self.state().phase, Phase::Open { .. })
+    pub(in crate::store::redis) fn is_open(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Open { .. })
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        matches!(self.state().phase, Phase::Closed { .. })
+    pub(in crate::store::redis) fn is_closed(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Closed { .. })
     }
 
     /// Forgets for which keys the counter was raised on this connection.
-    pub(super) fn forget_counters(&self) {
-        if let Phase::Open { known, .. } = &mut self.state().phase {
+    pub(in crate::store::redis) fn forget_counters(&self) {
+        if let Phase::Open { known, .. } = &mut self.state.lock().phase {
             known.forget_counters();
         }
     }
 
-    pub(super) fn forget_scripts(&self) {
-        if let Phase::Open { known, .. } = &mut self.state().phase {
+    pub(in crate::store::redis) fn forget_scripts(&self) {
+        if let Phase::Open { known, .. } = &mut self.state.lock().phase {
             known.forget_scripts();
         }
     }
 
     /// A request that was passed here was not answered in time.
-    pub(super) fn suspect_now(self: &Arc<Self>) {
-        let generation = self.state().generation;
+    pub(in crate::store::redis) fn suspect_now(self: &Arc<Self>) {
+        let generation = self.state.lock().generation;
         self.suspect(generation);
     }
 
@@ -238,7 +233,7 @@ impl Shared {
     /// Takes back a request that waits for the connection, unless it was sent or refused.
     pub(super) fn take_back(self: &Arc<Self>, mut sending: Sending) -> Option<Result<Sent, Error>> {
         // The queue is sent under the same lock. So a caller can rely on "no request was sent".
-        let state = self.state();
+        let state = self.state.lock();
         sending.close();
         let sent = sending.try_recv().ok();
         // The connecting task has its own limit. If it did not stop by itself, nobody drives its
@@ -253,7 +248,7 @@ impl Shared {
 
     pub(super) fn learn(&self, sent: &mut Sent, answer: &Value) {
         if sent.request.teaches() {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let generation = state.generation;
             if let Phase::Open { known, .. } = &mut state.phase
                 && generation == sent.generation
@@ -265,7 +260,7 @@ impl Shared {
 
     /// A request learns what the server has, and tells others if the connection is the same.
     pub(super) fn was_probed(&self, sent: &mut Sent, answers: &[Result<Value, NoAnswer>]) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let generation = state.generation;
         match &mut state.phase {
             Phase::Open { known, .. } if generation == sent.generation => {
@@ -277,7 +272,7 @@ impl Shared {
 
     /// Decides what happens to a request that the server refused.
     pub(super) fn again(&self, sent: &mut Sent, code: &str, text: &str) -> Retry {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let generation = state.generation;
         match &mut state.phase {
             Phase::Open { known, .. } if generation == sent.generation => {
@@ -298,7 +293,7 @@ impl Shared {
     /// A request was not answered in time. Sends a probe, and gives the connection up if the server
     /// does not answer that either.
     pub(super) fn suspect(self: &Arc<Self>, suspected: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let generation = state.generation;
         let Phase::Open { pipeline, probing, .. } = &mut state.phase else { return };
         if generation != suspected || probing.is_some() {
@@ -331,11 +326,11 @@ impl Shared {
 
     /// Whether a connection was given up because the server did not answer.
     pub(super) fn was_silent(&self, generation: u64) -> bool {
-        self.state().silent == Some(generation)
+        self.state.lock().silent == Some(generation)
     }
 
     fn probed(self: &Arc<Self>, probed: u64, alive: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.generation != probed {
             return;
         }
@@ -361,7 +356,7 @@ impl Shared {
         mut known: Known,
         kill: Arc<Notify>,
     ) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.generation != generation {
             return;
         }
@@ -378,7 +373,7 @@ impl Shared {
 
     /// The connection could not be made, or its task is gone.
     pub(super) fn failed(&self, generation: u64, why: &Error) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.generation != generation {
             return;
         }
@@ -399,7 +394,7 @@ impl Shared {
 
     /// A connection that was open has ended.
     pub(super) fn ended(self: &Arc<Self>, generation: u64) {
-        let state = self.state();
+        let state = self.state.lock();
         if state.generation == generation && matches!(state.phase, Phase::Open { .. }) {
             self.replace(state);
             tracing::debug!(server = self.connector.label(), "the connection ended");
@@ -410,7 +405,7 @@ impl Shared {
     /// new connection, after a pause if this one was new too. Requests under way are still answered
     /// if the answer is in time.
     pub(super) fn leave(self: &Arc<Self>, generation: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Phase::Open { kill, since, .. } = &state.phase else { return };
         if state.generation != generation {
             return;
@@ -443,7 +438,7 @@ impl Shared {
     /// The connecting task ended without a report: the runtime of the caller shut down, or has no
     /// I/O. The host's own thread takes over.
     pub(super) fn abandoned(self: &Arc<Self>, generation: u64) {
-        let state = self.state();
+        let state = self.state.lock();
         let is_connecting = matches!(state.phase, Phase::Connecting { .. });
         if state.generation != generation || !is_connecting {
             return;
@@ -470,7 +465,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         if let Phase::Open { kill, .. } | Phase::Connecting { kill, .. } = &state.phase {
             kill.notify_one();
         }

@@ -5,7 +5,7 @@
 //! checks it. When it has passed, all waiters check the clock. There are ticks only while somebody
 //! waits.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

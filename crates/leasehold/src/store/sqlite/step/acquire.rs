@@ -9,10 +9,10 @@ use crate::core::line::{
 };
 use crate::core::token::{FencingBlock, client_of};
 use crate::store::sqlite::error::Failure;
-use crate::store::sqlite::line_rows::{self, Entered, FrontRows};
-use crate::store::sqlite::lock_row::LockRow;
-use crate::store::sqlite::shares::{self, Share};
-use crate::store::sqlite::turn::{Effect, Turn, Waiting};
+use crate::store::sqlite::line_rows::{self, FrontRows};
+use crate::store::sqlite::lock_row::{Held, LockRow};
+use crate::store::sqlite::shares;
+use crate::store::sqlite::turn::{Effect, Place, Turn};
 use crate::store::{Acquired, Ask, Hint, Line, Refusal};
 
 /// How often a grant is retried because another process changed the lock. After that it runs in a
@@ -115,7 +115,7 @@ impl Acquire {
             self.hang_bell(turn);
             line_rows::enter(turn, row, ask)?
         };
-        let is_new = entered.as_ref().map(|entered| entered.is_new);
+        let is_new = entered.as_ref().map(|(is_new, _)| *is_new);
         let holder = row.living(now).and_then(|held| client_of(held.owner.as_bytes()));
         let mut retry_in = Duration::ZERO;
         for _ in 0..=RUN_MAX {
@@ -148,11 +148,13 @@ impl Acquire {
             break;
         }
         let taken = self.taken(turn, row, retry_in)?;
-        if let Some(entered) = entered {
+        if let Some((_, place)) = entered {
             if let Some(inbox) = holder {
                 turn.effects.push(Effect::Mail(inbox, Hint::Wanted { key: ask.key.clone() }));
             }
-            self.waits(turn, row, entered, is_far(taken.ahead));
+            let place = Place { is_far: is_far(taken.ahead), ..place };
+            let (key, owner) = (ask.key.clone(), ask.owner.clone());
+            turn.effects.push(Effect::Waits(key, owner, place, row.seen()));
         }
         Ok(taken.into())
     }
@@ -176,7 +178,7 @@ impl Acquire {
     fn grant(&self, turn: &mut Turn<'_>, row: &mut LockRow) -> rusqlite::Result<Option<Acquired>> {
         let ask = &self.0;
         let fencing = row.reserve(turn, ask.reserve)?;
-        let granted = Share {
+        let granted = Held {
             owner: ask.owner.as_str().to_owned(),
             claim: ask.claim,
             expires: turn.now + ask.ttl.get(),
@@ -184,6 +186,7 @@ impl Acquire {
             since: turn.wall,
             fencing,
             why: ask.note.as_ref().and_then(|note| note.why.clone()),
+            idle: false,
             revoked: None,
         };
         line_rows::grant(turn, row, &ask.key, granted)?;
@@ -195,11 +198,9 @@ impl Acquire {
         &self,
         turn: &mut Turn<'_>,
         row: &mut LockRow,
-        mut mine: Share,
+        mut mine: Held,
     ) -> rusqlite::Result<Acquired> {
-        let ttl = self.0.ttl.get();
-        mine.expires = mine.expires.max(turn.now + ttl);
-        mine.ttl = ttl;
+        mine.prolong(turn.now, self.0.ttl.get());
         shares::write(turn, row, &self.0.key, &mine)?;
         Ok(in_transaction(self.store_grant(turn, row, mine.fencing)?))
     }
@@ -210,10 +211,8 @@ impl Acquire {
         turn: &mut Turn<'_>,
         row: &mut LockRow,
     ) -> rusqlite::Result<Option<Acquired>> {
-        let ttl = self.0.ttl.get();
         let held = row.held.as_mut().expect("an owner that is granted again holds it");
-        held.expires = held.expires.max(turn.now + ttl);
-        held.ttl = ttl;
+        held.prolong(turn.now, self.0.ttl.get());
         let fencing = held.fencing;
         self.store_grant(turn, row, fencing)
     }
@@ -246,13 +245,5 @@ impl Acquire {
             0
         };
         Ok(Refusal::taken(Some(retry_in), ahead))
-    }
-
-    fn waits(&self, turn: &mut Turn<'_>, row: &LockRow, entered: Entered, is_far: bool) {
-        let Entered { is_new: _, inbox, stance, ask_no, until } = entered;
-        let owner = self.0.owner.clone();
-        let seen = row.seen();
-        let waiting = Waiting { owner, inbox, stance, ask_no, until, is_far, seen };
-        turn.effects.push(Effect::Waits(self.0.key.clone(), waiting));
     }
 }

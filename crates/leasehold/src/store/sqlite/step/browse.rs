@@ -1,19 +1,17 @@
 //! The steps of tools: list the keys in use, end the lease of another client, and change how many
 //! permits there are.
 
-use std::time::Duration;
-
 use rusqlite::params;
 
+use super::Step;
 use super::release::end_lease;
-use super::{BUSY_LIMIT_MAX, Step};
 use crate::core::key::Key;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows;
 use crate::store::sqlite::lock_row::LockRow;
 use crate::store::sqlite::shares;
-use crate::store::sqlite::turn::{Effect, Turn};
+use crate::store::sqlite::turn::{Effect, Prepared as _, Turn};
 use crate::store::{Evicted, OnRelease, PAGE_KEYS_MAX, Page, Revocation, Revoked, matches_pattern};
 
 /// How many rows one page looks at, matching or not. So a page never delays renewals for long.
@@ -27,10 +25,6 @@ pub(in crate::store::sqlite) struct List {
 
 impl Step for List {
     type Answer = Page;
-
-    fn busy_limit(&self) -> Duration {
-        BUSY_LIMIT_MAX
-    }
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Page>> {
         self.page(turn).map(Some)
@@ -81,14 +75,6 @@ pub(in crate::store::sqlite) struct Evict {
 impl Step for Evict {
     type Answer = Evicted;
 
-    fn busy_limit(&self) -> Duration {
-        BUSY_LIMIT_MAX
-    }
-
-    fn quick(&self, _: &mut Turn<'_>) -> rusqlite::Result<Option<Evicted>> {
-        Ok(None)
-    }
-
     fn full(&self, turn: &mut Turn<'_>) -> Result<Evicted, Failure> {
         let mut row = LockRow::find(turn.conn, &self.key)?;
         let Ok(owner) = str::from_utf8(&self.seen) else { return Ok(Evicted::Changed) };
@@ -122,14 +108,6 @@ pub(in crate::store::sqlite) struct Revoke {
 impl Step for Revoke {
     type Answer = Revoked;
 
-    fn busy_limit(&self) -> Duration {
-        BUSY_LIMIT_MAX
-    }
-
-    fn quick(&self, _: &mut Turn<'_>) -> rusqlite::Result<Option<Revoked>> {
-        Ok(None)
-    }
-
     fn full(&self, turn: &mut Turn<'_>) -> Result<Revoked, Failure> {
         const ONE: &str = "UPDATE locks SET revoked_owner = ?2, revoked = ?3
             WHERE key = ?1 AND owner = ?2 AND revoked_owner IS NOT ?2";
@@ -138,7 +116,7 @@ impl Step for Revoke {
         let request = Revocation::new(&*self.by, &*self.reason, turn.wall);
         let text = format!("{}|{}", turn.wall_sql(), request.words());
         if row.living(turn.now).is_some_and(|held| held.owner == owner) {
-            turn.conn.prepare_cached(ONE)?.execute(params![self.key.as_str(), owner, text])?;
+            turn.conn.run(ONE, params![self.key.as_str(), owner, text])?;
             return Ok(Revoked::Asked);
         }
         let share = shares::find(turn.conn, &row, &self.key, owner, turn.now)?;
@@ -158,14 +136,6 @@ pub(in crate::store::sqlite) struct Resize {
 
 impl Step for Resize {
     type Answer = Option<u32>;
-
-    fn busy_limit(&self) -> Duration {
-        BUSY_LIMIT_MAX
-    }
-
-    fn quick(&self, _: &mut Turn<'_>) -> rusqlite::Result<Option<Option<u32>>> {
-        Ok(None)
-    }
 
     fn full(&self, turn: &mut Turn<'_>) -> Result<Option<u32>, Failure> {
         let mut row = LockRow::find(turn.conn, &self.key)?;

@@ -1,30 +1,24 @@
 //! Inspect: the state of a key, for people and tools.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use rusqlite::{OptionalExtension, params};
+use std::sync::Arc;
 
-use super::{BUSY_LIMIT_MAX, Step};
+use super::Step;
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, FencingToken, client_of};
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::lock_row::{Held, LockRow, number};
 use crate::store::sqlite::numbers::sql_count;
-use crate::store::sqlite::shares::{self, Share};
-use crate::store::sqlite::turn::Turn;
-use crate::store::{Claim, ClientRecord, Holder, PermitsTaken, Revocation, Snapshot, Waiter};
+use crate::store::sqlite::shares;
+use crate::store::sqlite::turn::{Prepared as _, Turn};
+use crate::store::{ClientRecord, Holder, PermitsTaken, Revocation, Snapshot, Waiter};
 
 /// The step of [`Store::inspect`](crate::store::Store::inspect).
 pub(in crate::store::sqlite) struct Inspect(pub(in crate::store::sqlite) Key);
 
 impl Step for Inspect {
     type Answer = Snapshot;
-
-    fn busy_limit(&self) -> Duration {
-        BUSY_LIMIT_MAX
-    }
 
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Snapshot>> {
         if !turn.conn.is_autocommit() {
@@ -47,10 +41,10 @@ impl Inspect {
         let row = LockRow::find(turn.conn, &self.0)?;
         let most = sql_count(Snapshot::HOLDERS_SHOWN_MAX);
         let holders = match row.living(turn.now) {
-            Some(held) => vec![holder(turn, held, Claim::Exclusive)?],
+            Some(held) => vec![holder(turn, held)?],
             None => shares::list(turn, &row, &self.0, most)?
-                .into_iter()
-                .map(|share| holder(turn, &held(&share), share.claim))
+                .iter()
+                .map(|share| holder(turn, share))
                 .collect::<rusqlite::Result<_>>()?,
         };
         let mut snapshot = Snapshot::default();
@@ -89,19 +83,11 @@ impl Inspect {
 
     fn waiting(&self, turn: &Turn<'_>) -> rusqlite::Result<u32> {
         const SQL: &str = "SELECT count(*) FROM places WHERE key = ?1 AND expires > ?2";
-        turn.conn
-            .prepare_cached(SQL)?
-            .query_row(params![self.0.as_str(), turn.now_sql()], |row| row.get(0))
+        turn.conn.one(SQL, params![self.0.as_str(), turn.now_sql()])
     }
 }
 
-/// The part of a share that a holder of the whole key has, too.
-fn held(share: &Share) -> Held {
-    let Share { owner, claim: _, expires, ttl, since, fencing, why, revoked } = share.clone();
-    Held { owner, expires, ttl, since, fencing, why, idle: false, revoked }
-}
-
-fn holder(turn: &Turn<'_>, held: &Held, claim: Claim) -> rusqlite::Result<Holder> {
+fn holder(turn: &Turn<'_>, held: &Held) -> rusqlite::Result<Holder> {
     let mut holder = Holder::new(held.owner.as_bytes());
     holder.client = client(turn, client_of(&holder.token).as_ref())?;
     holder.why = held.why.as_deref().map(str::to_owned);
@@ -110,7 +96,7 @@ fn holder(turn: &Turn<'_>, held: &Held, claim: Claim) -> rusqlite::Result<Holder
     holder.ttl_left = Some(held.expires.since(turn.now));
     holder.fencing = held.fencing;
     holder.idle = held.idle;
-    holder.claim = claim;
+    holder.claim = held.claim;
     holder.revoked = revocation(held.revoked.as_deref());
     Ok(holder)
 }

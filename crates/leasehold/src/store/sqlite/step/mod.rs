@@ -38,11 +38,15 @@ pub(super) trait Step: Send + 'static {
     const AT_ONCE: bool = false;
 
     /// How long it may wait for another process that has the file locked.
-    fn busy_limit(&self) -> Duration;
+    fn busy_limit(&self) -> Duration {
+        BUSY_LIMIT_MAX
+    }
 
     /// Tries to run with one reading and one writing statement, each its own transaction. Returns
     /// `None` if that is not enough; it has changed nothing then. Also runs inside a transaction.
-    fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Self::Answer>>;
+    fn quick(&self, _: &mut Turn<'_>) -> rusqlite::Result<Option<Self::Answer>> {
+        Ok(None)
+    }
 
     /// Runs inside a transaction that may write.
     fn full(&self, turn: &mut Turn<'_>) -> Result<Self::Answer, Failure>;

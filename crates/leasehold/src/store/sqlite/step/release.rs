@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::{BUSY_LIMIT_MAX, Step};
+use super::Step;
 use crate::core::claim::{Claim, Taken};
 use crate::core::key::Key;
 use crate::core::line::{GIVES_WAY_FOR, Head, ReleaseDecision, Wish, decide_release};
 use crate::core::token::OwnerToken;
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows::{self, FrontRows};
-use crate::store::sqlite::lock_row::LockRow;
-use crate::store::sqlite::shares::{self, Share};
-use crate::store::sqlite::turn::{Effect, Turn};
+use crate::store::sqlite::lock_row::{Held, LockRow};
+use crate::store::sqlite::shares;
+use crate::store::sqlite::turn::{Effect, Prepared as _, Turn};
 use crate::store::{Keep, LeaseId, OnRelease, Released};
 
 /// The step of [`Store::release`](crate::store::Store::release).
@@ -26,10 +26,6 @@ impl Step for Release {
     type Answer = Released;
     const AT_ONCE: bool = true;
 
-    fn busy_limit(&self) -> Duration {
-        BUSY_LIMIT_MAX
-    }
-
     fn quick(&self, turn: &mut Turn<'_>) -> rusqlite::Result<Option<Released>> {
         let is_end =
             matches!(self.on_release, OnRelease::Free | OnRelease::Open | OnRelease::FreeAndWake);
@@ -41,11 +37,7 @@ impl Step for Release {
             WHERE key = ?1 AND owner = ?2 AND expires > ?3
                 AND NOT EXISTS (SELECT 1 FROM places WHERE places.key = ?1)";
         let LeaseId { key, owner, .. } = &self.lease;
-        let freed = turn.conn.prepare_cached(SQL)?.execute(params![
-            key.as_str(),
-            owner.as_str(),
-            turn.now_sql()
-        ])?;
+        let freed = turn.conn.run(SQL, params![key.as_str(), owner.as_str(), turn.now_sql()])?;
         Ok((freed == 1).then_some(Released::Freed))
     }
 
@@ -105,8 +97,7 @@ pub(super) fn end_lease(
         ReleaseDecision::Keep(Keep { owner, ttl, reserve, .. }) => {
             let fencing = row.reserve(turn, reserve)?;
             let held = row.held.as_mut().expect("a lease that ends is held");
-            held.expires = held.expires.max(turn.now + ttl.get());
-            held.ttl = ttl.get();
+            held.prolong(turn.now, ttl.get());
             owner.as_str().clone_into(&mut held.owner);
             held.fencing = fencing;
             held.idle = false;
@@ -138,16 +129,9 @@ fn share(
     ttl: Duration,
 ) -> rusqlite::Result<Released> {
     let held = row.held.take().expect("it was just seen alive");
-    let heir = Share {
-        owner: owner.as_str().to_owned(),
-        claim: Claim::Shared,
-        expires: held.expires.max(turn.now + ttl),
-        ttl,
-        since: held.since,
-        fencing: None,
-        why: held.why,
-        revoked: None,
-    };
+    let (owner, claim) = (owner.as_str().to_owned(), Claim::Shared);
+    let mut heir = Held { owner, claim, fencing: None, idle: false, revoked: None, ..held };
+    heir.prolong(turn.now, ttl);
     shares::add(turn, row, key, &heir)?;
     line_rows::hand_over_run(turn, row, key)?;
     Ok(Released::Kept { fencing: None })

@@ -8,10 +8,10 @@ use super::inspect::revocation;
 use super::{Step, busy_limit};
 use crate::core::token::{FencingBlock, FencingToken};
 use crate::store::sqlite::error::Failure;
-use crate::store::sqlite::lock_row::{LockRow, number};
+use crate::store::sqlite::lock_row::{Held, LockRow, number};
 use crate::store::sqlite::numbers::{sql_moment, sql_span};
-use crate::store::sqlite::shares::{self, Share};
-use crate::store::sqlite::turn::Turn;
+use crate::store::sqlite::shares;
+use crate::store::sqlite::turn::{Prepared as _, Turn};
 use crate::store::{Renewal, Renewed};
 
 /// The step of [`Store::renew`](crate::store::Store::renew).
@@ -75,8 +75,7 @@ impl Step for Renew {
         }
         let reserved = row.reserve(turn, *reserve)?;
         let held = row.held.as_mut().expect("the owner was just seen");
-        held.expires = held.expires.max(turn.now + ttl.get());
-        held.ttl = ttl.get();
+        held.prolong(turn.now, ttl.get());
         held.idle = *idle;
         let raised_from = held.fencing.filter(|_| raised.is_some());
         held.fencing = reserved.or(raised).or(held.fencing);
@@ -94,11 +93,10 @@ impl Renew {
         &self,
         turn: &Turn<'_>,
         row: &mut LockRow,
-        mut share: Share,
+        mut share: Held,
     ) -> rusqlite::Result<Renewed> {
         let Renewal { lease, ttl, reserve, .. } = &self.0;
-        share.expires = share.expires.max(turn.now + ttl.get());
-        share.ttl = ttl.get();
+        share.prolong(turn.now, ttl.get());
         share.fencing = row.reserve(turn, *reserve)?.or(share.fencing);
         shares::write(turn, row, &lease.key, &share)?;
         row.store(turn, &lease.key)?;
@@ -113,6 +111,6 @@ impl Renew {
             return Ok(false);
         }
         let key = self.0.lease.key.as_str();
-        turn.conn.prepare_cached(SQL)?.query_row(params![key, turn.now_sql()], |row| row.get(0))
+        turn.conn.one(SQL, params![key, turn.now_sql()])
     }
 }

@@ -97,7 +97,7 @@ fn requests_without_an_answer_in_time_end_without_timers_of_their_own() {
     set.0.store(limit, Ordering::SeqCst);
     driver.sweep();
     assert!(ended(sent).is_ok());
-    let kind = |answer: Result<(), Fault>| answer.expect_err("too late").into_error().kind();
+    let kind = |answer: Result<(), Fault>| Error::from(answer.expect_err("too late")).kind();
     assert_eq!(kind(ended(late)), ErrorKind::Unknown, "it was sent");
     assert_eq!(kind(ended(waits)), ErrorKind::Unavailable, "it was not sent");
     assert!(driver.pending.front().is_some_and(|(_, caller)| caller.is_none()));

@@ -86,7 +86,7 @@ fn a_place_that_becomes_a_shorter_lease_ends_sooner() {
     let (node, other) = (add(&mine, "1", now + 9 * LATER), now + 5 * LATER);
     let (_other, is_first) = add_to(&mine, "b", "1", other);
     assert!(is_first);
-    node.state().until = now + LATER;
+    node.state.lock().until = now + LATER;
     assert!(mine.shortened(&node), "the task must wake sooner");
     assert_eq!(mine.ended(now + LATER).2, Some(other));
     assert!(mine.of(&node.of).is_none());
@@ -101,15 +101,15 @@ fn the_node_behind_one_that_is_gone_is_told_once() {
     assert_eq!(mine.behind(&gone).len(), 1);
     assert!(mine.behind(&gone).is_empty() && mine.watch(&node, "/a/0"));
     mine.forget(&node);
-    assert!(mine.all().behind.is_empty(), "nobody waits any more");
+    assert!(mine.0.lock().behind.is_empty(), "nobody waits any more");
     mine.watch(&node, "/a/0");
-    assert!(mine.all().behind.is_empty(), "it is forgotten");
+    assert!(mine.0.lock().behind.is_empty(), "it is forgotten");
 }
 
 #[test]
 fn the_text_of_a_node_is_written_anew_only_after_a_change() {
     let node = add(&Mine::default(), "1", Moment::from_nanos(1));
-    let mut state = node.state();
+    let mut state = node.state.lock();
     let before = state.text(1_000).to_vec();
     assert!(state.text.is_some() && state.text(1_000) == before);
     let same = state.text(1_000).as_ptr();

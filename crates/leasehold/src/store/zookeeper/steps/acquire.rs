@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, ROUNDS_MAX, bound, gone, line_of, millis};
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::ErrorKind;
 use crate::core::key::Key;
 use crate::core::line::PLACES_MAX;
 use crate::store::entry::Entry;
@@ -32,12 +32,12 @@ use crate::store::{Acquired, Ask, Hint, Line as Wish, Refusal, line_is_full, uns
 const READ_EVERY: Duration = Duration::from_secs(5);
 
 impl Core {
-    pub(in crate::store::zookeeper) async fn acquire(&self, ask: Ask) -> Result<Acquired, Error> {
+    pub(in crate::store::zookeeper) async fn acquire(&self, ask: Ask) -> Result<Acquired, Fault> {
         if !ask.claim.is_alone() {
-            return Err(unsupported_claim(ask.claim, &ask.key));
+            return Err(unsupported_claim(ask.claim, &ask.key).into());
         }
         if matches!(ask.line, Wish::Watch { .. }) {
-            return Err(unsupported_line(&ask.key));
+            return Err(unsupported_line(&ask.key).into());
         }
         let session = self.wire.session().await?;
         self.check(&session, ask.ttl)?;
@@ -45,29 +45,25 @@ impl Core {
             self.check(&session, terms.handed_ttl)?;
         }
         let of = (ask.key.clone(), ask.owner.clone());
-        self.decide(&session, &of, &ask).await.map_err(Fault::into_error)
-    }
-
-    async fn decide(&self, session: &Arc<Session>, of: &Of, ask: &Ask) -> Result<Acquired, Fault> {
-        let node = match self.mine.of(of) {
+        let node = match self.mine.of(&of) {
             Some(node) => Some(node),
-            None => self.settle(of, Some(ask)).await?,
+            None => self.settle(&of, Some(&ask)).await?,
         };
         if let Some(node) = node {
-            if let Some(answer) = self.ask_again(&node, ask).await? {
+            if let Some(answer) = self.ask_again(&node, &ask).await? {
                 return Ok(answer);
             }
             // Its time is over. The next node must not wait behind it.
             self.end(&node).await?;
         }
-        self.ask_anew(session, of, ask).await
+        self.ask_anew(&session, &of, &ask).await
     }
 
     /// Goes on with a node of an earlier ask. `None` if it has ended.
     async fn ask_again(&self, node: &Arc<Node>, ask: &Ask) -> Result<Option<Acquired>, Fault> {
         let waits = place_of(ask);
         let span = {
-            let mut state = node.state();
+            let mut state = node.state.lock();
             let place = waits.map(|(place, span)| {
                 state.place = Some(place);
                 span
@@ -79,7 +75,7 @@ impl Core {
             return Ok(None);
         }
         let (is_held, is_watched) = {
-            let state = node.state();
+            let state = node.state.lock();
             let connection = node.session.connection();
             let is_watched = state.watched.as_ref().is_some_and(|(_, it)| *it == connection);
             (state.held.is_some(), is_watched && now.since(state.read) < READ_EVERY)
@@ -89,7 +85,7 @@ impl Core {
         } else if is_watched && ask.line != Wish::None {
             // Its turn comes with an event, unless somebody deleted the node.
             let there = node.session.ask(exists(&node.path), Stat::read).await;
-            there.map(|_| Refusal::taken(None, node.state().ahead).into())
+            there.map(|_| Refusal::taken(None, node.state.lock().ahead).into())
         } else {
             match self.look(&node.session, &ask.key).await {
                 Ok(line) => self.take_or_wait(node, ask, line).await,
@@ -130,7 +126,7 @@ impl Core {
                         let ahead = u32::try_from(at - 1).unwrap_or(u32::MAX);
                         let now = self.wire.host.now();
                         {
-                            let mut state = node.state();
+                            let mut state = node.state.lock();
                             (state.read, state.ahead) = (now, ahead);
                         }
                         return Ok(self.refuse(&node.session, ask, &line, ahead).await);

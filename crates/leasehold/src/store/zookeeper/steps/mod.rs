@@ -108,7 +108,7 @@ impl Core {
             return Err(Fault::NoNode);
         }
         let (held, is_shorter) = {
-            let mut state = node.state();
+            let mut state = node.state.lock();
             let (before, until) = (state.until, now + span);
             // A lease never becomes shorter. A place that becomes a lease may.
             state.until = if state.held.is_some() { before.max(until) } else { until };
@@ -124,13 +124,13 @@ impl Core {
         let changed = match fresh {
             Some(stat) => stat.created,
             None => {
-                let entry = node.state().entry().clone().handed(self.wire.host.wall());
+                let entry = node.state.lock().entry().clone().handed(self.wire.host.wall());
                 let entry = Entry { fence: None, ..entry };
                 self.write(node, Some(entry)).await?.0.modified
             }
         };
         let numbers = tokens(changed);
-        let mut state = node.state();
+        let mut state = node.state.lock();
         if numbers.is_none() && state.entry().reserve > 0 {
             return Err(too_many_terms().into());
         }
@@ -144,7 +144,7 @@ impl Core {
     async fn write(&self, node: &Node, mut changed: Option<Entry>) -> Result<(Stat, bool), Fault> {
         for _ in 0..ROUNDS_MAX {
             let writing = {
-                let mut state = node.state();
+                let mut state = node.state.lock();
                 let (version, lasts) = (state.version, self.lasts(state.until));
                 match &mut changed {
                     None => set_data(&node.path, state.text(lasts), version),
@@ -162,7 +162,7 @@ impl Core {
             match writing.await {
                 Ok(stat) => {
                     {
-                        let mut state = node.state();
+                        let mut state = node.state.lock();
                         state.version = stat.version;
                         if let Some(entry) = changed {
                             *state.entry_mut() = entry;
@@ -183,7 +183,7 @@ impl Core {
                         _ => Entry::read(&data).and_then(|entry| entry.revoked),
                     };
                     // Both, or a later write would replace a request that it does not know.
-                    let mut state = node.state();
+                    let mut state = node.state.lock();
                     state.version = stat.version;
                     if state.entry().revoked.is_none() {
                         state.entry_mut().revoked.clone_from(&revoked);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::acquire::name_of;
 use super::{Core, bound, millis};
 use crate::core::error::{Error, ErrorKind};
+use crate::core::line::Wish;
 use crate::store::entry::Entry;
 use crate::store::net::Effect;
 use crate::store::zookeeper::error::{Failure, Fault};
@@ -23,22 +24,19 @@ impl Core {
         &self,
         lease: LeaseId,
         on_release: OnRelease,
-    ) -> Result<Released, Error> {
-        let keep = match &on_release {
-            OnRelease::Free | OnRelease::Open => None,
-            OnRelease::KeepIfAlone { owner, ttl, reserve, .. } => {
-                Some(Keep { owner, ttl: *ttl, reserve: *reserve })
-            }
-            OnRelease::FreeAndWake => return Err(frees_nothing()),
-            OnRelease::Downgrade { .. } => {
-                return Err(unsupported_claim(Claim::Shared, &lease.key));
-            }
+    ) -> Result<Released, Fault> {
+        if matches!(on_release, OnRelease::Downgrade { .. }) {
+            return Err(unsupported_claim(Claim::Shared, &lease.key).into());
+        }
+        let keep = match on_release.wish() {
+            Wish::Free => None,
+            Wish::Keep(keep) => Some(keep),
+            Wish::Wake => return Err(frees_nothing().into()),
         };
         let of = (lease.key, lease.owner);
         match self.release_of(&of, keep).await {
-            Ok(released) => Ok(released),
             Err(Fault::NoNode | Fault::SessionOver) => Ok(Released::NotHeld),
-            Err(fault) => Err(fault.into_error()),
+            released => released,
         }
     }
 
@@ -55,7 +53,7 @@ impl Core {
             return Ok(Released::NotHeld);
         }
         // A place that came to the front has the lock, even if its owner does not know yet.
-        let has_lock = node.state().held.is_some() || {
+        let has_lock = node.state.lock().held.is_some() || {
             let line = self.look(&node.session, &of.0).await?;
             line.first() == Some(&*node.name)
         };
@@ -100,7 +98,7 @@ impl Core {
         let _turn = node.turn.lock().await;
         let now = self.wire.host.now();
         let (before, until) = {
-            let state = node.state();
+            let state = node.state.lock();
             (state.entry().clone(), state.until)
         };
         let span = keep.ttl.get().max(until.since(now));

@@ -15,7 +15,7 @@ impl Core {
     pub(in crate::store::zookeeper) async fn renew(
         &self,
         renewal: Renewal,
-    ) -> Result<Renewed, Error> {
+    ) -> Result<Renewed, Fault> {
         let of = (renewal.lease.key.clone(), renewal.lease.owner.clone());
         let renewed = match self.mine.find(&of) {
             Some(node) if node.session.is_over() => return Ok(Renewed::Lost),
@@ -23,7 +23,6 @@ impl Core {
             None => self.renew_other(&of).await,
         };
         match renewed {
-            Ok(renewed) => Ok(renewed),
             Err(Fault::NoNode | Fault::SessionOver) => {
                 if let Some(node) = self.mine.of(&of) {
                     // The node is still there if its time ended before it was written.
@@ -31,14 +30,14 @@ impl Core {
                 }
                 Ok(Renewed::Lost)
             }
-            Err(fault) => Err(fault.into_error()),
+            renewed => renewed,
         }
     }
 
     async fn renew_node(&self, node: &Arc<Node>, renewal: &Renewal) -> Result<Renewed, Fault> {
         self.check(&node.session, renewal.ttl)?;
         let mut wanted = false;
-        if node.state().held.is_none() {
+        if node.state.lock().held.is_none() {
             let line = self.look(&node.session, &node.of.0).await?;
             if line.first() != Some(&*node.name) {
                 // It waits.
@@ -51,7 +50,7 @@ impl Core {
             return Ok(Renewed::Lost);
         }
         {
-            let mut state = node.state();
+            let mut state = node.state.lock();
             if state.entry().is_idle != renewal.idle {
                 state.entry_mut().is_idle = renewal.idle;
             }
@@ -72,16 +71,16 @@ impl Core {
                            quorum";
             return Err(Error::new(ErrorKind::Unsupported, message).into());
         }
-        let revoked = node.state().entry().revoked.clone();
+        let revoked = node.state.lock().entry().revoked.clone();
         Ok(Renewed::Renewed { fencing, raised_from: None, wanted, revoked })
     }
 
     /// Takes further fencing tokens: those of a new change.
     async fn reserve(&self, node: &Arc<Node>, reserve: u32) -> Result<Option<FencingBlock>, Fault> {
         let _turn = node.turn.lock().await;
-        let entry = Entry { fence: None, reserve, ..node.state().entry().clone() };
+        let entry = Entry { fence: None, reserve, ..node.state.lock().entry().clone() };
         let numbers = tokens(self.write(node, Some(entry)).await?.0.modified);
-        Ok(node.state().hold(numbers))
+        Ok(node.state.lock().hold(numbers))
     }
 
     /// A lease that this store did not grant, or that has ended.

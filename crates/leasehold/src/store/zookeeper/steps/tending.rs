@@ -64,7 +64,7 @@ impl Core {
 
     /// The node ahead of a place is gone.
     async fn advance(self: Arc<Self>, node: Arc<Node>) {
-        let place = node.state().place.clone();
+        let place = node.state.lock().place.clone();
         let Some(place) = place else { return };
         let key = node.of.0.clone();
         if self.try_advance(&node).await.is_err() {
@@ -75,7 +75,7 @@ impl Core {
 
     async fn try_advance(&self, node: &Arc<Node>) -> Result<(), Fault> {
         for _ in 0..ROUNDS_MAX {
-            if node.state().is_ended || node.state().held.is_some() {
+            if node.state.lock().is_ended || node.state.lock().held.is_some() {
                 return Ok(());
             }
             // This server sent the event, so it knows of what happened.
@@ -97,7 +97,7 @@ impl Core {
     /// The lock is given to a place that came to the front.
     async fn hand_over(&self, node: &Arc<Node>) -> Result<(), Fault> {
         // Of an ask that surely came before.
-        let Some(place) = node.state().place.clone() else { return Ok(()) };
+        let Some(place) = node.state.lock().place.clone() else { return Ok(()) };
         let granted = self.grant(node, place.handed, None).await?;
         if granted.is_new {
             let (key, owner) = node.of.clone();

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ASKED_BY_CURATOR, Core, ROUNDS_MAX, tokens};
-use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::store::entry::Entry;
 use crate::store::errors::{holder_cannot_be_asked, holder_writes_again_and_again};
@@ -21,13 +20,9 @@ use crate::store::{
 const ASKED_AT_ONCE_MAX: usize = 500;
 
 impl Core {
-    pub(in crate::store::zookeeper) async fn inspect(&self, key: Key) -> Result<Snapshot, Error> {
-        self.snapshot(&key).await.map_err(Fault::into_error)
-    }
-
-    async fn snapshot(&self, key: &Key) -> Result<Snapshot, Fault> {
+    pub(in crate::store::zookeeper) async fn inspect(&self, key: Key) -> Result<Snapshot, Fault> {
         let session = self.wire.session().await?;
-        let (line, parent) = (self.look(&session, key).await?, self.names.lock(key));
+        let (line, parent) = (self.look(&session, &key).await?, self.names.lock(&key));
         let shown = line.nodes().iter().take(1 + Snapshot::WAITERS_SHOWN_MAX);
         let asked: Vec<_> = shown
             .map(|node| (node, session.ask(get_data(&format!("{parent}/{node}")), read_data)))
@@ -64,11 +59,7 @@ impl Core {
         &self,
         pattern: &str,
         cursor: Option<Key>,
-    ) -> Result<Page, Error> {
-        self.page(pattern, cursor).await.map_err(Fault::into_error)
-    }
-
-    async fn page(&self, pattern: &str, cursor: Option<Key>) -> Result<Page, Fault> {
+    ) -> Result<Page, Fault> {
         let session = self.wire.session().await?;
         let root = self.names.root();
         let synced = session.ask(sync(root), |_| Ok(()));
@@ -114,24 +105,19 @@ impl Core {
         key: Key,
         seen: Vec<u8>,
         reason: String,
-    ) -> Result<Evicted, Error> {
-        let evicted = self.try_evict(&key, &seen).await.map_err(Fault::into_error)?;
-        if evicted == Evicted::Evicted {
-            tracing::warn!(key = %key, reason, "a lease was ended by an operator");
-        }
-        Ok(evicted)
-    }
-
-    async fn try_evict(&self, key: &Key, seen: &[u8]) -> Result<Evicted, Fault> {
+    ) -> Result<Evicted, Fault> {
         let session = self.wire.session().await?;
-        let line = self.look(&session, key).await?;
+        let line = self.look(&session, &key).await?;
         let Some(first) = line.first().filter(|first| token(first).as_bytes() == seen) else {
             return Ok(Evicted::Changed);
         };
         // The name of a node is never used again, so it is the one that was seen.
-        let path = format!("{}/{first}", self.names.lock(key));
+        let path = format!("{}/{first}", self.names.lock(&key));
         match session.ask(delete(&path), |_| Ok(())).await {
-            Ok(()) => Ok(Evicted::Evicted),
+            Ok(()) => {
+                tracing::warn!(key = %key, reason, "a lease was ended by an operator");
+                Ok(Evicted::Evicted)
+            }
             Err(Fault::NoNode) => Ok(Evicted::Changed),
             Err(fault) => Err(fault),
         }
@@ -142,25 +128,15 @@ impl Core {
         key: Key,
         seen: Vec<u8>,
         (by, reason): (String, String),
-    ) -> Result<Revoked, Error> {
-        let request = Revocation::new(by, reason, self.wire.host.wall());
-        let revoked = self.try_revoke(&key, &seen, Arc::new(request)).await;
-        revoked.map_err(Fault::into_error)
-    }
-
-    async fn try_revoke(
-        &self,
-        key: &Key,
-        seen: &[u8],
-        request: Arc<Revocation>,
     ) -> Result<Revoked, Fault> {
+        let request = Arc::new(Revocation::new(by, reason, self.wire.host.wall()));
         let session = self.wire.session().await?;
         for _ in 0..ROUNDS_MAX {
-            let line = self.look(&session, key).await?;
+            let line = self.look(&session, &key).await?;
             let Some(first) = line.first().filter(|first| token(first).as_bytes() == seen) else {
                 return Ok(Revoked::Changed);
             };
-            let path = format!("{}/{first}", self.names.lock(key));
+            let path = format!("{}/{first}", self.names.lock(&key));
             let (data, stat) = match session.ask(get_data(&path), read_data).await {
                 Err(Fault::NoNode) => return Ok(Revoked::Changed),
                 read => read?,

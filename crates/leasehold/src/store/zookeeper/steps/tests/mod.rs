@@ -229,7 +229,8 @@ async fn a_node_in_doubt_stays_in_doubt_until_a_majority_agrees_to_a_later_chang
         core.mine.doubt(Doubt::new(of.clone(), session, now + TTL));
         server.rule(Some((kind::DELETE, Rule::HangsUp)));
         assert!(core.settle(&of, Some(&ask)).await.is_err(), "nobody agrees");
-        let unknown = core.release(ask.lease(), OnRelease::Free).await.expect_err("in doubt");
+        let unknown = core.release(ask.lease(), OnRelease::Free).await;
+        let unknown = Error::from(unknown.expect_err("in doubt"));
         assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
         assert!(core.mine.doubt_of(&of).is_some());
         // It was made at the leader that has been elected.
@@ -272,7 +273,8 @@ async fn a_node_that_may_not_be_deleted_is_told_of_once_and_tried_again_once_a_m
         server.rule(Some((kind::DELETE, Rule::Refuses(NO_AUTH))));
         server.take_asked();
         host.skips.store(SKIPS, Ordering::SeqCst);
-        let denied = core.release(lease, OnRelease::Free).await.expect_err("no right");
+        let denied = core.release(lease, OnRelease::Free).await;
+        let denied = Error::from(denied.expect_err("no right"));
         assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
         let mut deletes = 0;
         until(|| {
