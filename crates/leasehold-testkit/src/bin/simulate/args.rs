@@ -218,15 +218,15 @@ mod tests {
         assert_eq!(until("any"), Mode::UntilViolation(None));
         assert_eq!(until("no-overlap"), Mode::UntilViolation(Some(Invariant::NoOverlap)));
         let wrong = [
-            ("--world flat", "no kind of world"),
+            ("--world flat", "not a kind of world"),
             ("--seeds 9..7", "range"),
             ("--seeds", "needs a value"),
             ("--time 0s", "between"),
             ("--time 1s", "5s at least"),
             ("--grants 100", "for `--contention`"),
             ("--time 60", "between"),
-            ("--jobs many", "no number"),
-            ("--until-violation harmony", "no invariant"),
+            ("--jobs many", "not a number"),
+            ("--until-violation harmony", "not an invariant"),
             ("--frobnicate", "not understood"),
         ];
         for (line, complaint) in wrong {

@@ -14,7 +14,7 @@ async fn a_cluster_that_wants_logins_says_so_and_a_login_is_renewed() {
     let at = format!("127.0.0.1:{}", server.port(0));
     for (url, part) in [
         (format!("etcd://{at}/app"), "wants a login"),
-        (format!("etcd://app:wrong-secret@{at}/app"), "user and password"),
+        (format!("etcd://app:wrong-secret@{at}/app"), "the user and the password"),
         (format!("etcd://app:secret@{at}/other"), "grant a role"),
     ] {
         let error = Client::connect(&url).await.expect_err(&url);
