@@ -292,33 +292,24 @@ pub struct FaultyStore<S> {
 }
 
 impl<S: Store> Store for FaultyStore<S> {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let limit = command_limit(ask.ttl);
-        self.faults.carry(Request::Acquire, limit, || Box::pin(self.store.acquire(ask)))
+        self.faults.carry(Request::Acquire, limit, || self.store.acquire(ask))
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         let limit = command_limit(renewal.ttl);
-        self.faults.carry(Request::Renew, limit, || Box::pin(self.store.renew(renewal)))
+        self.faults.carry(Request::Renew, limit, || self.store.renew(renewal))
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         let limit = command_limit(Ttl::MAX);
-        let store = &self.store;
-        self.faults
-            .carry(Request::Release, limit, move || Box::pin(store.release(lease, on_release)))
+        self.faults.carry(Request::Release, limit, || self.store.release(lease, on_release))
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         let limit = command_limit(Ttl::MAX);
-        self.faults.carry(Request::Inspect, limit, || Box::pin(self.store.inspect(key)))
+        self.faults.carry(Request::Inspect, limit, || self.store.inspect(key))
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {

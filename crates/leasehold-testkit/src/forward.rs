@@ -5,18 +5,14 @@
 ///
 /// ```
 /// use std::future::ready;
-/// use leasehold::Error;
-/// use leasehold::store::{Acquired, Ask, MemoryStore, Refusal, Store};
+/// use leasehold::store::{Acquired, Ask, BoxAnswer, MemoryStore, Refusal, Store};
 ///
 /// /// Everything is taken.
 /// struct Taken(MemoryStore);
 ///
 /// impl Store for Taken {
-///     fn acquire(
-///         &self,
-///         _: Ask,
-///     ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-///         ready(Ok(Refusal::taken(None, 0).into()))
+///     fn acquire(&self, _: Ask) -> BoxAnswer<Acquired> {
+///         Box::pin(ready(Ok(Refusal::taken(None, 0).into())))
 ///     }
 ///
 ///     leasehold_testkit::forward!(0: renew, release, inspect, watch, rest);
@@ -31,10 +27,7 @@ macro_rules! forward {
         fn acquire(
             &self,
             ask: ::leasehold::store::Ask,
-        ) -> impl ::std::future::Future<
-            Output = Result<::leasehold::store::Acquired, ::leasehold::Error>,
-        > + Send
-        + 'static {
+        ) -> ::leasehold::store::BoxAnswer<::leasehold::store::Acquired> {
             self.$to.acquire(ask)
         }
     };
@@ -42,10 +35,7 @@ macro_rules! forward {
         fn renew(
             &self,
             renewal: ::leasehold::store::Renewal,
-        ) -> impl ::std::future::Future<
-            Output = Result<::leasehold::store::Renewed, ::leasehold::Error>,
-        > + Send
-        + 'static {
+        ) -> ::leasehold::store::BoxAnswer<::leasehold::store::Renewed> {
             self.$to.renew(renewal)
         }
     };
@@ -54,10 +44,7 @@ macro_rules! forward {
             &self,
             lease: ::leasehold::store::LeaseId,
             on_release: ::leasehold::store::OnRelease,
-        ) -> impl ::std::future::Future<
-            Output = Result<::leasehold::store::Released, ::leasehold::Error>,
-        > + Send
-        + 'static {
+        ) -> ::leasehold::store::BoxAnswer<::leasehold::store::Released> {
             self.$to.release(lease, on_release)
         }
     };
@@ -65,10 +52,7 @@ macro_rules! forward {
         fn inspect(
             &self,
             key: ::leasehold::Key,
-        ) -> impl ::std::future::Future<
-            Output = Result<::leasehold::store::Snapshot, ::leasehold::Error>,
-        > + Send
-        + 'static {
+        ) -> ::leasehold::store::BoxAnswer<::leasehold::store::Snapshot> {
             self.$to.inspect(key)
         }
     };

@@ -9,7 +9,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ use leasehold::core::token::ClientId;
 use leasehold::core::{FencingBlock, Moment, WallTime};
 use leasehold::host::{Host, SystemHost};
 use leasehold::store::{
-    Acquired, Ask, Browse, Capabilities, Claim, ClientRecord, HintSink, Holder, InOrder, LeaseId,
-    Line, OnRelease, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store,
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, ClientRecord, HintSink, Holder, InOrder,
+    LeaseId, Line, OnRelease, Reach, Refusal, Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Client, Error, ErrorKind, Key, OwnerToken, Release};
 
@@ -69,20 +68,16 @@ impl Table {
     }
 
     /// One statement: carried out when it is polled, in one step.
-    fn statement<T, F>(
-        &self,
-        key: Key,
-        step: F,
-    ) -> impl Future<Output = Result<T, Error>> + Send + 'static + use<T, F>
+    fn statement<T, F>(&self, key: Key, step: F) -> BoxAnswer<T>
     where
         T: 'static,
         F: FnOnce(&mut Row, Moment, WallTime) -> Result<T, Error> + Send + 'static,
     {
         let (rows, host) = (Arc::clone(&self.rows), Arc::clone(&self.host));
-        async move {
+        Box::pin(async move {
             let mut rows = rows.lock().expect("no statement panics");
             step(rows.entry(key).or_default(), host.now(), host.wall())
-        }
+        })
     }
 }
 
@@ -95,7 +90,7 @@ fn known(claim: Claim, line: &Line) -> Result<(), Error> {
 }
 
 impl Store for Table {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         self.statement(ask.key, move |row, now, wall| {
             known(ask.claim, &ask.line)?;
             let ends = now + ask.ttl.get();
@@ -119,10 +114,7 @@ impl Store for Table {
         })
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         self.statement(renewal.lease.key, move |row, now, _| {
             // Raised only where the lease is ours, and never lowered.
             let is_ours = row.living(now).is_some_and(|lease| lease.owner == renewal.lease.owner);
@@ -151,11 +143,7 @@ impl Store for Table {
         })
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         self.statement(lease.key, move |row, now, wall| {
             if row.living(now).is_none_or(|held| held.owner != lease.owner) {
                 return Ok(Released::NotHeld);
@@ -175,7 +163,7 @@ impl Store for Table {
         })
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         self.statement(key, |row, now, _| {
             let mut snapshot = Snapshot::default();
             if let Some(lease) = row.living(now) {

@@ -1,8 +1,11 @@
 //! A store that always gives a released key to the first client in line, as ZooKeeper does.
 
+use std::future::ready;
 use std::sync::Arc;
 
-use leasehold::store::{Browse, Capabilities, LeaseId, MemoryStore, OnRelease, Released, Store};
+use leasehold::store::{
+    BoxAnswer, Browse, Capabilities, LeaseId, MemoryStore, OnRelease, Released, Store,
+};
 use leasehold::{Error, ErrorKind, Key};
 use leasehold_compat::gozero::RedisLock;
 use leasehold_compat::jedis::RedisDistributedLock;
@@ -25,19 +28,12 @@ impl Handing {
 }
 
 impl Store for Handing {
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        let is_promised = on_release != OnRelease::FreeAndWake;
-        let answer = is_promised.then(|| self.0.release(lease, on_release));
-        async move {
-            match answer {
-                Some(answer) => answer.await,
-                None => Err(Error::new(ErrorKind::Unsupported, "nothing was released")),
-            }
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
+        if on_release != OnRelease::FreeAndWake {
+            return self.0.release(lease, on_release);
         }
+        let unsupported = Error::new(ErrorKind::Unsupported, "nothing was released");
+        Box::pin(ready(Err(unsupported)))
     }
 
     fn capabilities(&self) -> Capabilities {

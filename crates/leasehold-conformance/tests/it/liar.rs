@@ -245,35 +245,28 @@ impl Liar {
 }
 
 impl Store for Liar {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let this = self.clone();
         let at_once = (self.lie != Lie::SendsWhenPolled).then(|| self.asked(ask.clone()));
-        async move { at_once.unwrap_or_else(|| this.asked(ask)) }
+        Box::pin(async move { at_once.unwrap_or_else(|| this.asked(ask)) })
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        ready(self.renewed(renewal))
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
+        Box::pin(ready(self.renewed(renewal)))
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        ready(self.released(lease, on_release))
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
+        Box::pin(ready(self.released(lease, on_release)))
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         let mut answer = now(self.store.inspect(key.clone()));
         if let (Lie::ShowsDeadHolders, Ok(snapshot)) = (self.lie, &mut answer)
             && snapshot.holders.is_empty()
         {
             snapshot.holders.extend(self.kept().holders.get(&key).cloned());
         }
-        ready(answer)
+        Box::pin(ready(answer))
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {

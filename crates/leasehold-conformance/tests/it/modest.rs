@@ -36,31 +36,23 @@ impl Modest {
 }
 
 impl Store for Modest {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let joins = matches!(ask.line, Line::Join { .. });
         if !self.allows(ask.claim) || joins && self.lacks == Lacks::TheLine {
             return unsupported();
         }
-        let answer: BoxAnswer<Acquired> = Box::pin(self.store.acquire(ask));
-        answer
+        self.store.acquire(ask)
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         self.store.renew(renewal)
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         self.store.release(lease, on_release)
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         self.store.inspect(key)
     }
 

@@ -8,9 +8,8 @@
 
 use std::sync::Arc;
 
-use leasehold::Error;
 use leasehold::store::{
-    Acquired, Ask, ClientRecord, LeaseId, OnRelease, Released, Renewal, Renewed, Store,
+    Acquired, Ask, BoxAnswer, ClientRecord, LeaseId, OnRelease, Released, Renewal, Renewed, Store,
 };
 
 use super::log::Log;
@@ -37,10 +36,7 @@ fn record(of: &ClientRecord) -> ClientRecord {
 }
 
 impl<S: Store> Store for Noted<S> {
-    fn acquire(
-        &self,
-        mut ask: Ask,
-    ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, mut ask: Ask) -> BoxAnswer<Acquired> {
         self.log.note(&ask.key, &ask.owner);
         if let Some(client) = ask.note.as_mut().and_then(|note| note.client.as_mut()) {
             *client = Arc::new(record(client));
@@ -48,19 +44,12 @@ impl<S: Store> Store for Noted<S> {
         self.store.acquire(ask)
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         self.log.note(&renewal.lease.key, &renewal.lease.owner);
         self.store.renew(renewal)
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         self.log.note(&lease.key, &lease.owner);
         self.store.release(lease, on_release)
     }

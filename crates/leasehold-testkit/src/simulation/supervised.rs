@@ -134,6 +134,8 @@ impl Plan {
             };
         }
         (self.detaches, self.crowd, self.sharing) = (false, 0, None);
+        // After `unlock`, the next holder may begin before the command is told to stop.
+        self.is_operated = false;
         for client in &mut self.clients {
             client.is_hot = false;
             client.keep_idle = Duration::ZERO;

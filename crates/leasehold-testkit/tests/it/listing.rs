@@ -8,28 +8,24 @@ use leasehold::store::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Evicted, HintSink, LeaseId, OnRelease, Page,
     Released, Renewal, Renewed, Snapshot, Stopped, Store,
 };
-use leasehold::{Client, Error, Identity, Key};
+use leasehold::{Client, Identity, Key};
 use leasehold_testkit::VirtualHost;
 
 /// A store that stops looking in its first page, and has another one.
 struct TwoPages;
 
 impl Store for TwoPages {
-    fn acquire(&self, _: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        pending()
+    fn acquire(&self, _: Ask) -> BoxAnswer<Acquired> {
+        Box::pin(pending())
     }
-    fn renew(&self, _: Renewal) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        pending()
+    fn renew(&self, _: Renewal) -> BoxAnswer<Renewed> {
+        Box::pin(pending())
     }
-    fn release(
-        &self,
-        _: LeaseId,
-        _: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        pending()
+    fn release(&self, _: LeaseId, _: OnRelease) -> BoxAnswer<Released> {
+        Box::pin(pending())
     }
-    fn inspect(&self, _: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        pending()
+    fn inspect(&self, _: Key) -> BoxAnswer<Snapshot> {
+        Box::pin(pending())
     }
     fn watch(&self, _: &ClientId, _: Weak<dyn HintSink>) {}
     fn listen(&self, _: &ClientId) {}

@@ -64,7 +64,7 @@ impl Leaving {
         let on_release = on_release(owner.clone(), spec.kept_ttl());
         let sent = session.now();
         let left = held.id.clone();
-        let answer: BoxAnswer<Released> = Box::pin(session.store.release(left.clone(), on_release));
+        let answer = session.store.release(left.clone(), on_release);
         session.registry.forget(held);
         Self {
             session: Arc::clone(session),

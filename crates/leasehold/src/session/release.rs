@@ -127,7 +127,7 @@ impl FollowUp {
 
     fn send(&self) -> BoxAnswer<Released> {
         let store = &self.counted.session.store;
-        Box::pin(store.release(self.lease.clone(), self.on_release.clone()))
+        store.release(self.lease.clone(), self.on_release.clone())
     }
 
     /// Notes that the lease may be left at the store until a repetition is answered.

@@ -30,29 +30,16 @@ macro_rules! delegate {
         }
 
         impl Store for $store {
-            fn acquire(
-                &self,
-                ask: Ask,
-            ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+            fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
                 self.inner.acquire(ask)
             }
-            fn renew(
-                &self,
-                renewal: Renewal,
-            ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+            fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
                 self.inner.renew(renewal)
             }
-            fn release(
-                &self,
-                lease: LeaseId,
-                on_release: OnRelease,
-            ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+            fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
                 self.inner.release(lease, on_release)
             }
-            fn inspect(
-                &self,
-                key: Key,
-            ) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+            fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
                 self.inner.inspect(key)
             }
             fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {

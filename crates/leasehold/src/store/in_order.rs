@@ -188,33 +188,27 @@ impl<S: Store> fmt::Debug for InOrder<S> {
 }
 
 impl<S: Store> Store for InOrder<S> {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let (key, ttl) = (ask.key.clone(), ask.ttl);
-        self.submit(Some(&key), ttl, |store| Box::pin(store.acquire(ask)))
+        self.submit(Some(&key), ttl, |store| store.acquire(ask))
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         // They may travel apart, and a lease must not be lost behind a slow acquire.
-        self.submit(None, renewal.ttl, |store| Box::pin(store.renew(renewal)))
+        self.submit(None, renewal.ttl, |store| store.renew(renewal))
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         let key = lease.key.clone();
         // The ttl of the lease is not known here, so the longest limit applies.
-        self.submit(Some(&key), Ttl::MAX, |store| Box::pin(store.release(lease, on_release)))
+        self.submit(Some(&key), Ttl::MAX, |store| store.release(lease, on_release))
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        let here = self.process.check();
-        let looking = here.map(|()| self.store.inspect(key));
-        async move { looking?.await }
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
+        match self.process.check() {
+            Ok(()) => self.store.inspect(key),
+            Err(refused) => Box::pin(ready(Err(refused))),
+        }
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {

@@ -163,7 +163,7 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     ///
     /// `Unavailable` also if the line is full ([`PLACES_MAX`](crate::core::line::PLACES_MAX)).
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static;
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired>;
 
     /// Restarts the ttl if the owner still holds the key. Never re-creates a lease that has ended.
     ///
@@ -171,10 +171,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// If the store gives no answer. The lease is unchanged, or perhaps renewed if the kind is
     /// `Unknown`.
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static;
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed>;
 
     /// Ends the lease *and* the place in line of its owner. If somebody waits, hands the key to the
     /// head of the line; with [`OnRelease::FreeAndWake`], frees the key and tells the head. Leases
@@ -184,14 +181,10 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// If the store gives no answer. The lease is unchanged, or perhaps ended if the kind is
     /// `Unknown`. Repeating the request is harmless.
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static;
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released>;
 
     /// Reports the state of a key. For people and tools: never act on it.
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static;
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot>;
 
     /// Delivers the hints for `inbox` to `sink` while the sink lives. Replaces any other sink of
     /// that inbox. A store without hints does nothing; its waiters poll.

@@ -63,35 +63,22 @@ impl<C> Clone for Steps<C> {
 macro_rules! contract {
     ($core:ty) => {
         impl Store for Steps<$core> {
-            fn acquire(
-                &self,
-                ask: Ask,
-            ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+            fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
                 let key = ask.key.clone();
                 self.on(Some(&key), |core| async move { core.acquire(ask).await })
             }
 
-            fn renew(
-                &self,
-                renewal: Renewal,
-            ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+            fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
                 let key = renewal.lease.key.clone();
                 self.on(Some(&key), |core| async move { core.renew(renewal).await })
             }
 
-            fn release(
-                &self,
-                lease: LeaseId,
-                on_release: OnRelease,
-            ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+            fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
                 let key = lease.key.clone();
                 self.on(Some(&key), |core| async move { core.release(lease, on_release).await })
             }
 
-            fn inspect(
-                &self,
-                key: Key,
-            ) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+            fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
                 let name = key.clone();
                 self.on(Some(&name), |core| async move { core.inspect(key).await })
             }

@@ -161,7 +161,7 @@ impl Local {
         let key = Key::new(key).expect("a key of ours");
         let snapshot: Snapshot = match &self.kept {
             Kept::InMemory(store) => at_once(store.inspect(key), || {}),
-            Kept::InFile(file) => file.look(|store| Box::pin(store.inspect(key))),
+            Kept::InFile(file) => file.look(|store| store.inspect(key)),
         };
         let held = snapshot.holders.iter().map(|holder| Held {
             owner: Name::from(String::from_utf8_lossy(&holder.token)),

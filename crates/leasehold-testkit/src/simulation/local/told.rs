@@ -284,38 +284,31 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<S: Store> Store for Told<S> {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let place = match &ask.line {
             // Only a client that joins the line has a turn.
             Line::Join { waiter_ttl, .. } => Some(waiter_ttl.get()),
             _ => None,
         };
         let of = (ask.key.clone(), ask.owner.clone());
-        let submit = || -> BoxAnswer<Acquired> { Box::pin(self.store.acquire(ask)) };
+        let submit = || self.store.acquire(ask);
         self.teller.send(Request::Ask { place }, (&of.0, &of.1), submit)
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         let of = renewal.lease.clone();
-        let submit = || -> BoxAnswer<Renewed> { Box::pin(self.store.renew(renewal)) };
+        let submit = || self.store.renew(renewal);
         self.teller.send(Request::Renew, (&of.key, &of.owner), submit)
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         let request = match on_release {
             OnRelease::KeepIfAlone { .. } => Request::Keep,
             OnRelease::Downgrade { .. } => Request::Downgrade,
             _ => Request::Release,
         };
         let of = lease.clone();
-        let submit = || -> BoxAnswer<Released> { Box::pin(self.store.release(lease, on_release)) };
+        let submit = || self.store.release(lease, on_release);
         self.teller.send(request, (&of.key, &of.owner), submit)
     }
 

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::host::Host;
-use leasehold::store::{Acquired, AnyStore, Ask, Browse, MemoryStore, Quorum, Snapshot, Store};
-use leasehold::{Error, ErrorKind, Key};
+use leasehold::store::{
+    Acquired, AnyStore, Ask, BoxAnswer, Browse, MemoryStore, Quorum, Snapshot, Store,
+};
+use leasehold::{ErrorKind, Key};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Faults, Request};
 
@@ -148,19 +150,19 @@ struct SlowToLook {
 }
 
 impl Store for SlowToLook {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         self.own.lock().expect("no panic").insert(ask.key.clone());
         self.store.acquire(ask)
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         let is_own = self.own.lock().expect("no panic").contains(&key);
         let arrives = self.host.now() + if is_own { Duration::ZERO } else { self.way };
         let (store, host) = (self.store.clone(), self.host.clone());
-        async move {
+        Box::pin(async move {
             host.sleep_until(arrives).await;
             store.inspect(key).await
-        }
+        })
     }
 
     leasehold_testkit::forward!(store: renew, release, watch, rest);

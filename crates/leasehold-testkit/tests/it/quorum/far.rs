@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use leasehold::Key;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{
     Acquired, Ask, BoxAnswer, Hint, HintSink, LeaseId, MemoryStore, OnRelease, Released, Renewal,
     Renewed, Snapshot, Store,
 };
-use leasehold::{Error, Key};
 use leasehold_testkit::VirtualHost;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -59,28 +59,21 @@ impl Far {
 }
 
 impl Store for Far {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         *self.asks.lock().expect("no panic") += 1;
-        self.carry(move |store| Box::pin(store.acquire(ask)))
+        self.carry(move |store| store.acquire(ask))
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        self.carry(move |store| Box::pin(store.renew(renewal)))
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
+        self.carry(move |store| store.renew(renewal))
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        self.carry(move |store| Box::pin(store.release(lease, on_release)))
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
+        self.carry(move |store| store.release(lease, on_release))
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        self.carry(move |store| Box::pin(store.inspect(key)))
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
+        self.carry(move |store| store.inspect(key))
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {

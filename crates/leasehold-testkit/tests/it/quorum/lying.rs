@@ -2,11 +2,12 @@
 
 use std::future::ready;
 
+use leasehold::FencingToken;
 use leasehold::core::token::{ClientId, FencingBlock};
 use leasehold::store::{
-    Acquired, AnyStore, Ask, LeaseId, MemoryStore, OnRelease, Released, Renewal, Renewed, Store,
+    Acquired, AnyStore, Ask, BoxAnswer, LeaseId, MemoryStore, OnRelease, Released, Renewal,
+    Renewed, Store,
 };
-use leasehold::{Error, FencingToken};
 
 use super::{Scene, TTL, ms, play};
 
@@ -19,26 +20,22 @@ struct Liar {
 }
 
 impl Store for Liar {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let fencing = self.fencing.filter(|_| ask.reserve > 0);
-        ready(Ok(Acquired::Granted { fencing }))
+        Box::pin(ready(Ok(Acquired::Granted { fencing })))
     }
 
-    fn renew(&self, _: Renewal) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        ready(Ok(Renewed::Renewed {
+    fn renew(&self, _: Renewal) -> BoxAnswer<Renewed> {
+        Box::pin(ready(Ok(Renewed::Renewed {
             fencing: self.fencing,
             raised_from: self.fencing,
             wanted: true,
             revoked: None,
-        }))
+        })))
     }
 
-    fn release(
-        &self,
-        _: LeaseId,
-        _: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        ready(Ok(Released::HandedOver))
+    fn release(&self, _: LeaseId, _: OnRelease) -> BoxAnswer<Released> {
+        Box::pin(ready(Ok(Released::HandedOver)))
     }
 
     fn listen(&self, _: &ClientId) {}

@@ -240,7 +240,7 @@ async fn requests_of_one_task_are_carried_out_in_the_order_in_which_they_were_su
         let mut ask = Ask::new(key("a"), owner.clone(), Claim::Exclusive, Ttl::DEFAULT);
         ask.reserve = 1;
         let lease = LeaseId { key: key("a"), owner, claim: Claim::Exclusive };
-        (Box::pin(store.acquire(ask)), Box::pin(store.release(lease, OnRelease::Free)))
+        (store.acquire(ask), store.release(lease, OnRelease::Free))
     };
     let mut answers: Vec<_> = (0..5_000).map(lock_and_release).collect();
     let (last, _release) = answers.pop().expect("the last");

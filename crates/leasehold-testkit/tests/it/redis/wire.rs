@@ -49,7 +49,7 @@ fn owner() -> OwnerToken {
 
 pub(super) fn release(store: &RedisStore, name: &str) -> BoxAnswer<Released> {
     let lease = LeaseId { key: key(name), owner: owner(), claim: Claim::Exclusive };
-    Box::pin(store.release(lease, OnRelease::Free))
+    store.release(lease, OnRelease::Free)
 }
 
 impl World {
@@ -60,12 +60,12 @@ impl World {
     fn ask(&self, name: &str) -> BoxAnswer<Acquired> {
         let mut ask = Ask::new(key(name), owner(), Claim::Exclusive, Ttl::DEFAULT);
         ask.reserve = 1;
-        Box::pin(self.store.acquire(ask))
+        self.store.acquire(ask)
     }
 
     fn renew(&self, name: &str) -> BoxAnswer<Renewed> {
         let lease = LeaseId { key: key(name), owner: owner(), claim: Claim::Exclusive };
-        Box::pin(self.store.renew(Renewal::new(lease, Ttl::DEFAULT)))
+        self.store.renew(Renewal::new(lease, Ttl::DEFAULT))
     }
 
     /// The names of the locks in the received script calls, in order.

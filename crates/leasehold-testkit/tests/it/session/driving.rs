@@ -10,7 +10,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, Sleep, SystemHost, Task};
-use leasehold::store::{LeaseId, MemoryStore, OnRelease, Released, Renewal, Renewed, Store};
+use leasehold::store::{
+    BoxAnswer, LeaseId, MemoryStore, OnRelease, Released, Renewal, Renewed, Store,
+};
 use leasehold::{Client, Error, ErrorKind, Guard};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Request};
@@ -71,10 +73,7 @@ struct Panicking {
 }
 
 impl Store for Panicking {
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         let number = self.renewals.fetch_add(1, Ordering::SeqCst);
         assert!(number > 0, "a defect in a store");
         self.renewed.send(number).expect("the test listens");
@@ -105,15 +104,11 @@ struct Losing {
 }
 
 impl Store for Losing {
-    fn renew(&self, _: Renewal) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        ready(Err(Error::new(ErrorKind::Unavailable, "an outage")))
+    fn renew(&self, _: Renewal) -> BoxAnswer<Renewed> {
+        Box::pin(ready(Err(Error::new(ErrorKind::Unavailable, "an outage"))))
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         assert!(self.has_panicked.swap(true, Ordering::SeqCst), "a defect in a store");
         self.store.release(lease, on_release)
     }

@@ -1,10 +1,11 @@
 //! A waiter acts on the message of a hand-over at once, if that is sound.
 
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold::core::FencingBlock;
-use leasehold::store::{Acquired, AnyStore, Ask, Hint, Refusal, Store};
-use leasehold::{Client, Error, FencingToken, Guard, Key, OwnerToken};
+use leasehold::store::{Acquired, AnyStore, Ask, BoxAnswer, Hint, Refusal, Store};
+use leasehold::{Client, FencingToken, Guard, Key, OwnerToken};
 use leasehold_testkit::faults::{Fault, Hints, Request};
 use leasehold_testkit::virtual_host::Joined;
 
@@ -123,14 +124,12 @@ struct Spender {
 }
 
 impl Store for Spender {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let has_spent = self.has_spent.swap(true, Ordering::SeqCst);
-        let asked = has_spent.then(|| self.store.acquire(ask));
-        async move {
-            match asked {
-                Some(asked) => asked.await,
-                None => Ok(Refusal::split(ms(5)).into()),
-            }
+        if has_spent {
+            self.store.acquire(ask)
+        } else {
+            Box::pin(ready(Ok(Refusal::split(ms(5)).into())))
         }
     }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use leasehold::core::token::ClientId;
 use leasehold::host::Host;
 use leasehold::store::{
-    Acquired, AnyStore, Ask, Browse, Capabilities, HintSink, LeaseId, OnRelease, Released, Renewal,
-    Renewed, Snapshot, Store,
+    Acquired, AnyStore, Ask, BoxAnswer, Browse, Capabilities, HintSink, LeaseId, OnRelease,
+    Released, Renewal, Renewed, Snapshot, Store,
 };
-use leasehold::{Client, Error, Guard, Key};
+use leasehold::{Client, Guard, Key};
 use leasehold_testkit::faults::{Fault, Request};
 
 use super::{Scene, ms, play_on};
@@ -25,23 +25,16 @@ impl TwoShards {
 }
 
 impl Store for TwoShards {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         self.of(&ask.key).acquire(ask)
     }
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         self.of(&renewal.lease.key).renew(renewal)
     }
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         self.of(&lease.key).release(lease, on_release)
     }
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         self.of(&key).inspect(key)
     }
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {

@@ -172,36 +172,29 @@ impl State {
 }
 
 impl Store for MemoryStore {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
-        ready(match impossible_claim(ask.claim, &ask.key) {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
+        Box::pin(ready(match impossible_claim(ask.claim, &ask.key) {
             None => self.step(|state, step| state.acquire(step, ask)).flatten(),
             Some(error) => Err(error),
-        })
+        }))
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
-        ready(self.step(|state, step| match state.entries.get_mut(&renewal.lease.key) {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
+        Box::pin(ready(self.step(|state, step| match state.entries.get_mut(&renewal.lease.key) {
             Some(entry) => entry.renew(step.now, &renewal),
             None => Renewed::Lost,
-        }))
+        })))
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
-        ready(self.step(|state, step| match state.entries.get_mut(&lease.key) {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
+        Box::pin(ready(self.step(|state, step| match state.entries.get_mut(&lease.key) {
             Some(entry) => entry.release(step, &lease, &on_release),
             None => Released::NotHeld,
-        }))
+        })))
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        ready(self.step(|state, step| state.inspect(step.now, &key)))
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
+        Box::pin(ready(self.step(|state, step| state.inspect(step.now, &key))))
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::{Either, join_all, ready};
+use futures_util::future::{join_all, ready};
 use tokio::sync::Semaphore;
 
 use self::asking::Asking;
@@ -47,8 +47,8 @@ use self::leaving::{Leaving, RETRYING_MAX};
 use self::node::Node;
 use self::renewing::Renewing;
 use super::{
-    Acquired, Ask, Browse, Capabilities, Claim, HintSink, LeaseId, Line, OnRelease, Reach,
-    Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
+    Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, HintSink, LeaseId, Line, OnRelease,
+    Reach, Released, Renewal, Renewed, Snapshot, Store, unsupported_claim,
 };
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
@@ -207,55 +207,48 @@ impl<S: Store> Quorum<S> {
 }
 
 impl<S: Store> Store for Quorum<S> {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         if matches!(ask.line, Line::Join { .. }) {
-            return Either::Left(ready(Err(no_line(&ask.key))));
+            return Box::pin(ready(Err(no_line(&ask.key))));
         }
         // A node may have room for a claim where the others have none, and the quorum does not
         // count permits.
         if !ask.claim.is_alone() {
-            return Either::Left(ready(Err(unsupported_claim(ask.claim, &ask.key))));
+            return Box::pin(ready(Err(unsupported_claim(ask.claim, &ask.key))));
         }
         self.shared.admit_if_due();
-        Either::Right(Asking::submit(&self.shared, ask).decided())
+        Box::pin(Asking::submit(&self.shared, ask).decided())
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         // A holder that only renews also needs a node that came back.
         self.shared.admit_if_due();
-        Renewing::submit(&self.shared, renewal).decided()
+        Box::pin(Renewing::submit(&self.shared, renewal).decided())
     }
 
     /// Frees the lease even if the client asked to keep it. Some nodes would keep it and others
     /// would not, and that would split the votes. The client asks again.
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         let on_release = match on_release {
             OnRelease::KeepIfAlone { .. } | OnRelease::Open => OnRelease::Free,
             OnRelease::Downgrade { .. } => {
                 let error = unsupported_claim(Claim::Shared, &lease.key);
-                return Either::Left(ready(Err(error)));
+                return Box::pin(ready(Err(error)));
             }
             on_release @ (OnRelease::Free | OnRelease::FreeAndWake) => on_release,
         };
-        Either::Right(Leaving::submit(&self.shared, lease, on_release).decided())
+        Box::pin(Leaving::submit(&self.shared, lease, on_release).decided())
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         self.shared.admit_if_due();
         let shared = Arc::clone(&self.shared);
-        async move {
+        Box::pin(async move {
             shared.first_trials().await?;
             let looks = shared.nodes.iter().map(|node| match node.no_vote() {
-                None => Either::Left(node.store.inspect(key.clone())),
+                None => node.store.inspect(key.clone()),
                 // Its snapshot does not count as a vote: a replica shows the leases of its primary.
-                Some(error) => Either::Right(ready(Err(error))),
+                Some(error) => Box::pin(ready(Err(error))),
             });
             let seen = join_all(looks).await;
             let failed = |(node, seen): (usize, &Result<_, Error>)| {
@@ -270,7 +263,7 @@ impl<S: Store> Store for Quorum<S> {
                 (node.label.clone(), seen.map_err(why))
             });
             Ok(snapshot::merge(seen.collect()))
-        }
+        })
     }
 
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {

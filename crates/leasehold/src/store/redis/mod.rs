@@ -35,7 +35,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::{Either, ready};
+use futures_util::future::ready;
 
 #[cfg(feature = "redis-crate")]
 pub use application::ApplicationConnector;
@@ -172,11 +172,7 @@ impl RedisStore {
 
 impl RedisStore {
     /// Asks for a lock without companion keys.
-    fn acquire_plain(
-        &self,
-        ask: Ask,
-        terms: Terms,
-    ) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static + use<> {
+    fn acquire_plain(&self, ask: Ask, terms: Terms) -> BoxAnswer<Acquired> {
         let shared = Arc::clone(&self.shared);
         let limit = command_limit(ask.ttl);
         if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
@@ -185,7 +181,7 @@ impl RedisStore {
         let ask = Ask { note: None, line: Line::None, ..ask };
         let request = Scripted::new(Step::Acquire(ask.clone())).on(&terms);
         let reply = shared.servers.asks().submit_to_confirm(limit, request);
-        async move {
+        Box::pin(async move {
             let key = ask.key.clone();
             let named = |error: Error| error.with_name(key.as_str());
             let mut reply = reply.await.map_err(named)?;
@@ -213,12 +209,12 @@ impl RedisStore {
                 None => reply::acquired(&key, Claim::Plain, &value)?.answer,
             };
             shared.confirmed(answer, confirmed, lease, limit).await
-        }
+        })
     }
 }
 
 impl Store for RedisStore {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         // A probe of a quorum uses a new name, so nobody can have held its key before the server
         // forgot. Such a request needs no terms.
         let terms = if ask.key.is_probe() { Terms::default() } else { self.shared.terms() };
@@ -230,18 +226,18 @@ impl Store for RedisStore {
         };
         let refused = self.shared.check_here(&ask.key).and(refused);
         if let Err(refused) = refused {
-            return Either::Left(Either::Right(ready(Err(refused))));
+            return Box::pin(ready(Err(refused)));
         }
         if terms.copies.is_any()
             && let Some(spent) = self.shared.spent.look(&ask.key, &ask.owner)
         {
             let refusal = Refusal::too_few_copies(spent).at_once();
             let refusal = refusal.with_token(Afterwards::Leave);
-            return Either::Left(Either::Right(ready(Ok(refusal.into()))));
+            return Box::pin(ready(Ok(refusal.into())));
         }
         let claim = ask.claim;
         if claim == Claim::Plain {
-            return Either::Left(Either::Left(self.acquire_plain(ask, terms)));
+            return self.acquire_plain(ask, terms);
         }
         let impossible = impossible_claim(claim, &ask.key);
         // A hand-over is part of sharing: a holder that leaves lets others in.
@@ -251,7 +247,7 @@ impl Store for RedisStore {
             impossible
         };
         if let Some(refused) = refused {
-            return Either::Left(Either::Right(ready(Err(refused))));
+            return Box::pin(ready(Err(refused)));
         }
         let shared = Arc::clone(&self.shared);
         if let Some(client) = ask.note.as_ref().and_then(|note| note.client.as_ref()) {
@@ -264,7 +260,7 @@ impl Store for RedisStore {
         let tag = inbox.as_ref().and_then(|inbox| shared.servers.tag(&key, inbox));
         let request = Scripted::new(Step::Acquire(ask)).on(&terms).heard_at(tag);
         let reply = shared.servers.asks().submit_to_confirm(limit, request);
-        Either::Right(async move {
+        Box::pin(async move {
             let reply = reply.await.map_err(|error| error.with_name(key.as_str()))?;
             let mut answered = reply::acquired(&key, claim, &reply.value)?;
             answered.answer =
@@ -283,21 +279,18 @@ impl Store for RedisStore {
         })
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         let shared = &self.shared;
         let key = &renewal.lease.key;
         let refused = shared.check_here(key).and_then(|()| shared.terms().allow(renewal.ttl, key));
         if let Err(refused) = refused {
-            return Either::Left(ready(Err(refused)));
+            return Box::pin(ready(Err(refused)));
         }
         // Its release is on its way, by a connection of its own, and may arrive at any time.
         if shared.access.terms.copies.is_any()
             && shared.spent.look(key, &renewal.lease.owner).is_some()
         {
-            return Either::Left(ready(Ok(Renewed::Lost)));
+            return Box::pin(ready(Ok(Renewed::Lost)));
         }
         shared.records.refresh_if_due(&renewal.lease.owner, renewal.ttl, shared.servers.renewals());
         let LeaseId { key, owner, claim } = renewal.lease.clone();
@@ -306,7 +299,7 @@ impl Store for RedisStore {
         let limit = command_limit(renewal.ttl);
         let request = Scripted::new(Step::Renew(renewal)).on(&shared.access.terms);
         let reply = shared.servers.renewals().submit_to_confirm(limit, request);
-        Either::Right(async move {
+        Box::pin(async move {
             let named = |error: Error| error.with_name(key.as_str());
             let Reply { value, confirmed } = reply.await.map_err(named)?;
             let renewed = match native::renewed(&value).filter(|_| is_plain) {
@@ -335,11 +328,7 @@ impl Store for RedisStore {
         })
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         let shared = Arc::clone(&self.shared);
         let key = lease.key.clone();
         let refused = shared.check_here(&key).and_then(|()| match &on_release {
@@ -350,11 +339,11 @@ impl Store for RedisStore {
             _ => Ok(()),
         });
         if let Err(refused) = refused {
-            return Either::Left(ready(Err(refused)));
+            return Box::pin(ready(Err(refused)));
         }
         let step = Scripted::new(Step::Release(lease, on_release)).on(&shared.access.terms);
         let reply = shared.servers.asks().submit_to_confirm(LIMIT, step);
-        Either::Right(async move {
+        Box::pin(async move {
             let named = |error: Error| error.with_name(key.as_str());
             let Reply { value, confirmed } = reply.await.map_err(named)?;
             let answered = reply::released(&key, &value)?;
@@ -366,16 +355,16 @@ impl Store for RedisStore {
         })
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         let shared = Arc::clone(&self.shared);
         if let Err(refused) = shared.check_here(&key) {
-            return Either::Left(ready(Err(refused)));
+            return Box::pin(ready(Err(refused)));
         }
         let step = Step::Inspect(key.clone());
         let deadline = shared.host.now() + LIMIT;
         let answer = shared.servers.asks().submit(LIMIT, Scripted::new(step));
         let quarantine = shared.quarantine();
-        Either::Right(async move {
+        Box::pin(async move {
             let named = |error: Error| error.with_name(key.as_str());
             let mut snapshot = reply::inspected(&key, &answer.await.map_err(named)?)?;
             snapshot.quarantine = quarantine.await.map_err(named)?;

@@ -169,20 +169,17 @@ impl<E: Engine> Drop for Shared<E> {
 }
 
 impl<E: Engine> Store for SqlStore<E> {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         self.shared.acquire(ask)
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         let (shared, limit) = (&self.shared, command_limit(renewal.ttl));
         let (sql, key) =
             (call::renew(&shared.dialect, &renewal, limit, false), renewal.lease.key.clone());
         let asked = shared.submit((&shared.renewals, limit), &key, sql, answer::renewed);
         let shared = Arc::clone(shared);
-        async move {
+        Box::pin(async move {
             match asked.await {
                 Err(error) if is_row_locked(&error) => {
                     let sql = call::renew(&shared.dialect, &renewal, limit, true);
@@ -190,20 +187,16 @@ impl<E: Engine> Store for SqlStore<E> {
                 }
                 renewed => renewed,
             }
-        }
+        })
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
         let sql = call::release(&shared.dialect, &lease, &on_release, limit);
         shared.submit((&shared.asks, limit), &lease.key, sql, answer::released)
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
         let sql = call::inspect(&shared.dialect, &key);
         let answer = shared.process.check().map(|()| shared.asks.submit(limit, Work::Look, sql));

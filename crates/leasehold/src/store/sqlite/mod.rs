@@ -137,11 +137,7 @@ impl SqliteStore {
     }
 
     /// Submits a step now, and returns a future of its answer.
-    fn submit<S: Step>(
-        &self,
-        limit: Duration,
-        step: S,
-    ) -> impl Future<Output = Result<S::Answer, Error>> + Send + 'static + use<S> {
+    fn submit<S: Step>(&self, limit: Duration, step: S) -> BoxAnswer<S::Answer> {
         let (reply, answer) = oneshot::channel();
         let sent = self.process.check().and_then(|()| {
             let job = Job::boxed(step, reply);
@@ -155,7 +151,7 @@ impl SqliteStore {
             let lost = "the request may have taken effect";
             answer.await.unwrap_or_else(|_| Err(gone(&label, ErrorKind::Unknown, lost)))
         };
-        within(Arc::clone(&self.host), limit, answer)
+        Box::pin(within(Arc::clone(&self.host), limit, answer))
     }
 
     /// Leaves a job to the store's thread.
@@ -208,34 +204,26 @@ fn limit(ttl: Ttl) -> Duration {
 }
 
 impl Store for SqliteStore {
-    fn acquire(&self, ask: Ask) -> impl Future<Output = Result<Acquired, Error>> + Send + 'static {
+    fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let impossible = impossible_claim(ask.claim, &ask.key);
         let acquire = Acquire(ask);
         let ttl = acquire.0.ttl;
         let limit = limit(ttl).max(acquire.busy_limit() + command_limit(ttl));
-        let answer = match impossible {
-            None => Ok(self.submit(limit, acquire)),
-            Some(error) => Err(error),
-        };
-        async move { answer?.await }
+        match impossible {
+            None => self.submit(limit, acquire),
+            Some(error) => Box::pin(std::future::ready(Err(error))),
+        }
     }
 
-    fn renew(
-        &self,
-        renewal: Renewal,
-    ) -> impl Future<Output = Result<Renewed, Error>> + Send + 'static {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         self.submit(limit(renewal.ttl), Renew(renewal))
     }
 
-    fn release(
-        &self,
-        lease: LeaseId,
-        on_release: OnRelease,
-    ) -> impl Future<Output = Result<Released, Error>> + Send + 'static {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
         self.submit(limit(Ttl::MAX), Release { lease, on_release })
     }
 
-    fn inspect(&self, key: Key) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+    fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
         self.submit(limit(Ttl::MAX), Inspect(key))
     }
 
@@ -251,7 +239,7 @@ impl Store for SqliteStore {
 
     fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
         match impossible_claim(Claim::Permits { want: 1, of }, &key) {
-            None => Box::pin(self.submit(limit(Ttl::MAX), Resize { key, of })),
+            None => self.submit(limit(Ttl::MAX), Resize { key, of }),
             Some(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
@@ -282,15 +270,15 @@ impl Store for SqliteStore {
 impl Browse for SqliteStore {
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
         let list = List { pattern: pattern.to_owned(), cursor };
-        Box::pin(self.submit(limit(Ttl::MAX), list))
+        self.submit(limit(Ttl::MAX), list)
     }
 
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
-        Box::pin(self.submit(limit(Ttl::MAX), Evict { key, seen, reason }))
+        self.submit(limit(Ttl::MAX), Evict { key, seen, reason })
     }
 
     fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
-        Box::pin(self.submit(limit(Ttl::MAX), Revoke { key, seen, by, reason }))
+        self.submit(limit(Ttl::MAX), Revoke { key, seen, by, reason })
     }
 }
 
