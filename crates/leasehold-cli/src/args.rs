@@ -109,7 +109,7 @@ fn notes(more: &str) -> String {
     format!("{}\n\n{more}", duration::HELP)
 }
 
-/// Which command, and with what.
+/// The subcommand and its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command while holding the lock NAME, or several locks together
@@ -156,7 +156,8 @@ pub(crate) struct Guarded {
     /// Must be below half the ttl. Default: a quarter of the ttl, but no more than 5 s
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     pub(crate) grace: Option<Typed>,
-    /// The signal that tells the command to stop
+    /// The signal that tells the command to stop: a name such as TERM or SIGTERM, or a number from
+    /// 1 to 31
     #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
     pub(crate) stop_signal: Signal,
     /// The command to run, without a shell, and its arguments
@@ -391,8 +392,8 @@ fn refuse_time_as_name(command: &Command, args: &[OsString]) -> Result<(), Failu
     let is_of_several = matches!(command, Command::Run(run) if run.names.len() > 1);
     let Some(time) = tips::time_after_n(args).filter(|_| is_of_several) else { return Ok(()) };
     let message = format!(
-        "-n takes no time; nothing was acquired; to wait, write -w {time} instead; if {time} is \
-         the name of a lock, write -n after the names"
+        "-n takes no duration; nothing was acquired; to wait, write -w {time} instead; if {time} \
+         is the name of a lock, write -n after the names"
     );
     Err(Failure::new(Exit::USAGE, "usage", message))
 }

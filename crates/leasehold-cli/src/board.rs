@@ -1,5 +1,6 @@
 //! The answers of an instance of `elect` about itself.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,8 +27,25 @@ pub(crate) struct Board {
 enum State {
     Connecting,
     Campaigning,
-    Leading { guard: Arc<MultiGuard>, since: WallTime },
+    Leading(Term),
     Pausing,
+}
+
+/// The time from a grant until nothing is left of the command.
+#[derive(Debug)]
+struct Term {
+    guard: Arc<MultiGuard>,
+    since: WallTime,
+    /// Whether the command itself has ended. What it left behind keeps the lock.
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Term {
+    /// Whether the command runs and may do so. The lease may have ended while the command is still
+    /// being stopped.
+    fn is_led(&self) -> bool {
+        self.guard.is_held() && !self.has_ended.load(Ordering::Relaxed)
+    }
 }
 
 impl Board {
@@ -37,7 +55,8 @@ impl Board {
         Self { name: name.to_owned(), ttl, state, last_failure: LastFailure::default() }
     }
 
-    /// When the store could not be used last, for whoever finds that out.
+    /// The last time that the store could not be used. The code that notices a failure records it
+    /// here.
     pub(crate) fn last_failure(&self) -> LastFailure {
         self.last_failure.clone()
     }
@@ -47,11 +66,11 @@ impl Board {
         *self.state() = State::Campaigning;
     }
 
-    /// From now on the instance leads, for as long as it has the lock. The board keeps the guard
-    /// until the next change of state.
-    pub(crate) fn leads(&self, guard: &Arc<MultiGuard>) {
+    /// From now on the instance leads, for as long as it has the lock and its command has not
+    /// ended. The board keeps the guard until the next change of state.
+    pub(crate) fn leads(&self, guard: &Arc<MultiGuard>, has_ended: Arc<AtomicBool>) {
         let (guard, since) = (Arc::clone(guard), SystemHost.wall());
-        *self.state() = State::Leading { guard, since };
+        *self.state() = State::Leading(Term { guard, since, has_ended });
     }
 
     /// From now on the instance neither leads nor waits for its turn.
@@ -63,15 +82,15 @@ impl Board {
     pub(crate) fn leader(&self) -> Answer {
         let state = self.state();
         let term = match &*state {
-            State::Leading { guard, since } if guard.is_held() => Some((guard, since)),
+            State::Leading(term) if term.is_led() => Some(term),
             _ => None,
         };
-        let fence = term.and_then(|(guard, _)| guard.fencing_token(&self.name));
+        let fence = term.and_then(|term| term.guard.fencing_token(&self.name));
         let fields = json!({
             "name": self.name,
             "is_leader": term.is_some(),
             "fence": fence.map(|it| it.to_string()),
-            "since": term.map(|(_, since)| rfc3339(*since)),
+            "since": term.map(|term| rfc3339(term.since)),
         });
         Answer::page(term.is_some(), object("leader", fields))
     }
@@ -82,14 +101,14 @@ impl Board {
         let (state, does_its_part) = match &*self.state() {
             State::Connecting => ("connecting", false),
             State::Campaigning => ("campaigning", true),
-            State::Leading { guard, .. } if guard.is_held() => {
+            State::Leading(term) if term.is_led() => {
                 // Renewals may be minutes apart, and also repeated ones of a long lease.
-                let since_renewal = self.ttl.saturating_sub(guard.remaining());
+                let since_renewal = self.ttl.saturating_sub(term.guard.remaining());
                 trouble = log::trouble_since(SystemHost.now().minus(since_renewal));
                 ("leading", true)
             }
-            // The command is being ended.
-            State::Leading { .. } => ("stopping", false),
+            // The command is being ended, or what it has left behind still runs.
+            State::Leading(_) => ("stopping", false),
             State::Pausing => ("pausing", false),
         };
         let store_answers = trouble.is_none() && !self.last_failure.is_recent();

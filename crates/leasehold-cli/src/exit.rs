@@ -133,7 +133,7 @@ impl Failure {
         self
     }
 
-    /// As [`about`](Self::about), unless the failure concerns several locks.
+    /// Like [`about`](Self::about), unless the failure concerns several locks.
     pub(crate) fn about_any(self, name: Option<&str>) -> Self {
         match name {
             Some(name) => self.about(name),

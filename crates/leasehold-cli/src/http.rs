@@ -1,4 +1,4 @@
-//! As much HTTP/1.1 as two pages need: the head of a request, and an answer.
+//! The part of HTTP/1.1 that two pages need: the head of a request, and an answer.
 
 use httparse::Status;
 
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(read(&vec![b'x'; HEAD_MAX]), Some(Err(Refusal::TooLong)));
     }
 
-    /// However the bytes are cut, they mean the same.
+    /// The result does not depend on how the bytes are cut.
     fn requests(data: &[u8]) {
         let whole = read(data);
         for length in 0..data.len() {

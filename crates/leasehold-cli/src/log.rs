@@ -1,5 +1,6 @@
 //! The log on stderr, if the user wants it, and its last warning for use in our messages.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
 
+use crate::environment::LOG;
 use crate::exit::Failure;
 use crate::output::{escape, object, rfc3339};
 use crate::stderr;
@@ -27,14 +29,20 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let wanted = std::env::var("LEASEHOLD_LOG").ok().filter(|text| !text.is_empty());
+    let wanted = std::env::var_os(LOG).map(OsString::into_string).transpose();
+    let wanted = wanted.map_err(|_| {
+        let message = "is not valid UTF-8; nothing was done; write a level such as `debug`";
+        Failure::config(format!("{LOG} {message}"))
+    })?;
+    let wanted = wanted.filter(|text| !text.is_empty());
     let filter = match (&wanted, verbose) {
         (Some(text), 0) => match text.parse() {
             Ok(level) => of_level(level),
             Err(_) if is_one_word(text) => {
                 return Err(Failure::config(format!(
-                    "LEASEHOLD_LOG=`{text}` is no level; nothing was done; write one of `error`, \
-                     `warn`, `info`, `debug` and `trace`, or `{text}=debug` if that is a crate"
+                    "LEASEHOLD_LOG=`{text}` is not a level; nothing was done; write one of \
+                     `error`, `warn`, `info`, `debug` and `trace`, or `{text}=debug` if that is a \
+                     crate"
                 )));
             }
             Err(_) => EnvFilter::try_new(text).map_err(|error| {

@@ -11,6 +11,7 @@ mod duration;
 mod environment;
 mod escape;
 mod exit;
+mod hash;
 mod http;
 mod log;
 mod output;

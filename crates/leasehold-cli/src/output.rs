@@ -94,7 +94,7 @@ pub(crate) fn refuse_without_reader() -> Result<(), Failure> {
     }
 }
 
-/// As in `leasehold ls | head`: ends as every program does then.
+/// For `leasehold ls | head`: ends in the way in which other programs end then.
 fn without_reader() -> Failure {
     Failure::new(Exit::Signal(SIGPIPE), QUIET, String::new())
 }
@@ -143,7 +143,7 @@ pub(crate) async fn write_out_aside(text: String) -> Result<(), Errno> {
 ///
 /// The standard library opens `/dev/null` in place of a closed stream before `main` runs. It opens
 /// it for reading and writing; a shell opens it for writing only. A daemon may open it for both on
-/// purpose, but then it does so for stderr too.
+/// purpose, but then it does so for stderr too. So if both are closed, nothing tells.
 pub(crate) fn why_unread() -> Option<&'static str> {
     let mode = |stream| fcntl_getfl(stream).map(|flags| flags & OFlags::ACCMODE);
     let is_stand_in = |stream| is_null(stream) && mode(stream) == Ok(OFlags::RDWR);

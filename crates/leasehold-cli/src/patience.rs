@@ -53,7 +53,7 @@ impl Patience {
         Self { limit: None, pause: PAUSES.0, told: false, last_failure: LastFailure::default() }
     }
 
-    /// As before, and notes each failure there.
+    /// The same patience, which also notes each failure in `last_failure`.
     pub(crate) fn noting(self, last_failure: LastFailure) -> Self {
         Self { last_failure, ..self }
     }

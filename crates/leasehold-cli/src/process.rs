@@ -86,8 +86,8 @@ pub(crate) fn can_be_continued() -> bool {
     }
 }
 
-/// Whether a process may be a shell that continues jobs. A keeper is none, and neither is the first
-/// process of most containers, such as tini: a shell ignores the stop of Ctrl-Z.
+/// Whether a process may be a shell that continues jobs. A keeper is not a shell, and neither is
+/// the first process of most containers, such as tini: a shell ignores SIGTSTP, which Ctrl-Z sends.
 fn may_lead_jobs(process: &Process) -> bool {
     !process.is_keeper && (process.pid != 1 || Ignored::of(1).has(Signal::TSTP))
 }
@@ -97,13 +97,13 @@ pub(crate) fn has_terminal() -> bool {
     read_own().is_none_or(|own| own.terminal != 0)
 }
 
-/// Whether a process is of our process group. Not if there is no such process.
+/// Whether a process is of our process group. False if there is no such process.
 pub(crate) fn is_of_our_group(pid: i32) -> bool {
     read(pid).zip(read_own()).is_some_and(|(theirs, own)| theirs.group == own.group)
 }
 
 /// Whether a process above `own`, in its session, leads another job and may continue it. A process
-/// that cannot be read may do so.
+/// that cannot be read counts as one.
 fn leads_another_job_above(
     own: Process,
     read: impl Fn(i32) -> Option<Process>,
@@ -134,13 +134,13 @@ pub(crate) fn is_first() -> bool {
 pub(crate) struct Ignored(u64);
 
 impl Ignored {
-    /// Those that were ignored when we started. Call this before anything changes them. Rust's
-    /// runtime has already made us ignore PIPE by then.
+    /// The signals that were ignored when we started. Call this before anything changes them.
+    /// Rust's runtime has already made us ignore PIPE by then.
     pub(crate) fn at_start() -> Self {
         Self::shown_in("/proc/self/status")
     }
 
-    /// Those of another process; none if that cannot be read.
+    /// The signals that another process ignores; none if its status cannot be read.
     pub(crate) fn of(pid: i32) -> Self {
         Self::shown_in(&format!("/proc/{pid}/status"))
     }
@@ -237,7 +237,7 @@ mod tests {
             ),
             ("nobody, as we lead the session", process(5, 2, 5, 5), vec![], false),
             (
-                "process 1 of a container, which is no shell",
+                "process 1 of a container, which is not a shell",
                 own,
                 vec![process(20, 1, 30, 5), process(1, 0, 1, 5)],
                 false,

@@ -160,9 +160,10 @@ impl Settings {
         self.connect_patiently(&who, None, &mut Patience::new(None), talk).await
     }
 
-    /// As [`connect`](Self::connect), for operators who look at locks. They must not make a store
-    /// that nobody uses, at a path that they mistyped, and then read that all locks are free.
-    pub(crate) async fn connect_to_look(
+    /// Like [`connect`](Self::connect), for a command that needs a lock which somebody took before.
+    /// It must not make a store that nobody uses at a mistyped path. A later `ls` would find that
+    /// store, and show that all locks are free.
+    pub(crate) async fn connect_to_existing(
         &self,
         who: Identity,
         talk: &Talk,
@@ -173,13 +174,14 @@ impl Settings {
         let kind = ErrorKind::Unavailable;
         let message = format!(
             "there is no store at {}; nothing was done; correct the path, unless no lock was ever \
-             taken there: the first one makes the file",
+             taken there: the first lock makes the file",
             file.display()
         );
         Err(Failure::new(Exit::Code(kind.exit_code()), kind.as_str(), message))
     }
 
-    /// As [`connect`](Self::connect), with retries for a while. `name` is the lock if there is one.
+    /// Like [`connect`](Self::connect), with retries for a while. `name` is the lock if there is
+    /// one.
     pub(crate) async fn connect_patiently(
         &self,
         who: &Identity,
@@ -440,9 +442,8 @@ fn default_url(set: impl Fn(&str) -> Option<OsString>) -> Result<String, Failure
     let state = path("XDG_STATE_HOME").or_else(|| Some(path("HOME")?.join(".local/state")));
     let Some(state) = state else {
         return Err(Failure::config(
-            "there is no place for the embedded store: neither XDG_STATE_HOME nor HOME is \
-             an absolute path; \
-             the store was not contacted; name a store by --url or LEASEHOLD_URL",
+            "there is no directory for the embedded store: neither XDG_STATE_HOME nor HOME is an \
+             absolute path; the store was not contacted; name a store by --url or LEASEHOLD_URL",
         ));
     };
     let file = state.join("leasehold/locks.db");

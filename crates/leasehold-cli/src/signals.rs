@@ -42,7 +42,7 @@ pub(crate) fn to_pass_on(signal: Signal) -> Vec<Signal> {
 pub(crate) struct Received {
     /// The signal.
     pub(crate) signal: Signal,
-    /// The sender. That of CHLD is always the kernel.
+    /// The sender. The sender of CHLD is always the kernel.
     pub(crate) sender: Sender,
 }
 
@@ -69,7 +69,7 @@ impl Signals {
     /// halfway, so before the store is connected.
     ///
     /// Ignored signals stay ignored, by us and by the command: nohup(1) and shells without job
-    /// control start us so.
+    /// control start us with ignored signals.
     pub(crate) fn install() -> Result<Self, Failure> {
         let ignored = Ignored::at_start();
         let handled = FATAL.into_iter().chain(OTHERS);
@@ -221,7 +221,7 @@ pub(crate) fn end(exit: Exit) -> ExitCode {
 /// Returns only as process 1 of a container, which default actions do not end.
 fn die_of(signal: i32) {
     // Our memory has the token and passwords. A limit of zero for cores is not enough: a handler
-    // such as systemd-coredump gets a core all the same.
+    // such as systemd-coredump gets a core anyway.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let pid = rustix::process::getpid();
     if is_first() {
@@ -241,29 +241,48 @@ pub(crate) fn parse(text: &str) -> Result<Signal, String> {
     let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal);
     known.or_else(|| text.parse().ok().and_then(Signal::from_named_raw)).ok_or_else(|| {
         format!(
-            "`{}` is not a signal; use a name such as TERM or INT, or a number",
+            "`{}` is not a signal; use a name such as TERM or INT, or a number from 1 to 31",
             text.escape_debug()
         )
     })
 }
 
-const NAMES: [(&str, Signal); 16] = [
-    ("TERM", Signal::TERM),
-    ("INT", Signal::INT),
+/// The signals of Linux, and further names for some of them. rustix has no real-time signals.
+const NAMES: [(&str, Signal); 34] = [
     ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
     ("QUIT", Signal::QUIT),
+    ("ILL", Signal::ILL),
+    ("TRAP", Signal::TRAP),
+    ("ABRT", Signal::ABORT),
+    ("BUS", Signal::BUS),
+    ("FPE", Signal::FPE),
     ("KILL", Signal::KILL),
     ("USR1", Signal::USR1),
+    ("SEGV", Signal::SEGV),
     ("USR2", Signal::USR2),
-    ("ABRT", Signal::ABORT),
-    ("ALRM", Signal::ALARM),
     ("PIPE", Signal::PIPE),
+    ("ALRM", Signal::ALARM),
+    ("TERM", Signal::TERM),
+    ("STKFLT", Signal::STKFLT),
+    ("CHLD", Signal::CHILD),
     ("CONT", Signal::CONT),
     ("STOP", Signal::STOP),
     ("TSTP", Signal::TSTP),
+    ("TTIN", Signal::TTIN),
+    ("TTOU", Signal::TTOU),
+    ("URG", Signal::URG),
+    ("XCPU", Signal::XCPU),
+    ("XFSZ", Signal::XFSZ),
+    ("VTALRM", Signal::VTALARM),
+    ("PROF", Signal::PROF),
     ("WINCH", Signal::WINCH),
-    ("SEGV", Signal::SEGV),
-    ("CHLD", Signal::CHILD),
+    ("IO", Signal::IO),
+    ("PWR", Signal::POWER),
+    ("SYS", Signal::SYS),
+    ("IOT", Signal::ABORT),
+    ("CLD", Signal::CHILD),
+    ("POLL", Signal::IO),
 ];
 
 #[cfg(test)]
@@ -275,11 +294,15 @@ mod tests {
         for text in ["TERM", "SIGTERM", "term", "sigterm", "15"] {
             assert_eq!(parse(text), Ok(Signal::TERM), "{text}");
         }
-        for text in ["", "SIG", "0", "-15", "TERMINATE", "9999"] {
+        for text in ["", "SIG", "0", "32", "-15", "TERMINATE", "RTMIN+1", "9999"] {
             assert!(parse(text).expect_err(text).contains("TERM or INT"), "{text}");
         }
         for (text, signal) in NAMES {
             assert_eq!(parse(text), Ok(signal));
+        }
+        for number in 1..=31 {
+            let signal = parse(&number.to_string()).expect("a signal of Linux");
+            assert!(NAMES.iter().any(|(_, named)| *named == signal), "{number} has no name");
         }
     }
 

@@ -117,8 +117,8 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("nothing in here panics")
 }
 
-/// Stops texts from waiting for room: they are left out, and their number is mentioned later. Our
-/// end does not wait for long either. For a process that holds a lease.
+/// Stops texts from waiting for space in the queue: they are left out, and a later message tells
+/// their number. Our end does not wait for long either. For a process that holds a lease.
 pub(crate) fn never_wait() {
     queue().stage = Stage::Leased;
 }
@@ -138,7 +138,7 @@ pub(crate) fn set_json(json: bool) {
     queue().json = json;
 }
 
-/// Writes a text in its turn, in one piece.
+/// Writes a text when its turn comes, in one piece.
 pub(crate) fn write(text: &str) {
     if text.is_empty() {
         return;
@@ -231,7 +231,7 @@ fn write_on() {
     }
 }
 
-/// Writes without the thread, if the system has no room for one.
+/// Writes without the thread, if the system cannot start one.
 fn write_alone(text: &str, stage: Stage) {
     if stage == Stage::Unleased || !is_blocked() {
         put(text);

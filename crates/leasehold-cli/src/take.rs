@@ -187,7 +187,7 @@ async fn ask(
     answer
 }
 
-/// How long a look at the holder may take. A quorum waits for a silent node for a second.
+/// How long reading the holder may take. A quorum waits for a silent node for a second.
 const LOOK: Duration = Duration::from_millis(1_500);
 
 /// The state of the lock, if the store answers in time.
@@ -273,7 +273,7 @@ async fn busy(client: &Client, asked: &Asked<'_>, said: Option<&str>) -> Failure
             format!("{first}; {advice}")
         }
     };
-    // A caller that did not wait got its answer; a caller that waited in vain has failed.
+    // A caller that did not wait got its answer; a caller that waited and got no lock has failed.
     let (kind, level) = match asked.wait {
         Wait::AtMost(_) => (ErrorKind::WaitElapsed.as_str(), Level::Error),
         Wait::Never | Wait::ForEver => ("taken", Level::Info),

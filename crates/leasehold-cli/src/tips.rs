@@ -164,7 +164,7 @@ fn for_argument(given: &str, args: &[OsString], ours: &Command) -> Option<String
     if let Some(time) = time_after_n(args)
         && time.starts_with(given.trim_start_matches('-'))
     {
-        return Some(format!("-n takes no time; to wait, write -w {time} instead"));
+        return Some(format!("-n takes no duration; to wait, write -w {time} instead"));
     }
     if !given.starts_with('-') {
         return for_one_word_more(given, command?.get_name(), has_end_of_flags);
@@ -181,7 +181,7 @@ fn for_argument(given: &str, args: &[OsString], ours: &Command) -> Option<String
     match command?.get_name() {
         "ls" => Some(format!("if `{name}` is the pattern, write: leasehold ls -- {name}")),
         "run" if has_end_of_flags => Some(format!(
-            "if `{name}` is the name of a lock, write --name={name}, and all other names so too"
+            "if `{name}` is the name of a lock, write --name={name}, and use --name= for all names"
         )),
         "run" | "elect" if !has_end_of_flags => Some(format!(
             "if `{name}` is the name of the lock, write --name={name}; if it belongs to the \
@@ -260,7 +260,7 @@ mod tests {
             ("leasehold run -x true", "put `--` before the command"),
             ("leasehold inspect -x", "write --name=-x"),
             ("leasehold ls -x*", "leasehold ls -- '-x*'"),
-            ("leasehold run -job -- true", "write --name=-job, and all other names so too"),
+            ("leasehold run -job -- true", "write --name=-job, and use --name="),
             ("leasehold run -job true", "write --name=-job; if it belongs"),
             ("leasehold release -a$b", "write --name='-a$b'"),
             ("leasehold resize -x --permits 3", "write --name=-x"),

@@ -236,11 +236,11 @@ pub(crate) fn shows_all(seen: &Snapshot) -> bool {
 
 /// Says that not all holders may be shown.
 pub(crate) fn left_out() -> String {
-    format!("there may be more holders: a look shows at most {}", Snapshot::HOLDERS_SHOWN_MAX)
+    format!("there may be more holders: the store shows at most {}", Snapshot::HOLDERS_SHOWN_MAX)
 }
 
-/// Whether the holder may be a client of another library. Leasehold's own leave a record, unless a
-/// program wants none.
+/// Whether the holder may be a client of another library. A client of Leasehold leaves a record,
+/// unless its program disables that.
 pub(crate) fn may_be_foreign(holder: &Holder) -> bool {
     holder.client.is_none()
 }

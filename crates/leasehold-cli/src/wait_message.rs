@@ -78,7 +78,8 @@ impl<'a> WaitMessage<'a> {
             while SystemHost.now() < looked + self.look_every() {
                 self.refresh();
                 tokio::time::sleep(TICK).await;
-                // The wait itself may have failed. Only a look can tell that the trouble is over.
+                // The wait itself may have failed. Only another request can tell that the trouble
+                // is over.
                 if let Some(cause) = log::current_trouble() {
                     self.tell_trouble(Some(cause));
                 }

@@ -26,7 +26,7 @@ use crate::talk::{Level, Talk};
 /// The first and the longest pause after a command that failed; each is twice the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// After a command that ran for this long, the pauses begin anew.
+/// After a command that ran for this long, the pauses start again from the shortest one.
 const RAN_WELL: Duration = Duration::from_secs(60);
 
 /// Campaigns, runs the command while this instance leads, and campaigns again if the term ends
@@ -151,11 +151,15 @@ impl Candidate<'_> {
         let text = format!("this instance leads, with fencing token {fence}");
         talk.notice(Level::Info, "leading", Some(name), &text);
         let guard = Arc::new(guard);
-        self.board.leads(&guard);
+        self.board.leads(&guard, child.has_ended());
         let watched = holding.watch(&guard, child, signals).await;
         self.board.pauses();
         let guard = Arc::into_inner(guard).expect("the board kept the only other one");
-        let verdict = watched?;
+        let verdict = match watched {
+            Ok(verdict) => verdict,
+            Err(failure) if is_about_the_lease(&failure) => return Ok(Term::NotBegun(failure)),
+            Err(failure) => return Err(failure),
+        };
         let lasted = SystemHost.now().since(since);
         let end = end(guard, since, verdict, talk).await;
         Ok(Term::Ran { verdict, end, lasted })

@@ -18,7 +18,7 @@ use crate::log;
 use crate::output::{escape, shell_word};
 use crate::process::program_file;
 use crate::signals::Signals;
-use crate::supervise::verdict::{Lease, Verdict};
+use crate::supervise::verdict::{Cause, Lease, Outcome, Verdict};
 use crate::supervise::{Child, Policy, child, supervise};
 use crate::take::{DRAIN, only};
 use crate::talk::{Level, Talk};
@@ -63,7 +63,9 @@ impl Holding<'_> {
             tokio::time::sleep(RENEWAL_PAUSE).await;
         }
         let env = self.environment(guard, ttl)?;
-        Child::start(&self.guarded.command, &env, ttl)
+        let now = SystemHost.now();
+        let kill_at = self.policy.keeper_kills_at(now, guard.remaining(), Duration::ZERO);
+        Child::start(&self.guarded.command, &env, ttl, kill_at)
     }
 
     /// The variables for the command.
@@ -89,7 +91,8 @@ impl Holding<'_> {
         Ok(all)
     }
 
-    /// Watches over the command until no process of it is left.
+    /// Watches over the command until no process of it is left. A failure that
+    /// [is about the lease](is_about_the_lease) means that it ended before the command could begin.
     pub(crate) async fn watch(
         &self,
         guard: &MultiGuard,
@@ -97,15 +100,33 @@ impl Holding<'_> {
         signals: &mut Signals,
     ) -> Result<Verdict, Failure> {
         let talk = &self.context.talk;
-        let verdict = supervise(guard, &mut child, signals, self.policy, talk).await;
-        match child.why_not_begun() {
-            Some(error) => {
-                let state = "the lock was released";
-                Err(not_begun(&self.guarded.command, &error, state).about_any(only(self.names)))
+        match supervise(guard, &mut child, signals, self.policy, talk).await {
+            Outcome::TooLate(Some(signal)) => {
+                let is_held = guard.guards().iter().all(Guard::is_held);
+                Ok(Verdict {
+                    exit: Exit::Signal(signal.as_raw()),
+                    lease: if is_held { Lease::Release } else { Lease::Lost },
+                    cause: Cause::Request,
+                    by_itself: false,
+                })
             }
-            None => Ok(verdict),
+            Outcome::TooLate(None) => Err(too_late().about_any(only(self.names))),
+            Outcome::Ran(verdict) => match child.why_not_begun() {
+                Some(error) => {
+                    let state = "the lock was released";
+                    Err(not_begun(&self.guarded.command, &error, state).about_any(only(self.names)))
+                }
+                None => Ok(verdict),
+            },
         }
     }
+}
+
+/// The failure for a command that was not started, because its lease was about to end.
+fn too_late() -> Failure {
+    let message = "the lease was about to end before the command could begin; nothing was run; if \
+                   this machine was not suspended, choose a longer --ttl";
+    Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message)
 }
 
 /// Whether a command did not start because of its lease, so that another lease may help.
@@ -252,8 +273,8 @@ fn without_value(word: &str) -> String {
 }
 
 /// The variables for a command under these locks, in this order. They replace inherited ones, so
-/// that the innermost run is seen. Those that differ between several locks have a line for each: no
-/// name has a line break in it.
+/// that the innermost run is seen. Variables that differ between several locks have a line for each
+/// lock: no name has a line break in it.
 pub(super) fn environment(
     context: &Context,
     client: &Client,

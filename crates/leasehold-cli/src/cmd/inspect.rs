@@ -12,7 +12,7 @@ use crate::view::{self, LockObject};
 
 /// Shows one lock.
 pub(crate) async fn inspect(context: &Context, args: &Inspect) -> Result<Exit, Failure> {
-    let client = context.settings.connect_to_look(Identity::anonymous(), &context.talk).await?;
+    let client = context.settings.connect_to_existing(Identity::anonymous(), &context.talk).await?;
     let seen = client.inspect(&args.name).await?;
     // Nobody names a lock like this, but `ls` takes such patterns.
     if args.name.contains(['*', '?']) && view::is_unused(&seen) {

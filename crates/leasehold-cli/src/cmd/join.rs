@@ -1,5 +1,6 @@
 //! A command may ask for a lock that an enclosing run holds. A `run` joins it, if the enclosing run
-//! will surely stop it at a loss. Everything else is refused, since it would wait for itself.
+//! will surely stop it when the lock is lost. Everything else is refused, since it would wait for
+//! itself.
 //!
 //! | The enclosing run has NAME | `run NAME` | `run NAME --shared` | `run NAME --permits N --weight W` |
 //! |---|---|---|---|
@@ -93,7 +94,7 @@ impl Own {
         Ok(Some(Self { how, why, holder }))
     }
 
-    /// The failure of who asks for it. `advice` says what to do instead.
+    /// The failure of the command that asks for the lock. `advice` says what to do instead.
     pub(super) fn refused(self, name: &str, advice: &str) -> Failure {
         Failure { holder: self.holder, ..refused(name, self.how, self.why, advice) }
     }
@@ -103,8 +104,8 @@ impl Own {
 pub(super) const INNER_ADVICE: &str =
     "run the inner command without leasehold, or use another name";
 
-const NO_SHARE: &str = "a second share would wait behind whoever waits for the lock alone, and a \
-                        share cannot become the whole lock";
+const NO_SHARE: &str = "a second share would wait behind a command that wants the lock alone, and \
+                        a share cannot become the whole lock";
 
 const NO_MORE: &str = "more permits may be free only after it gives its own back";
 
@@ -208,7 +209,7 @@ fn why_not_below(args: &Run, outer: &Outer) -> Option<&'static str> {
     let is_below = outer.keeper.is_some_and(|keeper| keeper.is_above_us());
     (!is_below).then_some(
         "waiting would never end; only a command that surely runs below `leasehold run` joins its \
-         lock, since nobody would stop another one at a loss",
+         lock, since nothing would stop another command when the lock is lost",
     )
 }
 
@@ -220,8 +221,8 @@ pub(super) fn say(context: &Context, joined: &[Joined]) {
     }
 }
 
-/// Becomes the command. It is watched by the keeper above us, so we are not needed any more.
-/// Returns only if that fails.
+/// Becomes the command. The keeper above us watches the command, so this process is not needed any
+/// more. Returns only if that fails.
 pub(super) fn become_command(
     context: &Context,
     client: &Client,

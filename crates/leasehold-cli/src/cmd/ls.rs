@@ -49,7 +49,7 @@ pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
         );
         return Err(Failure::new(Exit::USAGE, "usage", text));
     }
-    let client = context.settings.connect_to_look(Identity::anonymous(), &context.talk).await?;
+    let client = context.settings.connect_to_existing(Identity::anonymous(), &context.talk).await?;
     if let Some(every) = args.watch {
         return Err(watch(context, args, &client, every).await);
     }

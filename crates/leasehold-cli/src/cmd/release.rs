@@ -11,7 +11,7 @@ use crate::output::{escape, print_object};
 /// Releases, or fails with 79 if the lease was not ours any more.
 pub(crate) async fn release(context: &Context, args: &Release) -> Result<Exit, Failure> {
     let given = Given::new(args.token.as_deref(), &args.name)?;
-    let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
+    let client = context.settings.connect_to_existing(Identity::anonymous(), &context.talk).await?;
     context.settings.reach_all(&client, &args.name).await?;
     let answer = client.lease(&args.name, given.token.clone()).release().await;
     if answer.map_err(|error| Failure::from(error).about(&args.name))?
@@ -29,9 +29,9 @@ pub(crate) async fn release(context: &Context, args: &Release) -> Result<Exit, F
 
 fn not_held(name: &str) -> Failure {
     let message = format!(
-        "`{}`: nothing was released: the token does not hold this lock. If it is the right one, \
-         the lease had run out, was released before, was ended by an operator, or the store lost \
-         it, and others may have held the lock during your work",
+        "`{}`: nothing was released: the token does not hold this lock. If the token is right, the \
+         lease expired, was released before, was ended by an operator, or was lost by the store. \
+         Others may have held the lock during your work",
         escape(name)
     );
     Failure::new(Exit::LOST, ErrorKind::Lost.as_str(), message).about(name)

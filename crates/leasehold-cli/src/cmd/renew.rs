@@ -18,7 +18,7 @@ use crate::view::{AskedObject, asked, millis};
 pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failure> {
     let given = Given::new(args.token.as_deref(), &args.name)?;
     let ttl = ttl(args)?;
-    let client = context.settings.connect(Identity::anonymous(), &context.talk).await?;
+    let client = context.settings.connect_to_existing(Identity::anonymous(), &context.talk).await?;
     context.settings.reach_all(&client, &args.name).await?;
     let lease = client.lease(&args.name, given.token.clone());
     if let Err(error) = lease.renew(ttl).await {

@@ -11,7 +11,7 @@ use crate::talk::Level;
 
 /// Changes the number for all users of the name.
 pub(crate) async fn resize(context: &Context, args: &Resize) -> Result<Exit, Failure> {
-    let client = context.settings.connect(Identity::process(), &context.talk).await?;
+    let client = context.settings.connect_to_existing(Identity::process(), &context.talk).await?;
     let of = args.permits;
     let resized = client.semaphore(&args.name, of).resize(of).await;
     let before = resized.map_err(|error| Failure::from(error).about(&args.name))?;

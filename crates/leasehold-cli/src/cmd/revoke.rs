@@ -45,7 +45,7 @@ pub(super) async fn revoke(
             let text = match &holder.revoked {
                 // The store keeps the first request, and the holder learns of no other.
                 Some(first) => {
-                    format!("{who} had been {}; that request stands; {told}", view::asked(first))
+                    format!("{who} had been {}; that request stays; {told}", view::asked(first))
                 }
                 None => format!("{who} was asked to let go (why: {}); {told}", escape(&args.why)),
             };
@@ -128,8 +128,8 @@ fn still_held(context: &Context, args: &Unlock, holder: &Holder, wait: Duration)
         return Failure::new(Exit::TAKEN, "wait-elapsed", message).about(&args.name);
     }
     let message = format!(
-        "`{name}` is still held by {} after {}; the request stands; see `leasehold inspect {word}` \
-         and ask its owner",
+        "`{name}` is still held by {} after {}; the request stays in place; see `leasehold inspect \
+         {word}`, and ask the person who runs the holder",
         view::who(holder.client.as_ref()),
         human(wait)
     );

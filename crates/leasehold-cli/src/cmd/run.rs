@@ -18,8 +18,8 @@ use crate::output::escape;
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
+use crate::supervise::Policy;
 use crate::supervise::verdict::{Lease, Verdict};
-use crate::supervise::{Policy, child};
 use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, only, take};
 use crate::talk::Level;
 
@@ -138,7 +138,7 @@ async fn take_and_hold(
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     let Holding { context, client, .. } = holding;
     let Asked { settings, names, wait, mut patience } = asked;
-    let (guard, started, since) = loop {
+    loop {
         let asked = Asked { settings, names, wait, patience };
         let guard = match take(client, asked, wanted, signals, &context.talk).await? {
             Taken::Granted(guard) => guard,
@@ -149,22 +149,26 @@ async fn take_and_hold(
         if let Some(signal) = signals.interrupted_already().await {
             return stopped(signal);
         }
+        let limit = args.max_hold.as_ref().map(|span| since + span.span);
+        let holding = Holding { policy: Policy { limit, ..holding.policy }, ..*holding };
         let started = tokio::select! {
             biased;
             signal = signals.interrupt() => return stopped(signal),
             started = holding.start(&guard) => started,
         };
-        match started {
-            Ok(started) => break (guard, started, since),
+        let ended = match started {
+            Ok(mut child) => {
+                child.take_our_streams();
+                holding.watch(&guard, child, signals).await
+            }
+            Err(failure) => Err(failure),
+        };
+        match ended {
+            Ok(verdict) => return Ok(Course::Ran(guard, since, verdict)),
             Err(failure) if wait == Wait::ForEver && is_about_the_lease(&failure) => {}
             Err(failure) => return Err(failure),
         }
         // The store answered once, so it is waited for from now on.
         patience = Patience::endless();
-    };
-    child::close_streams();
-    let limit = args.max_hold.as_ref().map(|span| since + span.span);
-    let holding = Holding { policy: Policy { limit, ..holding.policy }, ..*holding };
-    let verdict = holding.watch(&guard, started, signals).await?;
-    Ok(Course::Ran(guard, since, verdict))
+    }
 }

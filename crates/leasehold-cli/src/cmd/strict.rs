@@ -190,7 +190,7 @@ fn left(quarantine: &Quarantine) -> String {
     }
 }
 
-/// What a client with this URL is.
+/// Says whether clients with this URL are strict, not strict, or refused.
 fn meaning(state: &State) -> &'static str {
     match (state.expected, state.is_on()) {
         (Strictness::Yes(_), true) => "says `strict=yes`: its clients are strict",

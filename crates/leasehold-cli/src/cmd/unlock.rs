@@ -20,7 +20,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
     if args.why.trim().is_empty() {
         return Err(Failure::config("--why is empty; nothing was done; give a reason for the log"));
     }
-    let client = context.settings.connect_to_look(Identity::process(), &context.talk).await?;
+    let client = context.settings.connect_to_existing(Identity::process(), &context.talk).await?;
     let mut seen = client.inspect(&args.name).await?;
     if seen.holders.is_empty() {
         context.talk.notice(

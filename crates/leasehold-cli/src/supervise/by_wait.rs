@@ -1,13 +1,13 @@
 //! Finds our children without /proc. `wait` says of any pid whether it is a child of ours.
 //!
 //! There are four million pids, and to ask about all of them takes seconds. Meanwhile a process
-//! that forks and ends again and again has passed through thousands of pids. So each look is short:
+//! that forks and ends again and again has passed through thousands of pids. So each scan is short:
 //!
 //! | Pids | Asked about |
 //! |---|---|
 //! | of children that we know | first |
-//! | around the newest | again and again during a look, since a new process is there |
-//! | all: from the newest down, then those above | in parts, one after the other over several looks |
+//! | around the newest | again and again during a scan, since a new process is there |
+//! | all: from the newest down, then those above | in parts, one after the other over several scans |
 //!
 //! When a child has ended, its children are ours. So the last row starts again then.
 
@@ -32,10 +32,11 @@ const AHEAD_OF_NEWEST: i32 = 1024;
 /// How many pids to ask about before the newest ones again: about two milliseconds.
 const PART: usize = 4096;
 
-/// How long a look may take. The keeper does nothing else meanwhile.
+/// How long a scan may take. The keeper does nothing else meanwhile.
 const LOOK_LASTS: Duration = Duration::from_millis(10);
 
-const HAS_ENDED: WaitIdOptions =
+/// Asks about the end of a child, and leaves the child as it is.
+pub(super) const HAS_ENDED: WaitIdOptions =
     WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
 
 /// Whether we have a child that lives or was not reaped yet.
@@ -74,7 +75,7 @@ impl ByWait {
         self.has_seen_all
     }
 
-    /// Looks for some time. Calls `found` with each child as soon as it is found, and again when it
+    /// Scans for some time. Calls `found` with each child as soon as it is found, and again when it
     /// is seen again.
     pub(super) fn look(&mut self, mut found: impl FnMut(i32)) {
         let began = SystemHost.now();
@@ -108,7 +109,7 @@ impl ByWait {
         }
     }
 
-    /// Looks until every pid was asked about once more, which takes seconds.
+    /// Scans until every pid was asked about once more, which takes seconds.
     pub(super) fn look_at_all(&mut self) {
         self.has_seen_all = false;
         self.walk = walk_from(newest().unwrap_or(PID_MAX));
@@ -117,14 +118,14 @@ impl ByWait {
         }
     }
 
-    /// The children that the last look found, and those found before that were still there.
+    /// The children that the last scan found, and those found before that were still there.
     pub(super) fn known(&self) -> Vec<i32> {
         self.known.iter().copied().collect()
     }
 }
 
-/// The newest pid of the system: a new thread gets the next one. `None` if there is no room for a
-/// thread.
+/// The newest pid of the system: a new thread gets the next one. `None` if no thread can be
+/// started.
 fn newest() -> Option<i32> {
     let thread = std::thread::Builder::new().spawn(|| gettid().as_raw_nonzero().get());
     thread.ok()?.join().ok()
@@ -147,14 +148,14 @@ mod tests {
         let pid = i32::try_from(child.id()).expect("a pid");
         let mut by_wait = ByWait::new();
         let mut found = Vec::new();
-        // It is the newest, or not far from that where other tests start processes.
+        // The child has the newest pid, or one close to it if other tests start processes.
         by_wait.look(|pid| found.push(pid));
         assert!(has_children() && found.contains(&pid) && by_wait.known().contains(&pid));
         child.kill().expect("it is ours");
         child.wait().expect("it is ours");
         by_wait.look(drop);
         assert!(!by_wait.known().contains(&pid));
-        assert!(!by_wait.has_seen_all(), "that takes more than two looks");
+        assert!(!by_wait.has_seen_all(), "that takes more than two scans");
         by_wait.look_at_all();
         assert!(by_wait.has_seen_all());
     }

@@ -7,21 +7,22 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, set_child_subreaper, wait,
 };
-use rustix::termios::tcgetpgrp;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use super::keeper::{KEEPER, REAPED_MAX};
 use super::link::{Link, Note, Order, Start, hand_over};
 use super::policy::TIMES_A_LOOK;
+use super::terminal::Terminal;
 use super::tree::{Census, Tree};
 use crate::exit::{Exit, Failure};
 use crate::process::KEEPER_NAME;
@@ -44,21 +45,25 @@ pub(crate) struct Child {
     keeper_gone: bool,
     socket: UnixStream,
     link: Link,
-    /// Whether the command shares our process group, at a terminal.
-    at_terminal: bool,
+    terminal: Terminal,
     /// All processes below us: the keeper and those that it watches.
     tree: Tree,
     all_gone: bool,
     /// Whether the keeper ended before its processes, or we ended it.
     broken: bool,
     told_broken: bool,
+    /// Whether our stdin and stdout are the command's alone once it has begun.
+    takes_streams: bool,
     not_begun: Option<i32>,
+    too_late: bool,
+    has_ended: Arc<AtomicBool>,
     census: Census,
-    kill_at: Option<Moment>,
+    /// The moment to kill that the keeper knows.
+    kill_at: Moment,
     kill_order: KillOrder,
 }
 
-/// A change of the command since the last look.
+/// A change of the command since the last call of `changes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The command itself ended.
@@ -75,26 +80,15 @@ pub(crate) enum Change {
     Counted(Census),
 }
 
-/// Whether we are in the foreground of our terminal. Then the command must share our process group,
-/// or the terminal would stop it when it reads or writes. Our stdin does not tell: ssh and sudo
-/// open the terminal themselves.
-fn at_terminal() -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let foreground = match rustix::fs::open("/dev/tty", flags, Mode::empty()) {
-        Ok(terminal) => tcgetpgrp(terminal),
-        // A container may have a terminal without this file.
-        Err(_) => tcgetpgrp(rustix::stdio::stdin()),
-    };
-    foreground.is_ok_and(|group| group == getpgrp())
-}
-
 impl Child {
     /// Starts `command` with our standard streams and our environment, changed by `env`. If we are
-    /// in the foreground of a terminal, the command joins our process group.
+    /// in the foreground of a terminal, the command joins our process group. The keeper kills it at
+    /// `kill_at`, or does not start it after that.
     pub(crate) fn start(
         command: &[OsString],
         env: &[(&str, Option<String>)],
         ttl: Duration,
+        kill_at: Moment,
     ) -> Result<Self, Failure> {
         let refused = |what: &str, error: io::Error| {
             Failure::internal(format!("{what}: {error}; the lock was released, nothing was run"))
@@ -105,7 +99,9 @@ impl Child {
         let tree = Tree::new();
         let pair = std::os::unix::net::UnixStream::pair();
         let (ours, theirs) = pair.map_err(|error| refused("cannot open a socket", error))?;
-        hand_over(&ours, rustix::stdio::stdin())
+        let watched = ours.set_nonblocking(true).and_then(|()| UnixStream::from_std(ours));
+        let socket = watched.map_err(|error| refused("cannot watch a socket", error))?;
+        hand_over(&socket, rustix::stdio::stdin())
             .map_err(|error| refused("cannot pass stdin on", error))?;
         let mut keeper = keeper_program();
         keeper
@@ -123,30 +119,40 @@ impl Child {
         // Our copy of the keeper's end would keep the socket open.
         drop(keeper);
         let pid = i32::try_from(started.id()).ok().and_then(Pid::from_raw);
-        let mut link = Link::default();
+        let keeper = pid.expect("the system gives positive pids");
         // Asked only now: a wait may have lasted for hours, and `fg` may have brought us here.
-        let at_terminal = at_terminal();
-        let group = if at_terminal { getpgrp().as_raw_nonzero().get() } else { 0 };
+        let terminal = Terminal::now();
+        let group = if terminal.is_shared() { getpgrp().as_raw_nonzero().get() } else { 0 };
         let count_every = (ttl / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
-        let start = Start { group, count_every, command: command.to_vec() };
-        link.tell(&ours, &Order::Start(start));
-        let watched = ours.set_nonblocking(true).and_then(|()| UnixStream::from_std(ours));
-        let socket = watched.map_err(|error| refused("cannot watch a socket", error))?;
+        let start = Start { group, count_every, kill_at, command: command.to_vec() };
+        let mut link = Link::default();
+        // Nothing may fail from here on: the command may run.
+        link.tell(&socket, &Order::Start(start));
         Ok(Self {
-            keeper: pid.expect("the system gives positive pids"),
+            keeper,
             keeper_gone: false,
-            at_terminal,
+            terminal,
             socket,
             link,
             tree,
             all_gone: false,
             broken: false,
             told_broken: false,
+            takes_streams: false,
             not_begun: None,
+            too_late: false,
+            has_ended: Arc::default(),
             census: Census { alive: 1, took: Duration::ZERO },
-            kill_at: None,
+            kill_at,
             kill_order: KillOrder::default(),
         })
+    }
+
+    /// Closes our stdin and stdout when the command has begun, so that these end when the command
+    /// closes them. For a process that starts no other command after that. Until then we may need
+    /// them for another attempt.
+    pub(crate) const fn take_our_streams(&mut self) {
+        self.takes_streams = true;
     }
 
     /// Waits until the keeper has sent something, or can be sent more.
@@ -181,12 +187,19 @@ impl Child {
     pub(crate) fn changes(&mut self) -> Vec<Change> {
         self.link.send(&self.socket);
         let mut changes = self.take_notes();
+        if !self.keeper_gone {
+            self.tree.adopt_strangers(self.keeper);
+        }
         let no_child_left = self.reap(&mut changes);
         // Once the keeper has ended, all its notes have arrived.
         if self.keeper_gone {
             changes.extend(self.take_notes());
         }
         self.broken |= (self.keeper_gone || self.link.is_cut()) && !self.all_gone;
+        if self.broken {
+            // Nobody would tell us.
+            self.has_ended.store(true, Ordering::Relaxed);
+        }
         if self.broken && !std::mem::replace(&mut self.told_broken, true) {
             changes.push(Change::KeeperGone);
         }
@@ -202,6 +215,9 @@ impl Child {
         let mut changes = Vec::new();
         for note in self.link.take::<Note>(&self.socket) {
             match note {
+                Note::Begun if self.takes_streams => close_streams(),
+                Note::Begun => {}
+                Note::TooLate => self.too_late = true,
                 Note::NotBegun(errno) => {
                     self.not_begun = Some(errno);
                     changes.push(Change::Ended(not_begun(&io::Error::from_raw_os_error(errno))));
@@ -223,6 +239,9 @@ impl Child {
                 Note::Signal(signal) => changes.push(Change::Signal(signal)),
             }
         }
+        if self.too_late || changes.iter().any(|change| matches!(change, Change::Ended(_))) {
+            self.has_ended.store(true, Ordering::Relaxed);
+        }
         changes
     }
 
@@ -236,7 +255,8 @@ impl Child {
                     // Its processes are ours now.
                     changes.extend(self.take_notes());
                 }
-                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(Some((pid, _))) => self.tree.forget(pid),
+                Err(rustix::io::Errno::INTR) => {}
                 Ok(None) => return false,
                 Err(_) => return true,
             }
@@ -247,9 +267,24 @@ impl Child {
         false
     }
 
-    /// Whether the command shares our process group, at a terminal that signals both of us.
-    pub(crate) const fn is_at_terminal(&self) -> bool {
-        self.at_terminal
+    /// How the command shares our terminal.
+    pub(crate) const fn terminal(&self) -> Terminal {
+        self.terminal
+    }
+
+    /// Whether the command itself has ended, or will never begin. Processes of it may still run.
+    pub(crate) fn has_ended(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.has_ended)
+    }
+
+    /// Whether the keeper did not start the command, since it would have had to kill it at once.
+    pub(crate) const fn came_too_late(&self) -> bool {
+        self.too_late
+    }
+
+    /// The moment at which the keeper kills everything, as far as it was told.
+    pub(crate) const fn killed_at(&self) -> Moment {
+        self.kill_at
     }
 
     /// Why the command never started, if it did not.
@@ -265,8 +300,8 @@ impl Child {
     /// Makes the keeper kill everything at `at`, even if we are gone by then.
     pub(crate) fn kill_at(&mut self, at: Moment) {
         let same = |known: Moment| known.since(at) < SAME_END && at.since(known) < SAME_END;
-        if !self.broken && !self.kill_at.is_some_and(same) {
-            self.kill_at = Some(at);
+        if !self.broken && !same(self.kill_at) {
+            self.kill_at = at;
             self.order(&Order::KillAt(at));
         }
     }
@@ -307,7 +342,7 @@ impl Child {
         match self.kill_order.next(SystemHost.now(), self.census.took) {
             Next::Give => self.order(&Order::Kill),
             Next::Wait => {}
-            // The next look at the changes sees that it has ended.
+            // The next call of `changes` sees that it has ended.
             Next::GiveUp if self.keeper_gone => {}
             Next::GiveUp => {
                 // The keeper is stopped, or gets no processor time. We can do its work.
@@ -332,7 +367,7 @@ struct KillOrder {
     is_killing: bool,
 }
 
-/// The next step of whoever wants everything killed.
+/// The next step when everything must be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Give,
@@ -371,9 +406,7 @@ fn keeper_program() -> Command {
     Command::new(std::env::args_os().next().unwrap_or_else(|| "leasehold".into()))
 }
 
-/// Closes our copies of the command's stdin and stdout, so that these end when the command closes
-/// them. For a process that starts no other command.
-pub(crate) fn close_streams() {
+fn close_streams() {
     if let Ok(nothing) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&nothing);
         let _ = rustix::stdio::dup2_stdout(&nothing);
@@ -384,7 +417,7 @@ pub(crate) fn close_streams() {
 pub(crate) fn not_begun(error: &io::Error) -> Exit {
     match error.kind() {
         io::ErrorKind::NotFound => Exit::NOT_FOUND,
-        // The system had no room for another process, which is not the command's fault.
+        // The system could not start another process, which is not the command's fault.
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => Exit::INTERNAL,
         _ => Exit::CANNOT_EXECUTE,
     }

@@ -6,11 +6,11 @@
 
 use std::fmt;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use rustix::process::{getpid, getuid};
 
 use super::tree::is_shown_in_proc;
+use crate::hash::fnv_1a;
 use crate::process::{Process, read};
 
 /// The most ancestors to look at.
@@ -86,9 +86,12 @@ fn our_pid() -> Option<i32> {
 fn mark(process: &Process) -> Option<u64> {
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let mut hasher = DefaultHasher::new();
-    (process.pid, process.started, namespace, boot).hash(&mut hasher);
-    Some(hasher.finish())
+    Some(mark_of(process, namespace.to_str()?, boot.trim()))
+}
+
+fn mark_of(process: &Process, namespace: &str, boot: &str) -> u64 {
+    let Process { pid, started, .. } = process;
+    fnv_1a(format!("{pid} {started} {namespace} {boot}").as_bytes())
 }
 
 /// Whether the kernel lets that process kill us: it has our user, or is root.
@@ -127,6 +130,14 @@ mod tests {
         let parent = id_of(getppid().expect("a parent").as_raw_nonzero().get());
         let mark = parent.mark ^ 1;
         assert!(!KeeperId { mark, ..parent }.is_above_us());
+    }
+
+    /// Another build of `leasehold` below this keeper must find the same mark.
+    #[test]
+    fn a_keeper_has_the_same_mark_in_every_build() {
+        let ours = read(our_pid().expect("Linux tells")).expect("we live");
+        let keeper = Process { pid: 7, started: 11, ..ours };
+        assert_eq!(mark_of(&keeper, "pid:[4026531836]", "b007"), 0xc7ec_5ef7_4972_f84c);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use super::child::{Change, Child};
 use super::machine::{Action, Input, News, Supervision};
 use super::policy::Policy;
-use super::verdict::Verdict;
+use super::verdict::Outcome;
 use crate::duration::human;
 use crate::log;
 use crate::signals::{self, FATAL, Received, Sender, Signals, may_stop_for};
@@ -28,13 +28,13 @@ pub(crate) async fn supervise(
     signals: &mut Signals,
     policy: Policy,
     talk: &Talk,
-) -> Verdict {
+) -> Outcome {
     let clock = SystemHost;
-    let mut supervision = Supervision::new(policy, child.is_at_terminal());
+    let mut supervision = Supervision::new(policy, child.terminal(), child.killed_at());
     let first_lost = guard.lost();
     let mut lost = pin!(async { first_lost.await.1 });
     let mut revoked = pin!(guard.revoked());
-    let (mut told, mut asked) = (false, false);
+    let (mut told, mut asked, mut request) = (false, false, None);
     loop {
         if let Some(at) = supervision.kill_at(clock.now(), guard.remaining()) {
             child.kill_at(at);
@@ -65,6 +65,10 @@ pub(crate) async fn supervise(
         let mut inputs: Vec<Input> = changes.chain([input]).collect();
         // Last: what ended the command may have been sent to us as well.
         inputs.extend(signals.take_requests().into_iter().map(Input::Signal));
+        request = request.or_else(|| inputs.iter().find_map(of_request));
+        if child.came_too_late() {
+            return Outcome::TooLate(request);
+        }
         for input in in_order(inputs, supervision.is_asked_to_stop()) {
             let left = guard.remaining();
             let reason = if told { None } else { why_none_is_left(left, lost.as_mut()) };
@@ -85,7 +89,7 @@ pub(crate) async fn supervise(
                         }
                     }
                     Action::Say(news) => say(talk, guard, child, policy, news),
-                    Action::Finish(verdict) => return verdict,
+                    Action::Finish(verdict) => return Outcome::Ran(verdict),
                 }
             }
         }
@@ -105,8 +109,8 @@ fn of_signal(received: Received) -> Input {
 /// left, and without the reason a change would look like the deadline. Then come requests to stop,
 /// because they may have caused the changes.
 ///
-/// Where nothing is left of the command, a further request would find nothing to kill or to leave
-/// behind. So only the first one counts, as the cause.
+/// Once nothing is left of the command, a further request has nothing to kill or to leave behind.
+/// So only the first one counts, as the cause.
 fn in_order(mut inputs: Vec<Input>, mut is_asked: bool) -> Vec<Input> {
     if inputs.contains(&Input::AllGone) {
         inputs.retain(|input| !is_request(input) || !std::mem::replace(&mut is_asked, true));
@@ -119,8 +123,16 @@ fn in_order(mut inputs: Vec<Input>, mut is_asked: bool) -> Vec<Input> {
     inputs
 }
 
+/// The signal of a request to stop.
+fn of_request(input: &Input) -> Option<Signal> {
+    match input {
+        Input::Signal(received) => Some(received.signal).filter(|it| FATAL.contains(it)),
+        _ => None,
+    }
+}
+
 fn is_request(input: &Input) -> bool {
-    matches!(input, Input::Signal(received) if FATAL.contains(&received.signal))
+    of_request(input).is_some()
 }
 
 /// Why nothing is left of the lease, if that is known. A lease that is not ours has no time left
@@ -251,7 +263,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let lost = || pin_of(ready(Lost::NotOurs));
         assert_eq!(why_none_is_left(Duration::ZERO, lost().as_mut()), Some(Lost::NotOurs));
-        assert_eq!(why_none_is_left(second, lost().as_mut()), None, "it is told in its turn");
+        assert_eq!(why_none_is_left(second, lost().as_mut()), None, "it is told later");
         assert_eq!(why_none_is_left(Duration::ZERO, pin_of(pending()).as_mut()), None);
     }
 

@@ -6,10 +6,13 @@
 //!
 //! It kills everything on one of three occasions: `leasehold run` orders it, the moment that
 //! `leasehold run` set has come, or the socket to `leasehold run` closes. The kernel closes the
-//! socket even after `kill -9`. The keeper has its own process group, name and command line. So
-//! signals to those of the command or of `leasehold` do not hit the keeper. It writes nothing and
-//! waits for nobody while a process is left. If the keeper itself is killed, its processes become
-//! children of `leasehold run`, which is a subreaper as well and kills them.
+//! socket even after `kill -9`. If such an occasion comes before the command begins, the keeper
+//! starts nothing: even a command that is killed immediately may have done something.
+//!
+//! The keeper has its own process group, name and command line. So signals to those of the command
+//! or of `leasehold` do not hit the keeper. It writes nothing and waits for nobody while a process
+//! is left. If the keeper itself is killed, its processes become children of `leasehold run`, which
+//! is a subreaper as well and kills them.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -67,7 +70,7 @@ const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Counting uses at most `1 / COUNT_AT_MOST` of the time, while the pause between two counts is
-/// below `COUNT_PAUSE_MAX`. One slow look must not decide for minutes.
+/// below `COUNT_PAUSE_MAX`. One slow scan must not decide for minutes.
 const COUNT_AT_MOST: u32 = 50;
 const COUNT_PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -118,24 +121,17 @@ fn start() -> io::Result<Keeper> {
     set_child_subreaper(Some(getpid()))?;
     let stdin = take_over(socket())?;
     let mut link = Link::default();
-    let (start, orders) = first_order(&mut link)?;
+    let (start, orders) = first_orders(&mut link)?;
     let tree = Tree::new();
     let (wakes, children_ended) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(Signal::CHILD.as_raw(), wakes)?;
     children_ended.set_nonblocking(true)?;
-    let command = match spawn(&start, stdin) {
-        Ok(child) => i32::try_from(child.id()).ok().and_then(Pid::from_raw),
-        Err(error) => {
-            link.tell(socket(), &Note::NotBegun(error.raw_os_error().unwrap_or(0)));
-            None
-        }
-    };
     let mut keeper = Keeper {
         tree,
         link,
-        command,
+        command: None,
         group: start.group,
-        kill_at: None,
+        kill_at: Some(start.kill_at),
         killing_since: None,
         count_every: start.count_every,
         count_at: SystemHost.now() + start.count_every,
@@ -143,18 +139,24 @@ fn start() -> io::Result<Keeper> {
         children_ended,
         signals,
     };
-    close_streams();
-    orders.into_iter().for_each(|order| keeper.obey(order));
+    keeper.begin(&start, orders, stdin)?;
     Ok(keeper)
 }
 
-/// Starts the command. If it is a script that names no interpreter, sh(1) runs it, as with
-/// execvp(3) and every shell.
-fn spawn(start: &Start, stdin: OwnedFd) -> io::Result<Child> {
+/// Starts the command, unless it is too late for it. If it is a script that names no interpreter,
+/// sh(1) runs it, as with execvp(3) and every shell.
+fn spawn(
+    start: &Start,
+    stdin: OwnedFd,
+    mut is_too_late: impl FnMut() -> bool,
+) -> io::Result<Option<Child>> {
     let (program, args) = start.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let spawn = |command: &mut Command, stdin| {
+    let chain = Chain::inherited().kept_by(KeeperId::ours()).text();
+    let mut spawn = |command: &mut Command, stdin| {
         command.args(args).stdin(Stdio::from(stdin)).process_group(start.group);
-        command.env(CHAIN, Chain::inherited().kept_by(KeeperId::ours()).text()).spawn()
+        command.env(CHAIN, &chain);
+        // The last question: any step before may have taken until after the end of the lease.
+        if is_too_late() { Ok(None) } else { command.spawn().map(Some) }
     };
     let started = spawn(&mut Command::new(program), stdin.try_clone()?);
     let is_script = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::NOEXEC);
@@ -165,8 +167,17 @@ fn spawn(start: &Start, stdin: OwnedFd) -> io::Result<Child> {
     spawn(Command::new("/bin/sh").arg(script), stdin)
 }
 
+/// Whether a command that begins now would have to be killed at once. Reads the orders that have
+/// arrived since `orders`: each of them may say so.
+fn is_too_late(link: &mut Link, orders: &mut Vec<Order>, kill_at: Moment) -> bool {
+    orders.extend(link.take(socket()));
+    let of_order = |order: &Order| if let Order::KillAt(at) = *order { Some(at) } else { None };
+    let kill_at = orders.iter().rev().find_map(of_order).unwrap_or(kill_at);
+    link.is_cut() || orders.contains(&Order::Kill) || SystemHost.now() >= kill_at
+}
+
 /// Waits for the order to start. More orders may arrive with it.
-fn first_order(link: &mut Link) -> io::Result<(Start, Vec<Order>)> {
+fn first_orders(link: &mut Link) -> io::Result<(Start, Vec<Order>)> {
     loop {
         let mut orders = link.take(socket()).into_iter();
         match orders.next() {
@@ -208,6 +219,28 @@ fn look(at: &mut [PollFd<'_>], limit: Option<Duration>) {
 }
 
 impl Keeper {
+    /// Starts the command, and obeys the orders that came with the order to start. Fails if it is
+    /// too late to start.
+    fn begin(&mut self, start: &Start, mut orders: Vec<Order>, stdin: OwnedFd) -> io::Result<()> {
+        let link = &mut self.link;
+        match spawn(start, stdin, || is_too_late(link, &mut orders, start.kill_at)) {
+            Ok(Some(child)) => {
+                self.command = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+                self.tell(&Note::Begun);
+            }
+            Ok(None) => {
+                // A signal that asks to stop may have come to us instead of `leasehold run`.
+                self.relay();
+                self.tell(&Note::TooLate);
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(error) => self.tell(&Note::NotBegun(error.raw_os_error().unwrap_or(0))),
+        }
+        close_streams();
+        orders.into_iter().for_each(|order| self.obey(order));
+        Ok(())
+    }
+
     fn run(&mut self) -> Result<Infallible, End> {
         loop {
             let mut is_behind = self.reap()?;
@@ -277,11 +310,12 @@ impl Keeper {
         }
     }
 
-    /// Passes a signal on to the group of the command. At a terminal only the command gets it,
-    /// since `leasehold run` is in the same group. Once the command has ended, the remaining
-    /// processes get it.
+    /// Passes a signal on to the command, or to its group if the signal
+    /// [is meant for all](is_for_all). At a terminal only the command gets it, since `leasehold
+    /// run` is in the same group. Once the command has ended, the remaining processes get it.
     fn forward(&mut self, signal: Signal) {
-        let send = if self.group == 0 { kill_process_group } else { kill_process };
+        let is_for_group = self.group == 0 && is_for_all(signal);
+        let send = if is_for_group { kill_process_group } else { kill_process };
         let signals = to_pass_on(signal);
         match self.command {
             Some(command) => signals.into_iter().for_each(|signal| {
@@ -297,8 +331,8 @@ impl Keeper {
     fn forward_outside(&self, signal: Signal) {
         let Some(command) = self.command.filter(|_| self.group != 0) else { return };
         for signal in to_pass_on(signal) {
-            // Fails if it leads no group. If it has moved all the same, the leader of its group is
-            // the one to signal it.
+            // Fails if it leads no group. If it has moved anyway, the leader of its group is the
+            // one to signal it.
             let _ = kill_process_group(command, signal);
         }
     }
@@ -361,6 +395,13 @@ impl Keeper {
         while matches!(rustix::io::read(&self.children_ended, &mut [0; 64]), Ok(1..)) {}
         self.link.send(socket());
     }
+}
+
+/// Whether a signal is meant for all processes of a job: to end them, to stop or to continue them.
+/// The others tell one process something, such as to read its settings again, and would end those
+/// of its children that do not expect them.
+fn is_for_all(signal: Signal) -> bool {
+    [Signal::TERM, Signal::INT, Signal::QUIT, Signal::STOP, Signal::CONT].contains(&signal)
 }
 
 /// The pause after a count that took `took`.

@@ -45,6 +45,8 @@ pub(crate) struct Start {
     pub(crate) group: i32,
     /// How often the processes are counted.
     pub(crate) count_every: Duration,
+    /// The first moment to kill everything, so that no command is ever without one.
+    pub(crate) kill_at: Moment,
     /// The command and its arguments.
     pub(crate) command: Vec<OsString>,
 }
@@ -52,8 +54,12 @@ pub(crate) struct Start {
 /// A note from the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
+    /// The command has begun.
+    Begun,
     /// The command could not be started; the number is the system's error.
     NotBegun(i32),
+    /// The command was not started, because it would have to be killed at once.
+    TooLate,
     /// The command itself ended.
     Ended(Exit),
     /// The number of processes.
@@ -108,6 +114,7 @@ impl Start {
     fn encode(&self) -> Vec<u8> {
         let mut body = self.group.to_le_bytes().to_vec();
         body.extend(nanos(self.count_every).to_le_bytes());
+        body.extend(self.kill_at.as_nanos().to_le_bytes());
         // An argument contains no zero byte.
         for word in &self.command {
             body.extend(word.as_bytes());
@@ -118,12 +125,14 @@ impl Start {
 
     fn decode(body: &[u8]) -> Option<Self> {
         let (group, rest) = body.split_first_chunk()?;
-        let (every, words) = rest.split_first_chunk()?;
+        let (every, rest) = rest.split_first_chunk()?;
+        let (kill_at, words) = rest.split_first_chunk()?;
         let words = words.strip_suffix(&[0])?;
         let word = |word: &[u8]| OsString::from_vec(word.to_vec());
         Some(Self {
             group: i32::from_le_bytes(*group),
             count_every: Duration::from_nanos(u64::from_le_bytes(*every)),
+            kill_at: Moment::from_nanos(u64::from_le_bytes(*kill_at)),
             command: words.split(|byte| *byte == 0).map(word).collect(),
         })
     }
@@ -133,7 +142,9 @@ impl Frame for Note {
     fn encode(&self) -> (u8, Vec<u8>) {
         let bytes = |number: i32| number.to_le_bytes().to_vec();
         match *self {
+            Self::Begun => (b'b', Vec::new()),
             Self::NotBegun(errno) => (b'n', bytes(errno)),
+            Self::TooLate => (b'l', Vec::new()),
             Self::Ended(Exit::Code(code)) => (b'e', bytes(code.into())),
             Self::Ended(Exit::Signal(signal)) => (b'd', bytes(signal)),
             Self::Counted(Census { alive, took }) => {
@@ -150,7 +161,9 @@ impl Frame for Note {
 
     fn decode(letter: u8, body: &[u8]) -> Option<Self> {
         Some(match letter {
+            b'b' => Self::Begun,
             b'n' => Self::NotBegun(number(body)?),
+            b'l' => Self::TooLate,
             b'e' => Self::Ended(Exit::Code(u8::try_from(number(body)?).ok()?)),
             b'd' => Self::Ended(Exit::Signal(number(body)?)),
             b'c' => {
@@ -317,6 +330,7 @@ mod tests {
             Order::Start(Start {
                 group: 7,
                 count_every: Duration::from_millis(250),
+                kill_at: Moment::from_nanos(u64::MAX - 1),
                 command: words.iter().map(OsString::from).collect(),
             })
         };
@@ -330,7 +344,9 @@ mod tests {
             Order::KillAt(Moment::from_nanos(u64::MAX)),
         ]);
         goes_through(&[
+            Note::Begun,
             Note::NotBegun(2),
+            Note::TooLate,
             Note::Ended(Exit::Code(255)),
             Note::Ended(Exit::Signal(9)),
             Note::Counted(Census { alive: 5, took: Duration::from_micros(3) }),
@@ -346,7 +362,9 @@ mod tests {
         let (one, other) = UnixStream::pair().expect("a socket");
         let (mut here, mut there) = (Link::default(), Link::default());
         let command = vec![OsString::from("x".repeat(100_000)); 20];
-        let order = Order::Start(Start { group: 0, count_every: Duration::ZERO, command });
+        let kill_at = Moment::default();
+        let start = Start { group: 0, count_every: Duration::ZERO, kill_at, command };
+        let order = Order::Start(start);
         here.tell(&one, &order);
         assert!(here.has_to_send(), "more than a socket holds");
         let mut arrived = Vec::new();

@@ -28,11 +28,13 @@ use rustix::process::Signal;
 
 use super::policy::Policy;
 use super::requests::Requests;
+use super::terminal::Terminal;
 use super::verdict::{Cause, Lease, Verdict};
 use crate::exit::Exit;
 use crate::signals::{FATAL, Received, Sender};
 
-/// The longest pause between two looks at the clock: timers of the runtime stand still in suspend.
+/// The longest pause between two readings of the clock: timers of the runtime stand still in
+/// suspend.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The shortest pause between two rounds of killing. The pauses grow, since processes that survive
@@ -98,7 +100,7 @@ pub(crate) enum Action {
 pub(crate) enum News {
     /// The lease was not renewed when it should have been.
     Overdue { left: Duration },
-    /// It was renewed after all.
+    /// The lease was renewed after all.
     Renewed,
     /// The command is told to stop because the deadline is near.
     Stopping { left: Duration },
@@ -142,7 +144,7 @@ enum Bound {
 #[derive(Debug)]
 pub(crate) struct Supervision {
     policy: Policy,
-    at_terminal: bool,
+    terminal: Terminal,
     phase: Phase,
     /// Why the command was stopped, unless we were asked to.
     stopped_for: Option<Bound>,
@@ -159,7 +161,7 @@ pub(crate) struct Supervision {
     ended: Option<(Exit, Moment)>,
     ended_by_itself: bool,
     /// The moment that the keeper was last told.
-    keeper_kills_at: Option<Moment>,
+    keeper_kills_at: Moment,
     overdue: bool,
     lingering_said: bool,
     finished: bool,
@@ -167,12 +169,12 @@ pub(crate) struct Supervision {
 }
 
 impl Supervision {
-    /// Starts supervising a command that runs from now on. `at_terminal`: it shares our process
-    /// group, at a terminal that signals both of us.
-    pub(crate) fn new(policy: Policy, at_terminal: bool) -> Self {
+    /// Starts supervising a command that runs from now on, with a keeper that kills it at
+    /// `keeper_kills_at` if it hears of no other moment.
+    pub(crate) fn new(policy: Policy, terminal: Terminal, keeper_kills_at: Moment) -> Self {
         Self {
             policy,
-            at_terminal,
+            terminal,
             phase: Phase::Running,
             stopped_for: None,
             lost: None,
@@ -183,7 +185,7 @@ impl Supervision {
             reserve: Duration::ZERO,
             ended: None,
             ended_by_itself: false,
-            keeper_kills_at: None,
+            keeper_kills_at,
             overdue: false,
             lingering_said: false,
             finished: false,
@@ -239,26 +241,22 @@ impl Supervision {
         next.clamp(Duration::from_millis(1), LOOK_EVERY)
     }
 
-    /// The moment at which the keeper kills everything if we have not. It is a little after our
-    /// own. `None` while we kill everything ourselves.
+    /// The moment at which the keeper kills everything if we have not. This is a little later than
+    /// our own moment to kill. `None` while we kill everything ourselves.
     pub(crate) fn kill_at(&mut self, now: Moment, left: Duration) -> Option<Moment> {
-        let later = self.policy.margin() / 2;
-        let at = match self.phase {
+        self.keeper_kills_at = match self.phase {
             Phase::Stopping { kill_at } if self.lost.is_some() => {
-                let ends = kill_at + later;
                 // After a loss, the command never gets longer than its lease would have lasted.
-                self.keeper_kills_at.map_or(ends, |known| known.min(ends))
+                (kill_at + self.policy.margin() / 2).min(self.keeper_kills_at)
             }
             _ if self.lost.is_some() || left.is_zero() => return None,
-            _ => (now + self.usable(now, left)).minus(later + self.reserve),
+            _ => self.policy.keeper_kills_at(now, left, self.reserve),
         };
-        self.keeper_kills_at = Some(at);
-        Some(at)
+        Some(self.keeper_kills_at)
     }
 
-    /// How long the command may still run: until the lease or `--max-hold` ends.
     fn usable(&self, now: Moment, left: Duration) -> Duration {
-        self.policy.limit.map_or(left, |limit| left.min(limit.since(now)))
+        self.policy.usable(now, left)
     }
 
     /// The bound that ends first. An earlier reason stays.
@@ -285,8 +283,9 @@ impl Supervision {
             return;
         }
         // The terminal signals our whole process group, and so a command that is still in it.
-        let is_of_our_terminal = self.at_terminal && came.sender == Sender::Kernel;
-        if is_of_our_terminal && KEYS.contains(&signal) {
+        let is_of_our_terminal = self.terminal.is_shared() && came.sender == Sender::Kernel;
+        let is_hung_up = signal == Signal::HUP && self.terminal == Terminal::Shared;
+        if is_of_our_terminal && (is_hung_up || KEYS.contains(&signal)) {
             // The command may choose to live on.
             self.asked_at_terminal = true;
             self.actions.push(Action::ForwardOutside(signal));
@@ -298,7 +297,7 @@ impl Supervision {
             self.actions.extend([stop(Signal::STOP), Action::Suspend]);
         } else if signal != Signal::CHILD && self.lost.is_none() {
             self.actions.push(Action::Forward(signal));
-            if self.at_terminal && signal == Signal::CONT {
+            if self.terminal.is_shared() && signal == Signal::CONT {
                 // Ctrl-Z also stopped a command in a process group of its own.
                 self.actions.push(Action::ForwardOutside(signal));
             }
@@ -394,7 +393,7 @@ impl Supervision {
     /// The terminal signals both of us, and our own signal may be late.
     fn was_ended_by_a_key(&self) -> bool {
         let by_key = |exit| KEYS.iter().any(|key| exit == Exit::Signal(key.as_raw()));
-        self.at_terminal && self.ended.is_some_and(|(exit, _)| by_key(exit))
+        self.terminal.is_shared() && self.ended.is_some_and(|(exit, _)| by_key(exit))
     }
 
     fn look_at_the_time(&mut self, now: Moment, left: Duration) {

@@ -30,8 +30,12 @@ fn typed(signal: Signal) -> Input {
     Input::Signal(Received { signal, sender: Sender::Kernel })
 }
 
+fn with(terminal: Terminal, policy: Policy) -> Supervision {
+    Supervision::new(policy, terminal, policy.keeper_kills_at(at(0), ms(FRESH), ms(0)))
+}
+
 fn away_from_a_terminal(policy: Policy) -> Supervision {
-    Supervision::new(policy, false)
+    with(Terminal::Apart, policy)
 }
 
 /// Feeds `inputs` of (now, time left, input) and returns the actions for the last one.
@@ -41,7 +45,7 @@ fn last(policy: Policy, inputs: &[(u64, u64, Input)]) -> Vec<Action> {
 
 /// The same at a terminal.
 fn last_at_terminal(inputs: &[(u64, u64, Input)]) -> Vec<Action> {
-    last_of(Supervision::new(POLICY, true), inputs)
+    last_of(with(Terminal::Shared, POLICY), inputs)
 }
 
 fn last_of(mut supervision: Supervision, inputs: &[(u64, u64, Input)]) -> Vec<Action> {
@@ -391,7 +395,7 @@ fn the_keeper_kills_after_we_would_have_and_before_the_deadline() {
             let deadline = at(ttl);
             let keeper = supervision.kill_at(at(0), ms(ttl)).expect("a lease that is ours");
             let ours = deadline.minus(supervision.kill_below());
-            assert!(ours < keeper && keeper < deadline, "ttl {ttl} ms, a look took {took} ms");
+            assert!(ours < keeper && keeper < deadline, "ttl {ttl} ms, a scan took {took} ms");
         }
     }
     let mut supervision = away_from_a_terminal(POLICY);
@@ -403,8 +407,8 @@ fn the_keeper_kills_after_we_would_have_and_before_the_deadline() {
     assert!(supervision.on(at(2_005), ms(0), Input::Timer).contains(&Action::Kill));
     assert_eq!(supervision.kill_at(at(2_005), ms(0)), None, "it has its order");
     // The loss was noticed shortly before the end of the lease.
-    let mut supervision = away_from_a_terminal(POLICY);
-    let before = supervision.kill_at(at(5), ms(500)).expect("a lease that is ours");
+    let before = POLICY.keeper_kills_at(at(5), ms(500), ms(0));
+    let mut supervision = Supervision::new(POLICY, Terminal::Apart, before);
     supervision.on(at(5), ms(0), Input::Lost(Lost::NotOurs));
     assert_eq!(supervision.kill_at(at(6), ms(0)), Some(before), "it kills no later");
 }
@@ -420,7 +424,7 @@ fn a_command_of_many_processes_is_told_and_killed_that_much_earlier() {
     assert!(stopped.contains(&Action::SignalAll(Signal::TERM)), "{stopped:?}");
     assert_eq!(last(policy, &[counted, stop, (739, 261, Input::Timer)]), []);
     assert_eq!(last(policy, &[counted, stop, (740, 260, Input::Timer)]), killed_for_the_lease());
-    // However long a look takes, a lease with two thirds left is not in danger.
+    // A lease with two thirds left is not in danger, even if a scan takes long.
     let slow = (5, 980, Input::Counted(ms(60_000)));
     assert_eq!(last(policy, &[slow, (100, 667, Input::Timer)]), []);
 }

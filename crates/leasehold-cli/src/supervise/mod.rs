@@ -5,7 +5,8 @@
 //! a [`verdict`].
 //! [`drive`](mod@drive) carries the decisions out. [`keeper`] is a process of its own between us
 //! and the command: it counts and kills with [`tree`]. [`child`] talks to it over a [`link`].
-//! [`descent`] proves to an inner `leasehold run` that a keeper would kill it.
+//! [`terminal`] knows which signals of a terminal the command gets without us. [`descent`] proves
+//! to an inner `leasehold run` that a keeper would kill it.
 
 mod by_wait;
 pub(crate) mod child;
@@ -16,6 +17,7 @@ mod link;
 pub(crate) mod machine;
 mod policy;
 mod requests;
+mod terminal;
 mod tree;
 pub(crate) mod verdict;
 

@@ -26,7 +26,7 @@ const LATENCY: Time = 300;
 /// How often the keeper looks for processes to kill.
 const ROUND: Time = 300;
 
-/// Extra time for killing: a look may miss some processes, so several looks are needed.
+/// Extra time for killing: a scan may miss some processes, so several scans are needed.
 const SLACK: Time = 20_000;
 
 struct Random(u64);
@@ -105,22 +105,28 @@ fn moment(time: Time) -> Moment {
     Moment::from_nanos(time * 1_000)
 }
 
+/// How long a lease is valid: the ttl minus the margin for clocks.
+fn valid_for(ttl: Duration) -> Duration {
+    ttl - ttl / 100 - Duration::from_millis(2)
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let ttl = [100_000, 300_000, 1_000_000, 10_000_000][random.below(4) as usize];
         let ttl = Duration::from_micros(ttl);
         let grace = if random.one_in(4) { ttl * 2 / 5 } else { ttl / 4 };
-        let at_terminal = random.one_in(3);
+        let terminal = if random.one_in(3) { Terminal::Shared } else { Terminal::Apart };
         let policy = Policy { ttl, grace, stop: Signal::TERM, limit: None };
+        let kill_at = policy.keeper_kills_at(moment(0), valid_for(ttl), Duration::ZERO);
         let mut world = Self {
             random,
             now: 0,
             events: BTreeMap::new(),
             serial: 0,
             policy,
-            supervision: Supervision::new(policy, at_terminal),
-            deadline: 0,
+            supervision: Supervision::new(policy, terminal, kill_at),
+            deadline: valid_for(ttl).as_micros() as Time,
             store_is_up: true,
             not_ours_since: None,
             processes: Vec::new(),
@@ -129,13 +135,12 @@ impl World {
             we_are_dead: false,
             keeper_is_dead: false,
             keeper_kills: false,
-            keeper_kill_at: None,
+            keeper_kill_at: Some(kill_at.as_nanos() / 1_000),
             told_all_gone: false,
             waiting: Vec::new(),
             disturbed: false,
             verdict: None,
         };
-        world.deadline = world.valid_for();
         world.spawn();
         world.after(world.ttl() / 3, Event::Renew);
         world.after(0, Event::Look);
@@ -145,11 +150,6 @@ impl World {
 
     fn ttl(&self) -> Time {
         self.policy.ttl.as_micros() as Time
-    }
-
-    /// The end of a lease that is renewed now: the ttl minus the margin for clocks.
-    fn valid_for(&self) -> Time {
-        self.now + self.ttl() - self.ttl() / 100 - 2_000
     }
 
     fn after(&mut self, span: Time, event: Event) {
@@ -249,7 +249,7 @@ impl World {
         self.after(LATENCY, Event::ToUs(input));
     }
 
-    /// Kills the processes that one look finds. It may miss some.
+    /// Kills the processes that one scan finds. It may miss some.
     fn kill_whom_a_look_names(&mut self) {
         for id in 0..self.processes.len() {
             let process = &mut self.processes[id];
@@ -399,7 +399,7 @@ impl World {
         }
         let ttl = self.ttl();
         if self.store_is_up && !self.we_stand_still && self.now < self.deadline {
-            self.deadline = self.valid_for();
+            self.deadline = self.now + valid_for(self.policy.ttl).as_micros() as Time;
             self.after(ttl / 3, Event::Renew);
         } else {
             self.after(ttl / 20, Event::Renew);

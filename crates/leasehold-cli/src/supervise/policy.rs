@@ -39,6 +39,18 @@ impl Policy {
         self.grace.max(least)
     }
 
+    /// How long the command may still run at `now`, with `left` of the lease: until the lease or
+    /// `--max-hold` ends.
+    pub(super) fn usable(&self, now: Moment, left: Duration) -> Duration {
+        self.limit.map_or(left, |limit| left.min(limit.since(now)))
+    }
+
+    /// The moment at which the keeper kills everything if we have not. It is a little later than
+    /// our own moment to kill.
+    pub(crate) fn keeper_kills_at(&self, now: Moment, left: Duration, reserve: Duration) -> Moment {
+        (now + self.usable(now, left)).minus(self.margin() / 2 + reserve)
+    }
+
     /// How much earlier to begin when looking at all processes takes `took`. Signalling each
     /// process and seeing it end takes a few times as long. The limit keeps a lease that is renewed
     /// in time from looking endangered.

@@ -3,8 +3,9 @@
 //! One request may reach us as several signals:
 //!
 //! - A supervisor such as systemd signals every process of a group. A wrapper around us passes its
-//!   copy on to us, and so do our keeper and that of a `leasehold run` around us.
-//! - timeout(1) signals its command, and at once its whole group.
+//!   copy on to us. Our keeper does the same, and so does the keeper of a `leasehold run` around
+//!   us.
+//! - timeout(1) signals its command, and immediately after that its whole group.
 //! - A shell that closes signals its jobs with HUP, and then the terminal does so too.
 //! - A session that ends gets TERM and HUP.
 //!

@@ -2,8 +2,8 @@
 //!
 //! We are the *subreaper* of everything below us: a process that loses its parent becomes our
 //! child, even after it moved to a session of its own. So only `wait` knows whether any process is
-//! left, and nothing here decides that. A look at /proc only names processes to signal, and it may
-//! miss some. A caller that must reach all of them repeats the look until `wait` knows of none.
+//! left, and nothing here decides that. A scan of /proc only names processes to signal, and it may
+//! miss some. A caller that must reach all of them repeats the scan until `wait` knows of none.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+    Pid, PidfdFlags, Signal, WaitId, getpid, kill_process, pidfd_open, pidfd_send_signal, waitid,
 };
 
-use super::by_wait::{ByWait, has_children};
+use super::by_wait::{ByWait, HAS_ENDED, has_children};
 use crate::process::{Process, is_keeper, read};
 use crate::signals::is_passed_on;
 
@@ -25,7 +25,8 @@ pub(crate) struct Tree {
     /// For where `/proc` does not show our own pid namespace: its pids mean nothing to us there.
     without_proc: Option<ByWait>,
     /// Children from before we began: if a shell replaced itself by us, its background jobs became
-    /// our children. We leave them alone.
+    /// our children. We leave them alone. No other process can get the pid of a stranger until the
+    /// stranger [is reaped](Self::forget).
     strangers: HashSet<i32>,
 }
 
@@ -34,16 +35,16 @@ pub(crate) struct Tree {
 pub(crate) struct Census {
     /// The number of living processes.
     pub(crate) alive: u32,
-    /// The time that the look at them took.
+    /// The time that the scan took.
     pub(crate) took: Duration,
 }
 
 impl Census {
-    /// Looks that are shorter than this need no reserve, so their differences do not matter.
+    /// Scans that are shorter than this need no reserve, so their differences do not matter.
     const SHORT: Duration = Duration::from_millis(1);
 
-    /// Whether this one says something new after `known`: another number of processes, or a look
-    /// that took more than twice or less than half as long.
+    /// Whether this census differs from `known`: another number of processes, or a scan that took
+    /// more than twice or less than half as long.
     pub(super) fn is_news_after(&self, known: &Self) -> bool {
         let (now, then) = (self.took.max(Self::SHORT), known.took.max(Self::SHORT));
         self.alive != known.alive || now > then * 2 || then > now * 2
@@ -62,14 +63,34 @@ impl Tree {
         tree
     }
 
+    /// Looks for orphans that strangers have left to us. While the keeper lives, it adopts those of
+    /// the command, so every other child of ours is a stranger.
+    pub(crate) fn adopt_strangers(&mut self, keeper: Pid) {
+        // Only a stranger can leave us another one.
+        if self.strangers.is_empty() || self.without_proc.is_some() {
+            return;
+        }
+        let Some(mut children) = children_in_proc(self.us, true) else { return };
+        children.retain(|pid| *pid != keeper.as_raw_nonzero().get());
+        // Asked last: if the keeper still lives, none of these children came from it.
+        if matches!(waitid(WaitId::Pid(keeper), HAS_ENDED), Ok(None)) {
+            self.strangers.extend(children);
+        }
+    }
+
+    /// Forgets a child that was reaped: another process may get its pid now.
+    pub(crate) fn forget(&mut self, pid: Pid) {
+        self.strangers.remove(&pid.as_raw_nonzero().get());
+    }
+
     /// Whether there are strangers, and no other child is left.
     pub(crate) fn has_only_strangers(&mut self) -> bool {
         let has_strangers = !self.strangers.is_empty();
         has_strangers && self.all_children().iter().all(|pid| self.strangers.contains(pid))
     }
 
-    /// Whether there may be processes that no look has come to yet. Looks should follow each other
-    /// without long pauses then.
+    /// Whether there may be processes that no scan has reached yet. Then the scans should follow
+    /// each other without long pauses.
     pub(crate) fn is_not_seen_yet(&self) -> bool {
         self.without_proc.as_ref().is_some_and(|by_wait| !by_wait.has_seen_all())
     }
@@ -86,7 +107,7 @@ impl Tree {
         Census { alive, took: SystemHost.now().since(began) }
     }
 
-    /// Signals every process that one look finds.
+    /// Signals every process that one scan finds.
     ///
     /// A signal that another `leasehold run` below us passes on is not sent to what runs under that
     /// one: it would come twice, and twice means more than once. A keeper gets no signal that may
@@ -101,7 +122,7 @@ impl Tree {
         };
         if let Some(by_wait) = &mut self.without_proc {
             let strangers = &self.strangers;
-            // At once: a process that forks and ends is gone when the look is over.
+            // Immediately: a process that forks and ends is gone when the scan is over.
             return by_wait.look(|pid| {
                 if !strangers.contains(&pid) {
                     // Nothing here tells which processes are keepers.
@@ -180,7 +201,7 @@ impl Tree {
     fn walk_with(&mut self, mut visit: impl FnMut(i32, i32) -> Option<Process>) {
         let mut next: VecDeque<(i32, i32)> =
             self.ours().into_iter().map(|pid| (pid, self.us)).collect();
-        // A listing is no snapshot: a pid that was used again must not lead in a circle.
+        // A listing is not a snapshot: a pid that was used again must not lead to an endless loop.
         let mut known = HashSet::from([self.us]);
         let mut listing = None;
         while let Some((pid, parent)) = next.pop_front() {

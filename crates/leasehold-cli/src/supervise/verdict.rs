@@ -1,6 +1,18 @@
 //! How a supervision ends.
 
+use rustix::process::Signal;
+
 use crate::exit::Exit;
+
+/// What came of a supervision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The command ran.
+    Ran(Verdict),
+    /// The lease was about to end before the command could begin, so nothing was run. Meanwhile,
+    /// this signal may have asked us to stop.
+    TooLate(Option<Signal>),
+}
 
 /// How a supervision ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +45,7 @@ pub(crate) enum Cause {
 pub(crate) enum Lease {
     /// We release it: nobody acts under it any more.
     Release,
-    /// It is gone.
+    /// The lease is gone.
     Lost,
     /// We leave it to expire: somebody may still act under it.
     LeaveToExpire,

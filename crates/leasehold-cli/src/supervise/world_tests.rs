@@ -112,7 +112,7 @@ impl Processes {
         }
     }
 
-    /// Kills the processes that one look finds. It misses some now and then.
+    /// Kills the processes that one scan finds. It misses some now and then.
     fn kill(&mut self, now: Moment) {
         for process in self.all.iter_mut().filter(|process| process.lives && !process.is_killed) {
             if !self.random.once_in(4) {
@@ -186,7 +186,7 @@ impl Keeper {
         let in_time = self.kill_at.map(|at| now + at.since(self.clock.now()));
         let next = lock(&self.tree.0).next();
         let next = [next, in_time, self.kills_at].into_iter().flatten().min();
-        // A slow clock may not be there yet; then it is looked at once more.
+        // A slow clock may not be there yet; then it is checked a second time.
         next.expect("a process that lives ends").max(now + Duration::from_micros(1))
     }
 }
@@ -213,12 +213,21 @@ impl Supervisor for Runs {
         lock(&self.trees).entry(held.key.to_string()).or_default().push(Arc::clone(&tree));
         let (news, hears) = unbounded_channel();
         let (orders, ordered) = unbounded_channel();
-        let (kill_at, kills_at) = (None, None);
+        let left = held.guard().remaining();
+        let first = policy(held.ttl).keeper_kills_at(clock.now(), left, Duration::ZERO);
+        let (kill_at, kills_at) = (Some(first), None);
         let on = Arc::clone(&machine);
         let keeper = Keeper { machine: on, clock, tree, news, kill_at, kills_at };
         machine.spawn(Box::pin(keeper.keep(ordered)));
-        Box::pin(watch_over(held, random, orders, hears, Arc::clone(&self.ended)))
+        let supervision = Supervision::new(policy(held.ttl), Terminal::Apart, first);
+        let (talk, ended) = ((orders, hears), Arc::clone(&self.ended));
+        Box::pin(watch_over(held, random, supervision, talk, ended))
     }
+}
+
+fn policy(ttl: Duration) -> Policy {
+    let grace = (ttl / 4).min(Duration::from_secs(5));
+    Policy { ttl, grace, stop: Signal::TERM, limit: None }
 }
 
 /// When a user sends a signal to stop: never, once, or three times.
@@ -236,14 +245,11 @@ fn signals(now: Moment, ttl: Duration, random: &mut SeededRandom) -> Vec<Moment>
 async fn watch_over(
     held: Supervised,
     mut random: SeededRandom,
-    orders: UnboundedSender<Order>,
-    mut hears: UnboundedReceiver<Input>,
+    mut supervision: Supervision,
+    (orders, mut hears): (UnboundedSender<Order>, UnboundedReceiver<Input>),
     ended: Arc<Mutex<BTreeMap<&'static str, u32>>>,
 ) {
     let clock = held.process();
-    let grace = (held.ttl / 4).min(Duration::from_secs(5));
-    let policy = Policy { ttl: held.ttl, grace, stop: Signal::TERM, limit: None };
-    let mut supervision = Supervision::new(policy, false);
     let mut signals = signals(clock.now(), held.ttl, &mut random);
     let mut lost = pin!(held.guard().lost());
     let mut told = false;

@@ -224,12 +224,19 @@ fn a_store_in_a_directory_that_does_not_exist_is_refused_and_makes_nothing() {
     assert!(!world.path("nosuch").exists());
 }
 
-/// An operator who mistypes the path must not read that the lock is free.
+/// An operator who mistypes the path must not read that the lock is free, now or later.
 #[test]
-fn a_look_at_a_path_without_a_store_makes_none_and_says_so() {
+fn only_a_command_that_takes_a_lock_makes_a_store_and_the_others_say_so() {
     let world = World::sqlite();
-    let unlock = ["unlock", "x", "--force", "--yes", "--why", "the test"];
-    for args in [&["ls"][..], &["ls", "--watch"], &["inspect", "x"], &unlock] {
+    for args in [
+        &["ls"][..],
+        &["ls", "--watch"],
+        &["inspect", "x"],
+        &["unlock", "x", "--force", "--yes", "--why", "the test"],
+        &["release", "x", "--token", "t"],
+        &["renew", "x", "--token", "t", "--ttl", "1s"],
+        &["resize", "x", "--permits", "2"],
+    ] {
         let done = finish(world.leasehold(args));
         let path = world.database().display().to_string();
         done.code(69).says(&format!("there is no store at {path}")).says_that_nothing_happened();
@@ -287,4 +294,7 @@ fn a_log_filter_that_is_not_understood_is_refused(world: &World) {
     let mut command = world.leasehold(["ls"]);
     command.env("LEASEHOLD_LOG", "=,=loud=");
     finish(command).code(78).says("LEASEHOLD_LOG");
+    let mut command = world.leasehold(["ls"]);
+    command.env("LEASEHOLD_LOG", std::ffi::OsStr::from_bytes(b"\xff"));
+    finish(command).code(78).says("LEASEHOLD_LOG is not valid UTF-8");
 }

@@ -65,7 +65,7 @@ fn a_misspelt_variable_is_named_and_takes_no_lock_that_nobody_else_sees() {
     done.code(0).says("LEASEHOLD_COLOUR; it is ignored");
 }
 
-/// Otherwise, whoever follows them would look into another store, where nobody holds the lock.
+/// Otherwise, a user who follows them would look into another store, where nobody holds the lock.
 #[test]
 fn the_command_lines_of_our_messages_find_the_lock_by_the_same_flags() {
     let world = World::sqlite();

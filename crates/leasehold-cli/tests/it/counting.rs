@@ -20,7 +20,7 @@ const RUNS_EACH: usize = 250;
 
 const ADD_ONE: &str = "read n < $1/count; echo $((n + 1)) > $1/count";
 
-/// A machine that starts hundreds of processes at once may connect some of them late.
+/// A machine that starts hundreds of processes at the same time may connect some of them late.
 const PATIENTLY: [&str; 3] = ["-q", "--wait-store", "10m"];
 
 fn no_update_is_lost_by_eight_processes_under_the_lock(world: &World) {
@@ -125,7 +125,7 @@ fn a_holder_keeps_its_lease_while_a_crowd_waits(world: &World) {
     });
     println!("{} processes wait after {:?}", crowd(), began.elapsed());
     let mut left_before = u64::MAX;
-    until("the lease is renewed beside them", || {
+    until("the lease is renewed while they run", || {
         waiting.still_waits();
         let seen = world.inspect("x");
         let left = seen["holders"][0]["ttl_left_ms"].as_u64().expect("it is held");

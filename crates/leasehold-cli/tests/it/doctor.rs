@@ -255,7 +255,7 @@ fn a_user_with_a_prefix_is_examined_within_its_namespace() {
     let rule = rule.stdout.trim().replace("PASSWORD", SECRET).replace(" +client|tracking", "");
     server.command(&rule.split(' ').collect::<Vec<_>>());
     let url = of_user(&server, "app");
-    // Locks of others, which this user may not read.
+    // Locks of others, which this user has no right to read.
     server.command(&["SET", "other", "1"]);
     server.command(&["SET", "{other}:lh:fence", "1"]);
     server.command(&["SET", "app:a", "1"]);

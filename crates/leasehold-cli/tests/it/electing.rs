@@ -22,7 +22,7 @@ on_every_store! {
     an_instance_whose_term_is_lost_says_so_before_its_command_is_gone,
 }
 
-/// So long that whoever waits for its end fails the test.
+/// So long that an instance that waits for its end fails the test.
 const LONG: [&str; 2] = ["--ttl", "5m"];
 
 /// Prints the term, and stays until it is told to stop.
@@ -253,6 +253,26 @@ fn an_instance_whose_term_is_lost_says_so_before_its_command_is_gone(world: &Wor
     assert_eq!((status, &page["is_leader"]), (503, &false.into()), "it lost the lock");
     first.running.expect("up");
     assert_eq!(first.get("/leader").0, 200, "it leads again");
+}
+
+/// What the command has left behind keeps the lock, and serves nobody.
+#[test]
+fn an_instance_whose_command_has_ended_says_so_while_a_process_of_it_still_runs() {
+    let world = World::sqlite();
+    let script = "sleep 1000 & echo up; read line; exit 7";
+    let mut instance = Instance::start(&world, &LONG, script);
+    instance.running.expect("up");
+    assert_eq!((instance.get("/leader").0, instance.get("/readyz").0), (200, 200));
+    instance.running.tell("end");
+    instance.running.expect_message("the command has ended");
+    let (status, page) = instance.get("/leader");
+    assert_eq!((status, &page["is_leader"]), (503, &false.into()));
+    let (status, page) = instance.get("/readyz");
+    assert_eq!((status, &page["state"]), (503, &"stopping".into()));
+    assert_eq!(world.state("x"), "held");
+    instance.running.kill(Signal::TERM);
+    instance.running.end().code(7);
+    world.assert_nothing_left();
 }
 
 #[test]

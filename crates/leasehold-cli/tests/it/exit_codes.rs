@@ -108,7 +108,7 @@ fn a_taken_lock_ends_with_75_or_the_code_of_choice(world: &World) {
         .says(&format!("`leasehold inspect --url {} x`", world.url()));
     finish(world.leasehold(["acquire", "x", "--ttl", "1s", "-n"])).code(75);
     finish(world.leasehold(["acquire", "x", "--ttl", "1s", "-n", "-E", "9"])).code(9);
-    assert_eq!(world.waiters("x"), 0, "who gave up left the line");
+    assert_eq!(world.waiters("x"), 0, "the command that gave up left the line");
     holder.end().code(1);
     world.assert_nothing_left();
 }
@@ -150,7 +150,8 @@ fn what_waits_inside_a_run_for_its_own_lock_says_so(world: &World) {
         done.code(78).says("already held by an outer leasehold command");
         assert_eq!(done.stdout, "");
     }
-    // However many runs are between them, and whatever a script has put into the environment.
+    // This holds for any number of runs in between, and for anything that a script has put into the
+    // environment.
     for between in ["", "eval \"$($0 acquire v --ttl 1m)\"; "] {
         let script = format!("{between}$0 run y -- $0 run z -- $0 acquire x --ttl 1m");
         let mut command = world.leasehold(["run", "x", "--", "sh", "-c"]);

@@ -249,7 +249,7 @@ fn a_signal_to_the_parent_of_the_command_is_one_to_us() {
     assert_eq!(done.code(5).stdout, "got it\n");
 }
 
-/// As systemd does: it signals every process of a service.
+/// systemd does this: it signals every process of a service.
 #[test]
 fn a_request_to_us_and_to_the_keeper_counts_once() {
     let world = World::sqlite();
@@ -265,7 +265,7 @@ fn a_request_to_us_and_to_the_keeper_counts_once() {
     world.assert_nothing_left();
 }
 
-/// As timeout(1) does: it signals its command, and at once its whole group.
+/// timeout(1) does this: it signals its command, and immediately after that its whole group.
 #[test]
 fn a_request_that_one_process_sends_twice_at_once_counts_once() {
     let world = World::sqlite();
@@ -356,7 +356,8 @@ fn the_background_jobs_of_the_shell_that_became_us_live_on_when_the_lock_is_lost
     signal(pid, Signal::KILL);
 }
 
-/// Runs `leasehold` in new `namespaces`, after `setup`. `None` if users may not create any.
+/// Runs `leasehold` in new `namespaces`, after `setup`. `None` if users have no right to create
+/// any.
 fn inside(world: &World, (namespaces, setup): (&str, &str), script: &str) -> Option<Done> {
     let inner = world.run("x", &["--ttl", "1s"], script);
     let mut outer = std::process::Command::new("unshare");
@@ -374,8 +375,8 @@ fn inside(world: &World, (namespaces, setup): (&str, &str), script: &str) -> Opt
 const FOREIGN_PROC: (&str, &str) = ("--pid --fork", "true");
 const NO_PROC: (&str, &str) = ("--mount", "mount -t tmpfs none /proc");
 
-/// /proc hides what its reader may not look into: from all but group 0, and from everybody.
-/// `leasehold` becomes a user without rights.
+/// /proc hides processes that its reader has no right to inspect: from all but group 0, and from
+/// everybody. `leasehold` becomes a user without rights.
 const HIDING_PROC: [(&str, &str); 2] = [
     (
         "--mount --pid --fork",

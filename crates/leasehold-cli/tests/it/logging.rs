@@ -46,7 +46,7 @@ fn a_misspelt_level_is_refused(world: &World) {
     let mut run = world.run("x", &[], "echo ran");
     run.env("LEASEHOLD_LOG", "inof");
     let done = finish(run);
-    done.code(78).says("LEASEHOLD_LOG=`inof` is no level").says("`info`");
+    done.code(78).says("LEASEHOLD_LOG=`inof` is not a level").says("`info`");
     assert!(!done.stdout.contains("ran"), "{}", done.stdout);
 }
 

@@ -46,7 +46,7 @@ fn a_command_that_does_not_stop_keeps_its_lock_and_is_not_killed(world: &World) 
     let mut run = start(world.run("x", &["--ttl", "1s"], script));
     run.expect("up");
     let waited = finish(ask(world, &["--wait", "2s"]));
-    waited.code(75).says("`x` is still held by").says("the request stands");
+    waited.code(75).says("`x` is still held by").says("the request stays");
     let again = finish(world.leasehold(["unlock", "x", "--ask", "--why", "now", "--wait", "1s"]));
     again.code(75).says("had been asked to let go by").says("(why: deploy at noon)");
     run.expect("no");

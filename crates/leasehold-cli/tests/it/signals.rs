@@ -56,7 +56,7 @@ fn a_command_that_dies_of_a_forwarded_signal_takes_us_along(world: &World) {
     }
 }
 
-/// As one that the terminal stopped because it is in the background.
+/// Such as a command that the terminal stopped because it is in the background.
 #[test]
 fn a_stopped_command_is_continued_when_it_is_asked_to_end() {
     let world = World::sqlite();
@@ -120,6 +120,34 @@ fn other_signals_reach_the_command(world: &World) {
     holder.kill(Signal::USR2);
     holder.expect("usr2");
     holder.end().code(0);
+}
+
+/// As a server that reads its settings again, and whose workers do not expect the signal.
+#[test]
+fn a_signal_that_asks_for_no_end_goes_to_the_command_and_not_to_its_children() {
+    let world = World::sqlite();
+    let others = [
+        (Signal::HUP, "HUP"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::WINCH, "WINCH"),
+    ];
+    let traps: String = others.iter().map(|(_, it)| format!("trap 'echo {it}' {it}; ")).collect();
+    // A worker that such a signal has killed shows another code.
+    let script = format!(
+        "sleep 1000 & worker=$!; {traps} trap 'wait $worker; echo worker $?; exit 5' TERM; \
+         echo up; {IDLE}"
+    );
+    let mut holder = start(world.run("x", &[], &script));
+    holder.expect("up");
+    for (signal, name) in others {
+        holder.kill(signal);
+        holder.expect(name);
+    }
+    holder.kill(Signal::TERM);
+    holder.expect("worker 143");
+    holder.end().code(5);
+    world.assert_nothing_left();
 }
 
 fn a_signal_that_was_ignored_stays_ignored_by_the_command_too(world: &World) {

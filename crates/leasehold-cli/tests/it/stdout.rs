@@ -66,7 +66,7 @@ fn a_lock_whose_token_nobody_reads_is_given_back_after_its_ttl_or_at_a_signal(wo
     assert_eq!(world.state("x"), "free");
 }
 
-/// As in a cron job that only wants to know whether it is the first.
+/// This is what a cron job does that only wants to know whether it is the first.
 fn who_throws_the_token_away_gets_the_lock(world: &World) {
     acquire(world, ">/dev/null", "").code(0);
     assert_eq!(world.state("x"), "held");

@@ -41,7 +41,27 @@ impl Terminal {
 
     /// A terminal with this many columns; 0 means that the number is unknown.
     fn of_width(command: &Command, columns: u16) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        let (keys, child) = Self::open(command, columns);
+        let mut reader = keys.try_clone().expect("a handle");
+        let (sender, screen) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // Reading fails when the last process has closed the terminal.
+            while let Ok(length @ 1..) = reader.read(&mut bytes) {
+                let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                if sender.send(text).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { keys, screen, seen: String::new(), child }
+    }
+
+    /// A terminal that nobody reads, with its process. It closes when its file is dropped.
+    fn open(command: &Command, columns: u16) -> (File, Child) {
+        // A copy in the command would keep the terminal open.
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).expect("a terminal");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal of ours");
         let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&master, size).expect("a terminal of any size");
@@ -63,20 +83,7 @@ impl Terminal {
         outer.current_dir(command.get_current_dir().expect("a directory"));
         outer.stdin(slave()).stdout(slave()).stderr(slave());
         let child = outer.spawn().expect("setsid(1)");
-        let keys = File::from(master);
-        let mut reader = keys.try_clone().expect("a handle");
-        let (sender, screen) = channel();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            // Reading fails when the last process has closed the terminal.
-            while let Ok(length @ 1..) = reader.read(&mut bytes) {
-                let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
-                if sender.send(text).is_err() {
-                    break;
-                }
-            }
-        });
-        Self { keys, screen, seen: String::new(), child }
+        (File::from(master), child)
     }
 
     fn type_in(&mut self, keys: &str) {
@@ -177,6 +184,19 @@ fn at_a_terminal_the_command_of_an_inner_run_is_told_to_stop_by_an_interrupt() {
     world.assert_nothing_left();
 }
 
+/// It signals only the process that leads the session, and that is us.
+#[test]
+fn a_command_learns_that_its_terminal_was_closed() {
+    let world = World::sqlite();
+    let script = "trap 'echo told > $1/log; exit 5' HUP; touch $1/up; while :; do sleep 0.02; done";
+    let (terminal, mut child) = Terminal::open(&world.run("x", &[], script), 0);
+    until("the command runs", || world.path("up").exists());
+    drop(terminal);
+    until("it is told", || world.read("log") == "told\n");
+    assert_eq!(child.wait().expect("it is ours").code(), Some(5));
+    world.assert_nothing_left();
+}
+
 /// The terminal sends the signal to the command itself, so the command seems to fail by itself.
 fn ctrl_c_ends_an_instance_instead_of_starting_a_campaign(world: &World) {
     let mut terminal = Terminal::start(&world.elect("x", &["--ttl", "5m"], "echo up; read line"));
@@ -195,7 +215,7 @@ fn the_command_may_read_from_the_terminal(world: &World) {
     terminal.ends_with(0);
 }
 
-/// As ssh and sudo do for a password: `tar c . | leasehold run x -- ssh host`.
+/// ssh and sudo do this for a password: `tar c . | leasehold run x -- ssh host`.
 fn the_command_may_open_the_terminal_when_stdin_is_a_pipe(world: &World) {
     let script = "read piped; echo up $piped; read line < /dev/tty; echo got $line";
     let inner = world.run("x", &[], script);
@@ -266,7 +286,7 @@ fn fg_continues_a_command_that_has_left_our_process_group() {
     terminal.ends_with(0);
 }
 
-/// As with `ssh -t host leasehold run`: no shell is there for `fg`.
+/// For example `ssh -t host leasehold run`: there is no shell for `fg`.
 fn ctrl_z_stops_nobody_where_nobody_could_continue_us(world: &World) {
     // Two processes: the terminal stops both.
     let script = "sh -c 'echo up; read line; echo got $line'; echo goes on";

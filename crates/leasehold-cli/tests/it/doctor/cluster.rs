@@ -20,7 +20,7 @@ fn a_healthy_cluster_passes_and_each_of_its_primaries_is_examined() {
     assert_eq!(report.with("unknown"), BTreeSet::new(), "{report:#?}");
     assert!(report.has("survives", "the loss of its node"), "{report:#?}");
     assert!(report.has("does_not_survive", "a failover to a replica"), "{report:#?}");
-    assert!(!report.has("survives", "minority"), "three primaries are no quorum: {report:#?}");
+    assert!(!report.has("survives", "minority"), "three primaries are not a quorum: {report:#?}");
     for node in &cluster.nodes()[..3] {
         assert_eq!(node.command(&["DBSIZE"]).int(), 0, "nothing is left");
     }
@@ -122,7 +122,7 @@ fn a_user_of_a_cluster_with_the_printed_rights_is_examined_in_full() {
         let node = &cluster.nodes()[0];
         node.command(&["ACL", "SETUSER", "app", "-ssubscribe"]);
         let report = examine(&[&url], &["--namespace", "app"]);
-        report.fails_only(&[]).finds("wake-up", "warn", "may not use shard channels");
+        report.fails_only(&[]).finds("wake-up", "warn", "no right to shard channels");
         node.command(&["ACL", "SETUSER", "app", "+ssubscribe"]);
     }
     for node in cluster.nodes() {

@@ -51,7 +51,7 @@ fn a_lock_for_an_hour_or_for_a_day_is_no_leftover() {
 fn a_small_buffer_for_messages_is_named() {
     let server = server(&[("client-output-buffer-limit", "pubsub 64kb 16kb 60")]);
     let report = examine(&[&server.url()], &[]);
-    report.fails_only(&[]).finds("message-buffer", "warn", "64 KiB of messages behind");
+    report.fails_only(&[]).finds("message-buffer", "warn", "64 KiB of unread messages");
     server.command(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 32mb 8mb 60"]);
     examine(&[&server.url()], &[]).finds("message-buffer", "ok", "32 MiB");
 }
@@ -60,7 +60,7 @@ fn a_small_buffer_for_messages_is_named() {
 fn a_certificate_that_expires_soon_is_warned_of_with_tls() {
     let authority = Authority::new();
     for (days, verdict, words) in
-        [(-1..20, "warn", "expires within 30 days"), (-1..40, "ok", "30 days or more")]
+        [(-1..20, "warn", "expires within 30 days"), (-1..40, "ok", "30 more days")]
     {
         let identity = authority.issue_for("server", &["127.0.0.1"], days);
         let server = RedisServer::builder().with_tls(&identity, &authority).start();

@@ -14,7 +14,7 @@ pub(crate) use self::instance::Instance;
 pub(crate) use self::process::{
     Done, Running, finish, finish_as_it_is, full_pipe, start, start_with_stderr,
 };
-pub(crate) use self::program::{tree, tree_in};
+pub(crate) use self::program::{late, refuse, tree, tree_in};
 pub(crate) use self::world::World;
 
 /// The longest time for any step before the test gives up: far more than a slow machine needs.
@@ -44,7 +44,7 @@ macro_rules! on_every_store {
     )+};
 }
 
-/// As `on_every_store`, for tests that take too long on PostgreSQL: they start thousands of
+/// Like `on_every_store`, for tests that take too long on PostgreSQL: they start thousands of
 /// processes, each of which connects anew.
 macro_rules! on_file_and_redis {
     ($($name:ident,)+) => {$(

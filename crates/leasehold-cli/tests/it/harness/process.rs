@@ -59,7 +59,7 @@ pub(crate) fn finish(mut command: Command) -> Done {
     finish_as_it_is(command)
 }
 
-/// As [`finish`], and leaves the streams of the command as the test has set them.
+/// Like [`finish`], and leaves the streams of the command as the test has set them.
 #[track_caller]
 pub(crate) fn finish_as_it_is(mut command: Command) -> Done {
     command.process_group(AWAY_FROM_OUR_TERMINAL);
@@ -87,7 +87,7 @@ pub(crate) fn full_pipe() -> (OwnedFd, Stdio) {
     (reader, Stdio::from(writer))
 }
 
-/// A process that runs beside the test. Killed when dropped.
+/// A process that runs while the test runs. Killed when dropped.
 pub(crate) struct Running {
     pid: i32,
     stdin: Option<ChildStdin>,

@@ -182,7 +182,7 @@ fn a_killed_holder_is_followed_when_its_lease_ends_and_not_before() {
     holder.kill(Signal::KILL);
     holder.exit();
     let asked = uptime();
-    let ends = asked + time_left(&world, "x").expect("who would renew is dead");
+    let ends = asked + time_left(&world, "x").expect("the process that would renew is dead");
     let line = waiter.line();
     let held: f64 = line.split(' ').next().and_then(|up| up.parse().ok()).expect("a time");
     // The system rounds down to hundredths, and the server to milliseconds.

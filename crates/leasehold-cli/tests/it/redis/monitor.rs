@@ -43,7 +43,7 @@ impl Monitor {
             let (_db, from) = from.split_once(' ')?;
             Some(Asked { at: at.parse().ok()?, from: from.to_owned(), words: words.to_owned() })
         });
-        parts.unwrap_or_else(|| panic!("`{line}` is no line of MONITOR"))
+        parts.unwrap_or_else(|| panic!("`{line}` is not a line of MONITOR"))
     }
 
     /// Waits for the next command that a client sent.

@@ -255,8 +255,8 @@ fn a_replica_never_votes_beside_its_primary() {
     assert!(!nodes.world.path("began").exists());
 }
 
-/// Two votes decide here, and only one server answers. Beside two that answer, a proxy could be so
-/// slow that nobody waits for it.
+/// Two votes decide here, and only one server answers. If two servers answered, a proxy could be so
+/// slow that the client does not wait for it.
 #[test]
 fn a_proxy_before_a_server_is_that_server() {
     let one = RedisServer::start();
@@ -419,7 +419,8 @@ fn a_key_of_another_type_at_one_server_is_outvoted_shown_and_left_alone() {
     finish(nodes.leasehold(["inspect", "x"])).code(78).says("not a lock of this kind");
 }
 
-/// The rights of GUARANTEES.md. A client that may not inspect a node cannot tell it from another.
+/// The rights of GUARANTEES.md. A client without the right to inspect a node cannot tell it from
+/// another.
 #[test]
 fn the_documented_rights_are_enough_and_without_those_of_the_probe_nothing_begins() {
     let take = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire +pttl +time \

@@ -142,7 +142,7 @@ fn a_database_that_is_not_there_ends_with_78() {
 #[test]
 fn a_server_that_loads_its_data_ends_with_69() {
     let builder = RedisServer::builder().with_debug();
-    // While loading, it answers clients only after so many bytes: before Redis 7.0, always 2 MiB.
+    // While loading, it answers clients only after this many bytes: before Redis 7.0, always 2 MiB.
     let (builder, keys, bytes, delay_us) = if version() >= (7, 0) {
         let often = builder.config("loading-process-events-interval-bytes", "1024");
         (often, "5000", "100", "10000")

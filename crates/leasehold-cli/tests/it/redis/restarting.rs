@@ -162,18 +162,18 @@ fn a_server_that_keeps_its_data_lets_nobody_work_beside_another_after_a_restart(
     assert!(held_on > 0, "nobody held on over a restart");
     let turns = turns(&steps(&world));
     assert!(turns.len() > KILLS, "{turns:?}");
-    assert!(is_one_after_the_other(&turns), "one beside another: {turns:?}");
+    assert!(is_one_after_the_other(&turns), "two at the same time: {turns:?}");
 }
 
-/// GUARANTEES.md says that two contenders may work at once here. So the test above would notice
-/// such a case. The fencing tokens tell the two apart.
+/// GUARANTEES.md says that two contenders may work at the same time here. So the test above would
+/// notice such a case. The fencing tokens tell the two apart.
 #[test]
 fn a_server_that_comes_back_empty_grants_higher_fencing_tokens_than_it_forgot() {
     let world = World::redis();
     let contenders = contenders(&world);
     let mut kills = 0;
     while kills < KILLS || is_one_after_the_other(&turns(&steps(&world))) {
-        assert!(kills < KILLS_MAX, "{kills} restarts let nobody in beside another");
+        assert!(kills < KILLS_MAX, "{kills} restarts let no two in at the same time");
         kill_and_restart(&world);
         kills += 1;
     }

@@ -119,7 +119,7 @@ fn of_a_quorum_each_server_that_answers_is_switched_and_the_others_are_named() {
     inspect.env("LEASEHOLD_URL", &urls).args(["inspect", "x"]);
     let seen = finish(inspect);
     assert!(seen.code(0).stdout.contains("quarantined"), "{}", seen.stdout);
-    // Half a switch is no quorum.
+    // With half of the nodes switched there is no quorum.
     two.command(&["DEL", ":lh:epoch"]);
     let mut inspect = world.bare();
     inspect.env("LEASEHOLD_URL", &urls).args(["inspect", "x"]);

@@ -98,7 +98,7 @@ fn sentinels_that_know_no_such_primary_and_servers_that_are_none_end_with_78() {
     assert_refused(&unknown, 78, ["the sentinels know no primary `lokcs`", "correct"]);
     let server = all.primary().port();
     let none = format!("redis+sentinel://127.0.0.1:{server}/locks");
-    assert_refused(&with_secret(&none), 78, ["this is no sentinel", "write `redis://`"]);
+    assert_refused(&with_secret(&none), 78, ["this is not a sentinel", "write `redis://`"]);
     let sentinel = format!("redis://127.0.0.1:{}", all.sentinels()[0].port());
     assert_refused(&sentinel, 78, ["sentinel", "write `redis+sentinel://`"]);
 }
@@ -123,7 +123,7 @@ fn wrong_passwords_in_a_cluster_end_with_77() {
 fn a_server_that_is_no_cluster_and_a_cluster_that_is_no_server_end_with_78() {
     let server = RedisServer::start();
     let url = server.url().replacen("redis:", "redis+cluster:", 1);
-    assert_refused(&url, 78, ["no node of a Redis Cluster", "write `redis://`"]);
+    assert_refused(&url, 78, ["not a node of a Redis Cluster", "write `redis://`"]);
     let all = Cluster::builder().without_replicas().start();
     let url = all.other_than(all.node_of("x")).url();
     assert_refused(&url, 78, ["cluster", "write `redis+cluster://`"]);
