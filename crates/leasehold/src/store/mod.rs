@@ -275,7 +275,7 @@ pub trait Browse: Send + Sync {
     }
 }
 
-/// A boxed answer of a store.
+/// The answer of a store to one request, as a boxed future. It borrows nothing from its store.
 pub type BoxAnswer<T> = std::pin::Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
 /// The most keys in one page of [`Browse::list`].
