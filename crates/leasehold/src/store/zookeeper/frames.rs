@@ -107,7 +107,7 @@ mod tests {
         let mut frames = Frames::new(Box::new(ours));
         let length = ANSWER_BYTES_MAX + 1;
         let head = [7; Head::LENGTH];
-        let sending = async {
+        let sending = async move {
             let announced = u32::try_from(length).expect("it fits").to_be_bytes();
             theirs.write_all(&[&announced[..], &head].concat()).await.expect("it is open");
             let rest = vec![9; length - head.len()];
