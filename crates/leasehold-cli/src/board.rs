@@ -36,7 +36,7 @@ enum State {
 struct Term {
     guard: Arc<MultiGuard>,
     since: WallTime,
-    /// Whether the command itself has ended. What it left behind keeps the lock.
+    /// Whether the command itself has ended. Processes that it left behind still keep the lock.
     has_ended: Arc<AtomicBool>,
 }
 

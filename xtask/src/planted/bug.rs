@@ -49,7 +49,7 @@ pub(crate) struct Bug {
     pub(crate) wrong: String,
     /// The project in which the defect was seen, if any.
     pub(crate) seen_in: Option<String>,
-    /// What tells this change from any other one, wherever it is in its file.
+    /// The same for the same change at another place of its file, and different for another change.
     pub(crate) digest: String,
 }
 

@@ -11,7 +11,7 @@ pub(crate) enum Terminal {
     Apart,
     /// The command is in our process group, so all signals of the terminal go to both of us.
     Shared,
-    /// As [`Shared`](Self::Shared), and we lead the session. The keys go to both of us. If the
+    /// Same as [`Shared`](Self::Shared), and we lead the session. The keys go to both of us. If the
     /// terminal is closed, only the leader of the session gets a HUP.
     Led,
 }

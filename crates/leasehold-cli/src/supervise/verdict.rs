@@ -4,7 +4,7 @@ use rustix::process::Signal;
 
 use crate::exit::Exit;
 
-/// What came of a supervision.
+/// How a supervision ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The command ran.

@@ -255,7 +255,7 @@ fn an_instance_whose_term_is_lost_says_so_before_its_command_is_gone(world: &Wor
     assert_eq!(first.get("/leader").0, 200, "it leads again");
 }
 
-/// What the command has left behind keeps the lock, and serves nobody.
+/// Processes that the command left behind keep the lock, and serve nobody.
 #[test]
 fn an_instance_whose_command_has_ended_says_so_while_a_process_of_it_still_runs() {
     let world = World::sqlite();

@@ -199,8 +199,8 @@ pub(super) struct OfKey<'a> {
 }
 
 impl<'a> OfKey<'a> {
-    /// The owner tokens whose leases an operator ended, and when. He names the token, so a step
-    /// that ends another lease is no eviction.
+    /// The owner tokens whose leases an operator ended, and when. The operator names the
+    /// token, so a step that ends another lease is not an eviction.
     fn evicted(&self) -> HashMap<&'a str, Moment> {
         let ends_alone =
             |step: &&Served<'_>| step.before == Some(step.token) && step.after != Some(step.token);

@@ -390,7 +390,7 @@ impl Worker {
         }
     }
 
-    /// Works under the lock.
+    /// Works under the lock. Only in worlds with operators may somebody ask for it meanwhile.
     async fn busy(&self, key: &Name, guard: &Guard, until: Moment, renews: bool) {
         if renews {
             let renewing = Renewing { worker: self, call: self.called(key, CallKind::Renew) };

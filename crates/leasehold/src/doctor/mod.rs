@@ -115,7 +115,7 @@ struct Found {
     others: Vec<Examined>,
 }
 
-/// What the facts about one store mean.
+/// The judgement of the facts about one store.
 #[derive(Debug)]
 struct Examined {
     checks: Vec<Check>,

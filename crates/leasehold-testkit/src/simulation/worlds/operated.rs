@@ -15,8 +15,8 @@ use crate::simulation::worker::{Worker, outcome_of};
 /// One world in this many has operators.
 const ONE_IN: usize = 10;
 
-/// How long an operator looks at a holder before he acts, at most. The key may have another holder
-/// by then.
+/// The longest time between an operator's look at a holder and the request. The key may have
+/// another holder by then.
 const THINKS_MAX_MS: u64 = 40;
 
 /// Gives a world operators if its seed says so. They do not reach the nodes of a quorum at one

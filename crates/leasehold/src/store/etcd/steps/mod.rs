@@ -120,6 +120,15 @@ impl Core {
         Err(Error::new(ErrorKind::Unknown, message))
     }
 
+    /// Remembers a lease if the error leaves open whether a key of this owner is written with it.
+    /// Returns the error.
+    fn doubted(&self, of: (&Key, &OwnerToken), lease: i64, error: Error) -> Error {
+        if error.kind() == ErrorKind::Unknown {
+            self.mine.doubt(self.wire.host.now(), of, lease);
+        }
+        error
+    }
+
     /// Hands a free or released lock to the front of its line. `when` says what must hold of the
     /// lock. Returns the new state, and whether the lock was handed over.
     async fn hand_over(&self, key: &Key, when: If, state: &State) -> Result<(State, bool), Error> {

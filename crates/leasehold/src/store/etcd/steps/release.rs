@@ -187,13 +187,8 @@ impl Core {
         let (done, lasts) = match self.write(taken, &txn).await {
             Ok(done) => done,
             Err(Fault::NoLease) => return Ok(Err(self.look(key).await?)),
-            Err(Fault::Error(error)) => {
-                if error.kind() == ErrorKind::Unknown {
-                    // The release of the new owner ends what may still be written for it.
-                    self.mine.doubt(self.wire.host.now(), (key, keep.owner), lease);
-                }
-                return Err(error);
-            }
+            // The release of the new owner ends what may still be written for it.
+            Err(Fault::Error(error)) => return Err(self.doubted((key, keep.owner), lease, error)),
         };
         if !done.succeeded {
             return Ok(Err(State::of(done)));

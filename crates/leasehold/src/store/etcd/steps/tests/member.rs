@@ -22,7 +22,7 @@ pub(super) const LASTS: i64 = 60;
 /// The change that made the key of the lock.
 pub(super) const CHANGE: i64 = 7;
 
-/// Who asks for the lock.
+/// The owner that asks for the lock.
 pub(super) const OWNER: &str = "x";
 
 /// A member of etcd that has one lock.
@@ -42,7 +42,7 @@ pub(super) struct Member {
     pub(super) loses_writes: bool,
     /// Whether it answers the first request to end a lease.
     pub(super) revokes: bool,
-    /// Who has the lock.
+    /// The owner that has the lock.
     pub(super) holder: &'static str,
     /// The lease behind the lock, and for how long it lasts, in seconds.
     pub(super) lease: AtomicI64,
