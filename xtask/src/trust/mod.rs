@@ -120,7 +120,9 @@ mod tests {
             "faults":{"delay":{"injected":20,"counted":18}},"violations_in_model":{"no-orphan":1},
             "violations_out_of_model":{},
             "black_holes":{"tried":100,"child_dead_in_time":99},
-            "wake_up_ms":{"p50":0.5,"p99":2.5,"max":9}}"#;
+            "wake_up_ms":{"p50":0.5,"p99":2.5,"max":9},"calm_s":33,
+            "calm_wake_up_ms":{"p50":0.5,"p99":4.5,"max":9},"shares_granted":1234,
+            "hand_overs_compared":77,"killed_runs":6}"#;
         let found = r#"{"schema":"leasehold.trust.found.v1","bugs":[{"title":"A real one",
             "seed":5,"invariant":"no-orphan","fixed_in":"A fix"}]}"#;
         let table = "## Which faults are covered\n\n| F | x | a | b |\n|---|---|---|---|\n\
@@ -147,6 +149,8 @@ mod tests {
             "99 of 100",
             "30.1 minutes on redis 7.0.15, 12 345 acquisitions tried and 678 of them granted",
             "`cargo xtask chaos --minutes 30.1 --seed 9`",
+            "33 s of calm after the last fault, with 4.5 ms to the next holder for 99 of 100",
+            "1 234 grants of shared locks; 77 hand-overs whose fencing tokens were compared; 6 `",
             "A real one",
         ] {
             assert!(page.contains(part), "no {part} in:\n{page}");

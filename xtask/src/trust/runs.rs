@@ -54,6 +54,7 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
          of {} tries\n\
          - from a release to the next holder: {} ms in the middle, {} ms for 99 of 100, {} ms at \
          most\n\
+         - judged besides: {}\n\
          - the same choices again: `cargo xtask chaos --minutes {minutes} --seed {}`\n\n{}",
         record.text("commit")?,
         record.text("server")?,
@@ -64,8 +65,27 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
         wake_up.measure("p50")?,
         wake_up.measure("p99")?,
         wake_up.measure("max")?,
+        judged(record)?,
         record.count("seed")?,
         violations(record)?,
+    ))
+}
+
+/// What a run judged besides its faults. Old records do not say it.
+fn judged(record: &Record) -> Result<String, String> {
+    if !record.has("hand_overs_compared") {
+        return Ok("not recorded".to_owned());
+    }
+    let wake_up = record.object("calm_wake_up_ms")?;
+    Ok(format!(
+        "{} s of calm after the last fault, with {} ms to the next holder for 99 of 100; {} grants \
+         of shared locks; {} hand-overs whose fencing tokens were compared; {} `leasehold run` \
+         killed while their child ran",
+        spaced(record.count("calm_s")?),
+        wake_up.measure("p99")?,
+        spaced(record.count("shares_granted")?),
+        spaced(record.count("hand_overs_compared")?),
+        spaced(record.count("killed_runs")?),
     ))
 }
 
@@ -74,7 +94,7 @@ pub(super) fn deployments(records: &[(&str, Option<Record>)]) -> Result<String, 
     let mut table = String::new();
     for (deployment, record) in records {
         let Some(record) = record else {
-            table += &format!("| {deployment} | not run yet | | | | | |\n");
+            table += &format!("| {deployment} | not run yet | | | | | | |\n");
             continue;
         };
         let sum = |name| Ok::<u64, String>(record.counts(name)?.values().sum());
@@ -89,13 +109,14 @@ pub(super) fn deployments(records: &[(&str, Option<Record>)]) -> Result<String, 
             injected.push(format!("{} `{name}`", spaced(times)));
         }
         table += &format!(
-            "| {deployment} | {} minutes on {}, at `{}` | {} | {} | {} | {broken} | {} |\n",
+            "| {deployment} | {} minutes on {}, at `{}` | {} | {} | {} | {} | {broken} | {} |\n",
             record.measure("minutes")?,
             record.text("server")?,
             record.text("commit")?,
             spaced(record.count("acquisitions")?),
             spaced(record.count("granted")?),
             injected.join(", "),
+            judged(record)?,
             spaced(sum("violations_out_of_model")?),
         );
     }

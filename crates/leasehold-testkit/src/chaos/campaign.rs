@@ -17,8 +17,9 @@ use crate::virtual_host::SeededRandom;
 /// How long after the last process ends the server may still do what it was asked to.
 const ALL_GONE: Duration = Duration::from_millis(500);
 
-/// After this many crashes, one of them surely hit a `leasehold run` with a child.
-const KILLS_SURE: u64 = 10;
+/// A run with this many faults of each kind has seen everything once: some crash surely hit a
+/// `leasehold run` with a child.
+const ALL_SEEN: u64 = 10;
 
 /// The settings of a run.
 #[derive(Clone, Debug)]
@@ -98,6 +99,7 @@ impl Campaign {
             calm_s: verdict.calm.as_secs(),
             calm_wake_up_ms: WakeUps::of(verdict.calm_wake_ups_ms),
             shares_granted: verdict.shares,
+            hand_overs_compared: verdict.hand_overs,
             killed_runs,
         };
         (record, wrong)
@@ -108,13 +110,15 @@ impl Campaign {
         let has_worlds = self.minutes > 0.0 && self.worlds > 0;
         let shares = has_worlds && self.make.deployment.shares();
         let crashes = self.make.runs > 0 && self.kinds.contains(&Kind::ClientCrash);
+        let judges = has_worlds && owed(self.minutes) >= ALL_SEEN;
         // A short run may happen to kill only workers.
-        let kills = has_worlds && crashes && owed(self.minutes) >= KILLS_SURE;
+        let kills = judges && crashes;
         let calm_s = verdict.calm.as_secs();
         let needs = [
             // A busy machine may disturb a short run all the time.
             (owed(self.minutes) > 0 && calm_s == 0, "no world was calm after its last fault"),
             (shares && verdict.shares == 0, "nobody shared a lock"),
+            (judges && verdict.hand_overs == 0, "the fencing tokens of no hand-over were compared"),
             (kills && killed_runs == 0, "no `leasehold run` was killed while its child ran"),
         ];
         let missing = needs.into_iter().filter(|(is_missing, _)| *is_missing);

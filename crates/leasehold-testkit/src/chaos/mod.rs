@@ -26,6 +26,7 @@
 //! | [`record`] | the record of a run |
 //! | [`campaign`] | a whole run |
 //! | [`worker`], [`child`] | the processes |
+//! | `run_plan` | what a `leasehold run` does |
 //! | [`shares`] | locks that holders share |
 //! | [`teller`] | how the processes report events |
 #![allow(clippy::disallowed_methods, reason = "processes live in real time")]
@@ -40,6 +41,7 @@ mod keys;
 pub mod kind;
 mod reader;
 pub mod record;
+mod run_plan;
 mod server;
 pub mod servers;
 pub mod shares;

@@ -8,12 +8,14 @@ use leasehold::core::Moment;
 
 use super::teller::first_number;
 use super::world::Journal;
-use crate::history::event::{CallId, Event, Outcome, ProcessId, What, WindowId};
+use crate::history::event::{CallId, Event, Outcome, ProcessId, Share, What, WindowId};
 use crate::history::from_line;
 
 /// Logs the reports of a process and its children.
 pub(super) struct Reader {
     pub(super) process: ProcessId,
+    /// The share of its lock that its child has. `None` for a mutex, and for a worker.
+    pub(super) share: Option<Share>,
     pub(super) journal: Arc<Journal>,
     pub(super) watch: Arc<Watch>,
     /// Whether the child runs.
@@ -30,12 +32,14 @@ impl Reader {
             // A process that was killed while it wrote leaves half a line.
             let Ok(event) = from_line(&line) else { continue };
             let call = CallId(first_number(self.process));
+            let mut shares = None;
             match &event.what {
                 What::Granted { window, call: by, .. } if *by == call => {
                     open = Some((*window, event.at));
                     self.holds.store(true, Ordering::Release);
                     let returned = What::Returned { call, outcome: Outcome::Granted };
                     self.journal.push(Event { at: event.at, what: returned });
+                    shares = self.share.map(|share| What::Shares { window: *window, share });
                 }
                 // The world reports the stops that it makes.
                 What::Extended { .. } | What::Stopped { .. } | What::Resumed { .. }
@@ -56,7 +60,11 @@ impl Reader {
                 _ => {}
             }
             granted |= matches!(event.what, What::Granted { .. });
+            let at = event.at;
             self.journal.push(event);
+            if let Some(what) = shares {
+                self.journal.push(Event { at, what });
+            }
         }
         self.holds.store(false, Ordering::Release);
         // A killed child gives nothing up: its window ends with its last report.
@@ -115,12 +123,16 @@ mod tests {
         let journal = Arc::new(Journal::default());
         let reader = Reader {
             process,
+            share: Some(Share::Reader),
             journal: Arc::clone(&journal),
             watch: Arc::new(watch),
             holds: Arc::default(),
         };
         assert!(reader.read(lines.as_bytes()), "a lock was granted");
         let events = journal.in_order();
+        let told = events.iter().position(|event| matches!(event.what, What::Granted { .. }));
+        let next = &events[told.expect("it was granted") + 1].what;
+        assert_eq!(*next, What::Shares { window, share: Share::Reader });
         let gave_up = events.iter().find(|event| matches!(event.what, What::GaveUp { .. }));
         gave_up.expect("the window ends").at
     }

@@ -44,6 +44,9 @@ pub struct Record {
     /// How many of the grants were to readers, or of permits.
     #[serde(default)]
     pub shares_granted: u64,
+    /// In how many hand-overs the fencing tokens were compared.
+    #[serde(default)]
+    pub hand_overs_compared: u64,
     /// How many `leasehold run` were killed while their child ran.
     #[serde(default)]
     pub killed_runs: u64,

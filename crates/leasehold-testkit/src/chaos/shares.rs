@@ -9,13 +9,13 @@ use crate::history::event::{CallId, Event, Share, What, WindowId};
 use crate::virtual_host::SeededRandom;
 
 /// The lock that readers share, and that a writer has alone.
-const READ: &str = "r";
+pub(super) const READ: &str = "r";
 
 /// The semaphore.
-const PERMITS: &str = "s";
+pub(super) const PERMITS: &str = "s";
 
 /// How many permits the semaphore has.
-const PERMITS_OF: u32 = 3;
+pub(super) const PERMITS_OF: u32 = 3;
 
 /// The names of the locks that holders share.
 pub const NAMES: [&str; 2] = [READ, PERMITS];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{calm, shares};
 use crate::history::event::{CallKind, Event, Outcome, Share, What};
-use crate::history::{Bounds, Violation, check};
+use crate::history::{Bounds, Violation, check, summary};
 
 /// The result of the history of a world.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +28,8 @@ pub struct Verdict {
     pub calm: Duration,
     /// How many of the grants were to readers, or of permits.
     pub shares: u64,
+    /// In how many hand-overs the fencing tokens were compared.
+    pub hand_overs: u64,
 }
 
 impl Verdict {
@@ -38,8 +40,9 @@ impl Verdict {
         let bounds = bounds(ttl, stays);
         let mut verdict = Self { calm: calm::after_faults(events, &bounds), ..Self::default() };
         let [mutexes, shared] = shares::split(events);
-        for violation in [&mutexes, &shared].into_iter().flat_map(|half| check(half, &bounds)) {
-            verdict.take(&violation);
+        for half in [&mutexes, &shared] {
+            check(half, &bounds).iter().for_each(|violation| verdict.take(violation));
+            verdict.hand_overs += summary(half, &bounds).hand_overs;
         }
         verdict.take_wake_ups(&mutexes, &bounds);
         verdict.count(events);
@@ -95,6 +98,7 @@ impl Verdict {
         self.calm_wake_ups_ms.extend(other.calm_wake_ups_ms);
         self.calm += other.calm;
         self.shares += other.shares;
+        self.hand_overs += other.hand_overs;
     }
 }
 
@@ -178,6 +182,7 @@ mod tests {
         let verdict = judge(&[holder(1, 0, 10, 100), holder(2, 50, 103, 200)]);
         assert_eq!(verdict.in_model, BTreeMap::new());
         assert_eq!((verdict.attempted, verdict.granted), (2, 2));
+        assert_eq!(verdict.hand_overs, 1);
         assert_eq!(verdict.wake_ups_ms, [3.0]);
     }
 

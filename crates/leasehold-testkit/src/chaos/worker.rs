@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::{Client, Error, ErrorKind, Guard, Lost, Release};
+use leasehold::{Client, Error, ErrorKind, Guard, Lost, Release, RwLock};
 use tokio::task::JoinSet;
 
 use super::shares::{self, Wish};
@@ -30,6 +30,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// One wish in this many is for a lock that holders share.
 const SHARED_ONE_IN: usize = 4;
 
+/// One writer in this many becomes a reader.
+const DOWNGRADED_ONE_IN: usize = 3;
+
 /// How often a process checks whether it stood still.
 const BEAT: Duration = Duration::from_millis(10);
 
@@ -50,6 +53,13 @@ pub struct WorkerPlan {
     pub process: ProcessId,
     /// The seed of its choices.
     pub seed: u64,
+}
+
+/// A lock that a task has, as the checker knows it.
+struct Held {
+    guard: Guard,
+    window: WindowId,
+    until: Moment,
 }
 
 struct Worker {
@@ -117,11 +127,24 @@ async fn connect(plan: &WorkerPlan, teller: &Teller, ending: &AtomicBool) -> Opt
 impl Worker {
     async fn work(self: Arc<Self>, mut random: SeededRandom) {
         while !self.ending.load(Ordering::Acquire) && !self.teller.is_used_up() {
-            if let Some((guard, window, until)) = self.ask(&mut random).await {
-                self.hold(guard, window, until, &mut random).await;
-            }
+            self.take_turn(&mut random).await;
             self.pause(span(&mut random, 10, 50)).await;
         }
+    }
+
+    /// Asks for a lock, holds it, and gives it up. A writer may become a reader first.
+    async fn take_turn(&self, random: &mut SeededRandom) {
+        let (wish, key) = self.wish(random);
+        let Some(held) = self.ask(&wish, &key, random).await else { return };
+        let Some(mut held) = self.hold(held, random).await else { return };
+        if let Wish::Write(lock) = &wish
+            && random.once_in(DOWNGRADED_ONE_IN)
+        {
+            let Some(reader) = self.downgrade(lock, held).await else { return };
+            let Some(reader) = self.hold(reader, random).await else { return };
+            held = reader;
+        }
+        self.part(held.guard, Some(held.window), random).await;
     }
 
     async fn pause(&self, span: Duration) {
@@ -140,15 +163,14 @@ impl Worker {
         (Wish::Mutex(self.client.mutex(key)), key.clone())
     }
 
-    async fn ask(&self, random: &mut SeededRandom) -> Option<(Guard, WindowId, Moment)> {
-        let (wish, key) = self.wish(random);
+    async fn ask(&self, wish: &Wish, key: &str, random: &mut SeededRandom) -> Option<Held> {
         let wait = span(random, 20, 500);
         let (kind, limit) = match random.below(100) {
             0..50 => (CallKind::TryLock, CALL_LIMIT),
             _ => (CallKind::Lock, wait + CALL_LIMIT),
         };
         let is_dropped = random.once_in(12);
-        let call = self.called(&key, kind, limit);
+        let call = self.called(key, kind, limit);
         let answer = async {
             match kind {
                 CallKind::TryLock => wish.try_lock().await,
@@ -176,12 +198,7 @@ impl Worker {
         }
     }
 
-    fn granted(
-        &self,
-        call: CallId,
-        guard: Guard,
-        share: Option<Share>,
-    ) -> (Guard, WindowId, Moment) {
+    fn granted(&self, call: CallId, guard: Guard, share: Option<Share>) -> Held {
         let window = WindowId(self.teller.number());
         let now = self.teller.now();
         let until = now + guard.remaining();
@@ -192,11 +209,12 @@ impl Worker {
         if let Some(share) = share {
             self.teller.tell_at(now, What::Shares { window, share });
         }
-        (guard, window, until)
+        Held { guard, window, until }
     }
 
-    async fn hold(&self, guard: Guard, window: WindowId, until: Moment, random: &mut SeededRandom) {
-        let mut until = until;
+    /// Holds a lock for a while. Returns it, unless it is lost before.
+    async fn hold(&self, held: Held, random: &mut SeededRandom) -> Option<Held> {
+        let Held { guard, window, mut until } = held;
         let is_for_long = self.plan.keys.last().is_some_and(|last| last == guard.name());
         // Those that share a lock hold it longer, so that they meet.
         let is_shared = shares::NAMES.contains(&guard.name());
@@ -217,18 +235,34 @@ impl Worker {
                 biased;
                 _ = &mut lost => {
                     self.teller.tell(What::ToldLost { window });
-                    return self.part(guard, None, random).await;
+                    self.part(guard, None, random).await;
+                    return None;
                 }
                 () = self.pause(left.min(LOOK_EVERY)) => {}
             }
             let renews = holds > LOOK_EVERY && random.once_in(10);
             if renews && self.renew(&guard, lost.as_mut()).await.is_err() {
                 self.teller.tell(What::ToldLost { window });
-                return self.part(guard, None, random).await;
+                self.part(guard, None, random).await;
+                return None;
             }
             self.look(&guard, window, &mut until);
         }
-        self.part(guard, Some(window), random).await;
+        Some(Held { guard, window, until })
+    }
+
+    /// A writer becomes a reader.
+    async fn downgrade(&self, lock: &RwLock, writer: Held) -> Option<Held> {
+        let now = self.teller.now();
+        self.teller.tell_at(now, What::GaveUp { window: writer.window });
+        let call = self.called_at(now, writer.guard.name(), CallKind::Lock, CALL_LIMIT);
+        match lock.downgrade(writer.guard).await {
+            Ok(reader) => Some(self.granted(call, reader, Some(Share::Reader))),
+            Err(error) => {
+                self.returned(call, outcome(&error));
+                None
+            }
+        }
     }
 
     /// Reports until when the holder relies on the guard, if that has changed.

@@ -12,11 +12,12 @@ use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
 
 use super::reader::{Reader, Watch};
+use super::run_plan::RunPlan;
 use super::server::Server;
 use super::servers::{Deployment, Servers};
 use super::teller::first_number;
-use super::{share, shares, span, worker};
-use crate::history::event::{CallId, CallKind, Event, Name, Outcome, ProcessId, What};
+use super::{shares, worker};
+use crate::history::event::{CallId, CallKind, Event, Outcome, ProcessId, Share, What};
 use crate::servers::process::Process;
 use crate::servers::{PATIENCE, Proxy};
 use crate::virtual_host::SeededRandom;
@@ -401,8 +402,8 @@ impl World {
         self.processes += 1;
         let id = ProcessId(self.processes);
         let urls = self.servers.urls(self.slots[number].proxy.as_ref());
-        let args = match self.slots[number].role {
-            Role::Worker => self.worker_args(id, &urls),
+        let (args, share) = match self.slots[number].role {
+            Role::Worker => (self.worker_args(id, &urls), None),
             Role::Run => self.run_args(id, &urls),
         };
         let program = match (self.slots[number].role, &self.make.leasehold) {
@@ -417,6 +418,7 @@ impl World {
         let (watch, holds) = (Arc::new(Watch::from(began)), Arc::default());
         let reader = Reader {
             process: id,
+            share,
             journal: Arc::clone(&self.journal),
             watch: Arc::clone(&watch),
             holds: Arc::clone(&holds),
@@ -439,29 +441,14 @@ impl World {
         words.split(' ').map(str::to_owned).collect()
     }
 
-    fn run_args(&mut self, id: ProcessId, urls: &[String]) -> Vec<String> {
-        let (key, lives): (Name, _) = if self.random.once_in(3) {
-            // A child that nobody kills outlives the lease of its killed `leasehold run`.
-            ("d".into(), share(&mut self.random, self.make.ttl, 50, 400))
-        } else {
-            ("b".into(), span(&mut self.random, 50, 1_500))
-        };
-        let lives = lives.as_millis();
-        let chaos = self.make.chaos.display();
-        let child = format!("{chaos} child --process {} --lives-ms {lives} --every-ms 5", id.0);
-        let ttl = self.make.ttl.as_millis();
-        let urls: String = urls.iter().map(|url| format!("--url {url} ")).collect();
-        let words = format!("-q run {key} {urls}--ttl {ttl}ms --");
-        let mut args: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        if self.random.once_in(2) {
-            args.extend(["sh".into(), "-c".into(), format!("trap '' TERM; exec {child}")]);
-        } else {
-            args.extend(child.split(' ').map(str::to_owned));
-        }
-        let call = CallId(first_number(id));
+    /// The arguments of a `leasehold run`, and its share of its lock.
+    fn run_args(&mut self, id: ProcessId, urls: &[String]) -> (Vec<String>, Option<Share>) {
+        let shares = self.make.deployment.shares();
+        let plan = RunPlan::draw(&mut self.random, self.make.ttl, shares);
+        let (call, key) = (CallId(first_number(id)), plan.key.into());
         let kind = CallKind::Lock;
         self.journal.tell(What::Called { call, process: id, key, kind, limit: None });
-        args
+        (plan.args(&self.make.chaos, id, urls, self.make.ttl), plan.share)
     }
 
     /// Logs the end of a process that ended by itself or as it was told.
