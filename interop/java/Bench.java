@@ -36,7 +36,7 @@ final class Bench {
   private static Function<String, Lock> redisson(String library, String address, int ttlMs) {
     Config config = new Config();
     config.useSingleServer().setAddress("redis://" + address);
-    // Its locks are renewed in thirds of this.
+    // Redisson renews its locks after a third of this time.
     config.setLockWatchdogTimeout(ttlMs);
     var client = Redisson.create(config);
     Function<String, RLock> of =

@@ -5,7 +5,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import Redis from "ioredis";
 import { Mutex, RedlockMutex } from "redis-semaphore";
 
-// Its types and its entry for imports contradict each other, so it is required.
+// redlock's types and its entry for imports contradict each other, so it is loaded with `require`.
 const { default: Redlock } = createRequire(import.meta.url)("redlock");
 
 const [library, address, ttlMs, pollMs] = process.argv.slice(2);
@@ -19,11 +19,11 @@ const now = process.hrtime.bigint;
 
 function redlock() {
   const settings = poll ? { retryDelay: poll, retryJitter: poll / 2 } : {};
-  // By default it gives up after ten retries.
+  // By default, redlock gives up after ten retries.
   const locks = new Redlock(clients, { ...settings, retryCount: -1 });
   return async (key) => {
     const lock = await locks.acquire([key], ttl);
-    // A lock that was lost is not asked for again and again.
+    // Do not repeat the release of a lock that was lost.
     return () => locks.release(lock, { retryCount: 0 });
   };
 }

@@ -19,7 +19,7 @@ now = time.monotonic_ns
 
 
 def redis_py(key):
-    # By default only the thread that took a lock may release it.
+    # By default, only the thread that took a lock may release it.
     options = {"thread_local": False, **({"sleep": poll} if poll else {})}
     lock = client.lock(key, timeout=ttl, **options)
     if not lock.acquire():

@@ -1,7 +1,7 @@
 //! `cargo xtask check`: everything except the tests.
 //!
-//! Warnings are denied by a flag of each command, not through `RUSTFLAGS`: that would compile every
-//! dependency once more.
+//! Warnings are denied by a flag of each command, not through `RUSTFLAGS`, which would compile
+//! every dependency once more.
 
 use std::time::Instant;
 

@@ -1,6 +1,6 @@
 //! The names of the invariants that the checker of histories knows.
 
-/// The page that says what each means, as the first rows of a table.
+/// The page whose table begins with the name and the meaning of each invariant.
 const PAGE: &str = include_str!("trust/page.md");
 
 /// All names.
@@ -9,8 +9,8 @@ pub(crate) fn names<'a>() -> impl Iterator<Item = &'a str> {
     rows.map_while(|row| row.strip_prefix("| `")?.split('`').next())
 }
 
-/// The invariants that can be checked only with a record of the server's steps, and those of calls
-/// that real servers are not asked for under fire.
+/// The invariants that only the simulation checks. They need a record of the server's steps, or are
+/// about calls that chaos does not make.
 pub(crate) const NEED_THE_SERVER: [&str; 15] = [
     "fence-reserved",
     "window-inside-lease",

@@ -1,6 +1,7 @@
 //! The tasks of this repository. `usage.txt` lists them.
 //!
-//! One program instead of scripts, so that a laptop and a build machine do exactly the same.
+//! This is one program and not a set of scripts, so that a laptop and a build machine do exactly
+//! the same.
 #![allow(clippy::disallowed_methods, reason = "this is a tool, not the library")]
 
 mod bench;

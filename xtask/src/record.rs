@@ -67,7 +67,7 @@ impl Record {
         object.map(|value| self.part(name, value)).ok_or_else(|| self.lacks(name))
     }
 
-    /// A list of such parts.
+    /// A list of parts with named values.
     pub(crate) fn list(&self, name: &str) -> Result<Vec<Self>, String> {
         let list =
             self.value.get(name).and_then(Value::as_array).ok_or_else(|| self.lacks(name))?;

@@ -31,8 +31,8 @@ fn simulate() -> Command {
 /// The short simulation for every change. It checks that the same seeds give the same worlds in two
 /// processes. Its seeds are derived from the commit, so that each commit gets worlds of its own.
 ///
-/// It runs on what is built for the tests. So it needs no build of its own, and a world takes a
-/// fifth longer.
+/// It runs the program that is built for the tests. So it needs no build of its own, but a world
+/// takes a fifth longer.
 fn short() -> Result<(), String> {
     let _programs = suite::build()?;
     let built = || Command::new(step::built("debug", "simulate"));

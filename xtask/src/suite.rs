@@ -23,8 +23,8 @@ pub(crate) const ON_ZOOKEEPER: &str = "on_zookeeper";
 
 type Need = fn() -> Result<(), String>;
 
-/// The servers without which some tests are left out: their names, a part of the names of those
-/// tests, and how to get the server.
+/// The servers that some tests need: the name of the server, a part of the names of those tests,
+/// and how to get the server.
 const SERVERS: [(&str, &str, Need); 4] = [
     ("PostgreSQL", ON_POSTGRES, tools::need_postgres),
     ("MariaDB", ON_MYSQL, || tools::MARIADB.get()),
@@ -191,7 +191,8 @@ impl Totals {
 
     fn verdict(&self, succeeded: bool) -> Result<(), String> {
         if self.failed > 0 {
-            // Names them here too: after several suites, only the end of the output is shown.
+            // Name the tests here too, since only the end of the output is shown after several
+            // suites.
             return Err(format!("{} tests failed: {}", self.failed, self.failures.join(", ")));
         }
         if !succeeded {

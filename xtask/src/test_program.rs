@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::step;
 
-/// A part of a package that cargo builds into one program with tests.
+/// A part of a package that cargo builds into one test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TestProgram {
     /// The arguments of cargo that select it.
@@ -29,7 +29,7 @@ impl TestProgram {
         Ok(messages.lines().filter_map(Self::read).collect())
     }
 
-    /// Reads the program from a message of cargo, if the message is about one with tests.
+    /// Reads the program from a message of cargo, if the message is about a test program.
     fn read(message: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(message).ok()?;
         let is_test = message["profile"]["test"].as_bool()?;
@@ -44,7 +44,7 @@ impl TestProgram {
         is_test.then(|| Self { picked_by, path: path.into(), directory })
     }
 
-    /// Whether it is of the package with that name.
+    /// Whether it belongs to the package with that name.
     pub(crate) fn is_of(&self, package: &str) -> bool {
         self.directory.ends_with(Path::new("crates").join(package))
     }

@@ -5,15 +5,15 @@ use std::process::{Command, Stdio};
 
 use crate::step;
 
-/// A program that packages of the system provide. Of servers, tests start private ones. They do not
-/// touch a running server of the system.
+/// A program that packages of the system provide. Tests start private servers, and do not touch a
+/// running server of the system.
 pub(crate) struct Need {
     /// Its name in messages.
     what: &'static str,
     /// The packages of Debian and Ubuntu.
     packages: &'static [&'static str],
     is_there: fn() -> bool,
-    /// What root does before the packages are installed.
+    /// A step that root takes before the packages are installed.
     before: Option<fn() -> Result<(), String>>,
 }
 
@@ -134,7 +134,7 @@ fn install(need: &Need) -> Result<(), String> {
     if (need.is_there)() { Ok(()) } else { Err(by_hand(need)) }
 }
 
-/// Without questions, and only what is named.
+/// Installs without questions, and only the named packages.
 const AS_GIVEN: [&str; 2] = ["-y", "--no-install-recommends"];
 
 fn apt_get(order: &str) -> Command {
@@ -151,7 +151,7 @@ fn runs_redis_server() -> bool {
     step::succeeds(Command::new("redis-server").arg("--version"))
 }
 
-/// Where Debian and Ubuntu have PostgreSQL, by version.
+/// The folder in which Debian and Ubuntu have PostgreSQL, by version.
 const POSTGRES_HOME: &str = "/usr/lib/postgresql";
 
 fn has_postgres() -> bool {
@@ -162,12 +162,12 @@ fn has_postgres() -> bool {
 }
 
 fn has_pgbouncer() -> bool {
-    // Debian keeps it where only root looks.
+    // Debian keeps it in a folder that only the PATH of root contains.
     Path::new("/usr/sbin/pgbouncer").is_file()
         || step::succeeds(Command::new("pgbouncer").arg("--version"))
 }
 
-/// The package makes and starts a database of the system, unless it is told not to.
+/// Tells the package not to make and start a database of the system.
 fn forbid_a_cluster() -> Result<(), String> {
     step::run(apt_get("install").args(AS_GIVEN).arg("postgresql-common"))?;
     let settings = Path::new("/etc/postgresql-common/createcluster.conf");
@@ -177,7 +177,7 @@ fn forbid_a_cluster() -> Result<(), String> {
 }
 
 fn has_mariadb() -> bool {
-    // Debian keeps the server where only root looks.
+    // Debian keeps the server in a folder that only the PATH of root contains.
     let is_there = |program: &str| {
         ["/usr/sbin", "/usr/bin"].iter().any(|bin| Path::new(bin).join(program).is_file())
             || step::succeeds(Command::new(program).arg("--version"))
@@ -226,7 +226,7 @@ pub(crate) fn need_component(subcommand: &str, component: &str) -> Result<(), St
     })
 }
 
-/// The command of cargo-deny, which is installed below `target/` unless it is there.
+/// The command of cargo-deny, which is installed below `target/` if it is missing.
 pub(crate) fn cargo_deny() -> Result<Command, String> {
     let home = crate::root().join("target/tools");
     let mut install = step::cargo();

@@ -192,7 +192,8 @@ pub(crate) struct Elect {
     #[command(flatten)]
     pub(crate) name: Name,
     /// Answer over HTTP at this address: /leader says whether this instance leads, /readyz whether
-    /// it does its part. A port alone is a port of this machine, and port 0 is any free port
+    /// it leads or waits, and the store answers. A port alone is a port of this machine, and port 0
+    /// is any free port
     #[arg(long, value_name = "ADDR", value_parser = serve::parse)]
     pub(crate) serve: Option<SocketAddr>,
     /// Retry for this long if the store cannot be reached at the start. Default: fail at once
@@ -225,7 +226,7 @@ pub(crate) struct Renew {
     /// The whole owner token, as `acquire` printed it. Default: LEASEHOLD_TOKEN
     #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
     pub(crate) token: Option<String>,
-    /// How long the lease lasts from now, at least; default: LEASEHOLD_TTL_MS
+    /// The lease lasts at least this long from now. Default: LEASEHOLD_TTL_MS
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     pub(crate) ttl: Option<Typed>,
 }
@@ -348,8 +349,8 @@ pub(crate) enum Parsed {
     Text(String, Exit),
 }
 
-/// The command line as clap knows it. After a flag that takes a value, `-1` is a bad value and no
-/// unknown flag: so the error says what the value may be.
+/// The command line as clap knows it. After a flag that takes a value, `-1` is a bad value, not an
+/// unknown flag, so that the error says what the value may be.
 fn understood() -> clap::Command {
     let with_negatives = |arg: Arg| {
         let is_flag_with_value = !arg.is_positional() && arg.get_action().takes_values();
@@ -374,7 +375,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
         {
             Ok(Parsed::Text(error.render().to_string(), Exit::OK))
         }
-        // No arguments at all: show the help.
+        // Show the help if there are no arguments.
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Ok(Parsed::Text(error.render().to_string(), Exit::USAGE))
         }
@@ -387,7 +388,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
     }
 }
 
-/// Refuses `run NAME -n 5`: it would not wait, and would take a second lock called `5`.
+/// Refuses `run NAME -n 5`, which would not wait, and would take a second lock called `5`.
 fn refuse_time_as_name(command: &Command, args: &[OsString]) -> Result<(), Failure> {
     let is_of_several = matches!(command, Command::Run(run) if run.names.len() > 1);
     let Some(time) = tips::time_after_n(args).filter(|_| is_of_several) else { return Ok(()) };

@@ -78,7 +78,7 @@ impl Board {
         *self.state() = State::Pausing;
     }
 
-    /// Whether the instance leads. Its own state is not enough: the lease may have ended since.
+    /// Whether the instance leads. Its own state is not enough, since the lease may have ended.
     pub(crate) fn leader(&self) -> Answer {
         let state = self.state();
         let term = match &*state {
@@ -95,19 +95,20 @@ impl Board {
         Answer::page(term.is_some(), object("leader", fields))
     }
 
-    /// Whether the instance does its part, and the store answers as far as we know.
+    /// Whether the instance leads or waits in line, and the store answers as far as we know.
     pub(crate) fn ready(&self) -> Answer {
         let mut trouble = log::current_trouble();
         let (state, does_its_part) = match &*self.state() {
             State::Connecting => ("connecting", false),
             State::Campaigning => ("campaigning", true),
             State::Leading(term) if term.is_led() => {
-                // Renewals may be minutes apart, and also repeated ones of a long lease.
+                // With a long ttl, renewals and their repetitions may be minutes apart. So any
+                // failure since the last renewal counts.
                 let since_renewal = self.ttl.saturating_sub(term.guard.remaining());
                 trouble = log::trouble_since(SystemHost.now().minus(since_renewal));
                 ("leading", true)
             }
-            // The command is being ended, or what it has left behind still runs.
+            // The command is being stopped, or processes that it left behind still run.
             State::Leading(_) => ("stopping", false),
             State::Pausing => ("pausing", false),
         };

@@ -70,7 +70,7 @@ impl Chain {
         Self::of(all)
     }
 
-    /// The last of these words.
+    /// The chain of these words, without those beyond the limit.
     fn of(mut words: Vec<String>) -> Self {
         let words = words.split_off(words.len().saturating_sub(LOCKS_MAX));
         Self { words, tokens: Vec::new() }
@@ -81,7 +81,7 @@ impl Chain {
         self.words.is_empty() && self.tokens.is_empty()
     }
 
-    /// The chain for the keeper of a command that runs under more locks.
+    /// The chain for the keeper of a command that runs under these locks too.
     pub(crate) fn with<'a>(self, locks: impl IntoIterator<Item = (&'a Guard, LockId)>) -> Self {
         self.with_words(locks.into_iter().map(|(guard, LockId(lock))| {
             let fence = guard.fencing_token().map(|fence| fence.to_string());
@@ -91,7 +91,7 @@ impl Chain {
     }
 
     fn with_words(self, words: impl IntoIterator<Item = String>) -> Self {
-        // An inherited word without a keeper was cut: our keeper must not vouch for it.
+        // Our keeper must not vouch for an inherited word that has lost its keeper.
         let mut all = self.kept_by(None).words;
         all.extend(words);
         Self::of(all)
@@ -138,7 +138,7 @@ impl Chain {
 }
 
 fn outer(word: &str) -> Outer {
-    // From the end: a token of another library may contain a slash.
+    // Split from the end, since a token of another library may contain a slash.
     let parts: Vec<_> = word.rsplitn(4, '/').collect();
     let [keeper, lock, fence, token] = parts[..] else {
         return Outer::unknown(word.to_owned());

@@ -25,7 +25,7 @@ pub(crate) const HELP: &str = "\
 DUR is a span of time: 500ms, 30s, 5m, 2h, 1d or 1m30s; a bare number is seconds (0.5).
 A ttl lies between 10ms and 24h.";
 
-/// A span on the command line, with its text: a user who typed `25h` should see `25h` again.
+/// A span on the command line, with its text, since a user who typed `25h` should see `25h` again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Typed {
     /// The text as it was typed.

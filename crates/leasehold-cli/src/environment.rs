@@ -103,8 +103,8 @@ fn misspelt_prefix(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The known name that was probably meant. That is the nearest one if it is near enough, else a
-/// name that begins with the same letters. Otherwise it is the store's, if a part of the name looks
+/// The known name that was probably meant. That is the nearest name if it is near enough, else a
+/// name that begins with the same letters, else `LEASEHOLD_URL` if a part of the given name looks
 /// like "URL".
 fn nearest(name: &str) -> Option<&'static str> {
     let of = |name: &str| -> Vec<char> {

@@ -1,7 +1,7 @@
 //! A hash that is the same in every build of `leasehold`.
 
 /// The hash FNV-1a of 64 bits. The hashes of the standard library may differ from one build of
-/// `leasehold` to the next, and two of them may run below each other.
+/// `leasehold` to the next, and a run of one build may start a run of another.
 ///
 /// See <https://datatracker.ietf.org/doc/draft-eastlake-fnv/>.
 pub(crate) fn fnv_1a(bytes: &[u8]) -> u64 {

@@ -61,14 +61,14 @@ pub(crate) fn start(verbose: u8, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a text is a word. As a filter it would name a crate. That is more likely a misspelt
-/// level, unless the crate is ours.
+/// Whether a text is one word that does not begin like our crates. As a filter it would name a
+/// crate, but a misspelt level is likelier.
 fn is_one_word(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric()) && !text.starts_with("leasehold")
 }
 
-/// Shows everything up to a level. From `debug` on also each renewal, which is one line every third
-/// of the ttl here: the command holds one lock, where a program may hold thousands.
+/// Shows everything up to a level, and from `debug` on also each renewal. That is one line every
+/// third of the ttl, since the command holds one lock. A program may hold thousands.
 fn of_level(level: LevelFilter) -> EnvFilter {
     let filter = EnvFilter::default().add_directive(level.into());
     if level == LevelFilter::DEBUG {
@@ -89,8 +89,8 @@ pub(crate) fn trouble_since(since: Moment) -> Option<String> {
     trouble.filter(|(at, _)| *at >= since).map(|(_, cause)| cause)
 }
 
-/// A failure counts as current for this long: requests are at most about 2 s apart, and an answer
-/// takes a while.
+/// A failure counts as current for this long, since requests are at most about 2 s apart, and an
+/// answer takes a while.
 pub(crate) const TROUBLE_LASTS: Duration = Duration::from_secs(4);
 
 /// Why the store cannot be reached, as far as we know.
@@ -120,7 +120,7 @@ struct Cause {
 }
 
 impl Cause {
-    /// The error without the leading name of the lock: our messages name it.
+    /// The error without the leading name of the lock, since our messages name it.
     fn unnamed(self) -> Option<String> {
         let error = self.error?;
         let head = self.key.map(|key| format!("`{}`: ", key.escape_debug())).unwrap_or_default();

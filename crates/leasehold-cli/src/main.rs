@@ -71,8 +71,8 @@ fn main() -> ExitCode {
     signals::end(exit)
 }
 
-/// Starts the runtime. Parts of it panic if file descriptors are short, so we first try to open the
-/// few that they need.
+/// Starts the runtime. Parts of it panic if file descriptors are scarce, so we first try to open
+/// the few that they need.
 fn start_runtime() -> io::Result<tokio::runtime::Runtime> {
     let spare: io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
     drop(spare?);
@@ -88,7 +88,7 @@ fn execute(invocation: Invocation, talk: Talk) -> Result<Exit, Failure> {
     log::start(globals.verbose, talk.is_json())?;
     let context =
         Context { settings: Settings::resolve(&globals.store)?, talk, json: globals.json };
-    // The runtime uses only this thread: a command dies with the thread that started it.
+    // Use only this thread, since a command dies with the thread that started it.
     let runtime = start_runtime().map_err(|error| {
         Failure::internal(format!("cannot start: {error}; nothing was acquired"))
     })?;

@@ -34,7 +34,7 @@ impl Color {
         self.decide(terminal, |name| std::env::var(name).ok())
     }
 
-    /// The conventions of <https://no-color.org> and <https://bixense.com/clicolors/>.
+    /// Decides by the conventions of <https://no-color.org> and <https://bixense.com/clicolors/>.
     fn decide(self, terminal: bool, env: impl Fn(&str) -> Option<String>) -> bool {
         let set = |name| env(name).is_some_and(|value| !value.is_empty());
         match self {
@@ -68,8 +68,8 @@ pub(crate) fn export(name: &str, value: Option<&str>) -> String {
     }
 }
 
-/// The name of a lock as a shell has to pass it to `leasehold`: a name that begins with a hyphen
-/// would be a flag.
+/// The word that names a lock to `leasehold` in a shell. Without `--name=`, a name that begins with
+/// a hyphen would be a flag.
 pub(crate) fn name_word(name: &str) -> String {
     let flag = if name.starts_with('-') { "--name=" } else { "" };
     format!("{flag}{}", shell_word(name))
@@ -94,12 +94,13 @@ pub(crate) fn refuse_without_reader() -> Result<(), Failure> {
     }
 }
 
-/// For `leasehold ls | head`: ends in the way in which other programs end then.
+/// The failure if the reader is gone, as after `leasehold ls | head`. It ends this process as other
+/// programs end then.
 fn without_reader() -> Failure {
     Failure::new(Exit::Signal(SIGPIPE), QUIET, String::new())
 }
 
-/// Writes a whole text to a stream, without the standard library: that reports success even if
+/// Writes a whole text to a stream, without the standard library, which reports success even if
 /// stdout is not open for writing.
 pub(crate) fn write_all(to: BorrowedFd<'_>, text: &str) -> Result<(), Errno> {
     let mut rest = text.as_bytes();
@@ -107,7 +108,7 @@ pub(crate) fn write_all(to: BorrowedFd<'_>, text: &str) -> Result<(), Errno> {
         match rustix::io::write(to, rest) {
             Ok(written) => rest = &rest[written..],
             Err(Errno::INTR) => {}
-            // Another process made it non-blocking.
+            // Another process made the stream non-blocking.
             Err(Errno::AGAIN) => match poll(&mut [PollFd::new(&to, PollFlags::OUT)], None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
@@ -123,12 +124,12 @@ pub(crate) fn can_overwrite(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb")
 }
 
-/// Writes a whole text to stdout on a thread of its own, so that its caller can stop waiting for a
-/// reader that does not read.
+/// Writes a whole text to stdout on a thread of its own, so that the caller can stop waiting for a
+/// slow reader.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future does not stop the write: it ends with the process.
+/// Dropping the future does not stop the write, which then ends with the process.
 pub(crate) async fn write_out_aside(text: String) -> Result<(), Errno> {
     let (done, written) = oneshot::channel();
     // The caller may have stopped waiting.
@@ -143,7 +144,8 @@ pub(crate) async fn write_out_aside(text: String) -> Result<(), Errno> {
 ///
 /// The standard library opens `/dev/null` in place of a closed stream before `main` runs. It opens
 /// it for reading and writing; a shell opens it for writing only. A daemon may open it for both on
-/// purpose, but then it does so for stderr too. So if both are closed, nothing tells.
+/// purpose, but then it does so for stderr too. So this cannot tell if stdout and stderr are both
+/// closed.
 pub(crate) fn why_unread() -> Option<&'static str> {
     let mode = |stream| fcntl_getfl(stream).map(|flags| flags & OFlags::ACCMODE);
     let is_stand_in = |stream| is_null(stream) && mode(stream) == Ok(OFlags::RDWR);
@@ -223,7 +225,7 @@ fn local(time: WallTime, now: WallTime, zone: &TimeZone) -> String {
     let (Some(time), Some(now)) = (timestamp(time), timestamp(now)) else { return String::new() };
     let (time, now) = (time.to_zoned(zone.clone()), now.to_zoned(zone.clone()));
     let form = if time.date() == now.date() { "%H:%M:%S %:z" } else { "%Y-%m-%d %H:%M:%S %:z" };
-    // Truncated, not rounded: a time must not show a second that has not come yet.
+    // Truncate the time and do not round it, since it must not show a second that has not come yet.
     time.strftime(form).to_string()
 }
 

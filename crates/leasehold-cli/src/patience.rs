@@ -25,7 +25,7 @@ pub(crate) struct Patience {
     last_failure: LastFailure,
 }
 
-/// When a try failed last, for others than the one that tries.
+/// When a try failed last. Other tasks than the trying one may look.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastFailure(Arc<Mutex<Option<Moment>>>);
 

@@ -81,13 +81,14 @@ fn parse(stat: &str) -> Option<Process> {
 pub(crate) fn can_be_continued() -> bool {
     match read_own() {
         Some(own) => leads_another_job_above(own, read, may_lead_jobs),
-        // No /proc: a shell is likelier than none.
+        // Without /proc, assume a shell, which is likelier than none.
         None => true,
     }
 }
 
-/// Whether a process may be a shell that continues jobs. A keeper is not a shell, and neither is
-/// the first process of most containers, such as tini: a shell ignores SIGTSTP, which Ctrl-Z sends.
+/// Whether a process may be a shell that continues jobs. A shell ignores SIGTSTP, which Ctrl-Z
+/// sends. The first process of most containers, such as tini, does not. A keeper is no shell
+/// either.
 fn may_lead_jobs(process: &Process) -> bool {
     !process.is_keeper && (process.pid != 1 || Ignored::of(1).has(Signal::TSTP))
 }
@@ -97,20 +98,21 @@ pub(crate) fn has_terminal() -> bool {
     read_own().is_none_or(|own| own.terminal != 0)
 }
 
-/// Whether a process is of our process group. False if there is no such process.
+/// Whether a process is in our process group. False if there is no such process.
 pub(crate) fn is_of_our_group(pid: i32) -> bool {
     read(pid).zip(read_own()).is_some_and(|(theirs, own)| theirs.group == own.group)
 }
 
 /// Whether a process above `own`, in its session, leads another job and may continue it. A process
-/// that cannot be read counts as one.
+/// that cannot be read counts as such a process.
 fn leads_another_job_above(
     own: Process,
     read: impl Fn(i32) -> Option<Process>,
     may_lead_jobs: impl Fn(&Process) -> bool,
 ) -> bool {
     let mut process = own;
-    // Nobody above the leader of a session is in it. A process outside our pid namespace is 0 here.
+    // No process above the leader of a session is in that session. A parent outside our pid
+    // namespace has the pid 0 here.
     while process.pid != process.session && process.parent != 0 {
         let Some(above) = read(process.parent) else { return true };
         if above.session != own.session {
@@ -124,7 +126,8 @@ fn leads_another_job_above(
     false
 }
 
-/// Whether we are the first process of our pid namespace, which no signal of its own stops.
+/// Whether we are the first process of our pid namespace. No signal from inside the namespace stops
+/// that process.
 pub(crate) fn is_first() -> bool {
     getpid().as_raw_nonzero().get() == 1
 }

@@ -17,7 +17,8 @@ use crate::board::Board;
 use crate::exit::Failure;
 use crate::http::{self, Answer, HEAD_MAX, Page};
 
-/// The most connections at a time. One more ends the oldest, so slow clients keep nobody out.
+/// The most connections at a time. One more connection ends the oldest, so slow clients keep nobody
+/// out.
 const CONNECTIONS_MAX: usize = 64;
 
 /// How long a connection may take.

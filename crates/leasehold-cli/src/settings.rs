@@ -84,7 +84,7 @@ pub(crate) struct Settings {
     urls: Vec<String>,
     /// The file that contained them, if one did.
     file: Option<PathBuf>,
-    /// Our directory, from which their relative paths count.
+    /// Our directory. Relative paths in the URLs begin there.
     here: Option<PathBuf>,
     source: Source,
     namespace: Option<String>,
@@ -161,8 +161,8 @@ impl Settings {
     }
 
     /// Like [`connect`](Self::connect), for a command that needs a lock which somebody took before.
-    /// It must not make a store that nobody uses at a mistyped path. A later `ls` would find that
-    /// store, and show that all locks are free.
+    /// At a mistyped path, this must not make a new store. A later `ls` would find that store, and
+    /// show that all locks are free.
     pub(crate) async fn connect_to_existing(
         &self,
         who: Identity,
@@ -232,8 +232,8 @@ impl Settings {
         builder.connect().await
     }
 
-    /// Waits until every node of a quorum was tried, for commands that make a single request:
-    /// nobody repeats it later at a slow node.
+    /// Waits until every node of a quorum was tried, for commands that make a single request.
+    /// Nothing repeats such a request later at a slow node.
     pub(crate) async fn reach_all(&self, client: &Client, name: &str) -> Result<(), Failure> {
         if self.urls.len() < 2 {
             return Ok(());
@@ -243,7 +243,8 @@ impl Settings {
         error.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Tells the user what matters about the choice, and makes the directory of the default store.
+    /// Warns about settings that look wrong, tells the user of the default store, and makes the
+    /// directory of the default store.
     fn announce(&self, talk: &Talk) -> Result<(), Failure> {
         for unknown in &self.unknown {
             let text = format!("{}; it is ignored", unknown.complaint());
@@ -299,8 +300,8 @@ impl Settings {
         namespace.unwrap_or_default() + &store
     }
 
-    /// Creates the default directory. The library refuses a file in a missing directory, which may
-    /// be a typing error; but nobody typed this one.
+    /// Creates the default directory. The library refuses a file in a missing directory, since the
+    /// path may be mistyped. Nobody typed this path.
     fn make_default_directory(&self) -> Result<(), Failure> {
         if !matches!(self.source, Source::Default | Source::Local) {
             return Ok(());
@@ -319,7 +320,7 @@ impl Settings {
             };
             let message = format!(
                 "the directory of the embedded store, {}, cannot be created ({error}); the store \
-                 was not contacted, name a store by --url or LEASEHOLD_URL",
+                 was not contacted; name a store by --url or LEASEHOLD_URL",
                 directory.display()
             );
             Failure::new(Exit::Code(kind.exit_code()), kind.as_str(), message)
@@ -343,7 +344,7 @@ impl Settings {
     }
 
     /// The store for the environment of a command, so that it reaches the same store. Fails for a
-    /// store that no variable can name; other commands may use that.
+    /// store that no variable can name. Commands that start no other command may use such a store.
     pub(crate) fn store_for_child(&self) -> Result<[(&'static str, Option<String>); 2], Failure> {
         Ok(match for_child(&self.urls, self.file.as_deref(), self.here.as_deref())? {
             ForChild::Urls(urls) => [(URL, Some(urls)), (URL_FILE, None)],
@@ -368,7 +369,7 @@ fn refuse_bare_place(urls: &[String]) -> Result<(), Failure> {
     })
 }
 
-/// Refuses a misspelt variable: its job must not take a lock that nobody else sees.
+/// Refuses a misspelt variable, so that its job takes no lock that nobody else sees.
 fn refuse_misspelt(unknown: &[Unknown]) -> Result<(), Failure> {
     let Some(misspelt) = unknown.iter().find(|unknown| unknown.is_store()) else { return Ok(()) };
     Err(Failure::config(format!(
@@ -381,7 +382,7 @@ fn refuse_misspelt(unknown: &[Unknown]) -> Result<(), Failure> {
 fn inherited_file(path: OsString) -> Result<PathBuf, Failure> {
     if path.is_empty() {
         let message =
-            format!("{URL_FILE} is empty; the store was not contacted; name a file in it");
+            format!("{URL_FILE} is empty; the store was not contacted; write a path into it");
         return Err(Failure::config(message));
     }
     Ok(path.into())
@@ -391,8 +392,8 @@ fn inherited_urls(text: OsString) -> Result<String, Failure> {
     if text.is_empty() {
         // A job that lost its configuration must not take a lock that nobody else sees.
         return Err(Failure::config(
-            "LEASEHOLD_URL is empty; the store was not contacted; name one in it, or unset it for \
-             the embedded store of this machine",
+            "LEASEHOLD_URL is empty; the store was not contacted; write a URL into it, or unset it \
+             for the embedded store of this machine",
         ));
     }
     text.into_string().map_err(|_| {
@@ -437,7 +438,7 @@ fn for_child(
 }
 
 fn default_url(set: impl Fn(&str) -> Option<OsString>) -> Result<String, Failure> {
-    // Relative paths are ignored: they would mean another store in each directory.
+    // Relative paths are ignored, since they would mean another store in each directory.
     let path = |name| set(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = path("XDG_STATE_HOME").or_else(|| Some(path("HOME")?.join(".local/state")));
     let Some(state) = state else {

@@ -68,7 +68,7 @@ impl Signals {
     /// Handles the signals from now on. Call this before any step that a signal must not interrupt
     /// halfway, so before the store is connected.
     ///
-    /// Ignored signals stay ignored, by us and by the command: nohup(1) and shells without job
+    /// Ignored signals stay ignored, by us and by the command. nohup(1) and shells without job
     /// control start us with ignored signals.
     pub(crate) fn install() -> Result<Self, Failure> {
         let ignored = Ignored::at_start();
@@ -106,7 +106,7 @@ impl Signals {
 
     /// Returns a signal that asks to stop, if one has already arrived.
     pub(crate) async fn interrupted_already(&mut self) -> Option<Signal> {
-        // Signals arrive through the runtime's driver: let it look once.
+        // Let the runtime's driver look once, since signals arrive through it.
         tokio::task::yield_now().await;
         tokio::select! {
             biased;
@@ -142,7 +142,7 @@ impl Signals {
         drop_late_stops(&mut self.received);
     }
 
-    /// Takes the requests to stop that have arrived, also from behind other signals.
+    /// Takes the requests to stop that have arrived, even if other signals came before them.
     pub(crate) fn take_requests(&mut self) -> Vec<Received> {
         self.look();
         let all = std::mem::take(&mut self.received).into_iter();
@@ -198,13 +198,13 @@ pub(crate) fn may_stop_for(sender: Sender) -> bool {
         Sender::Process(pid) => has_terminal() && is_of_our_group(pid),
         Sender::OurKeeper => false,
     };
-    // Another process that sends a signal can send a second one.
+    // A process outside our job that stops us can also continue us.
     (!is_of_our_job || can_be_continued()) && !is_first()
 }
 
 /// Stops this whole process until somebody continues it.
 pub(crate) fn suspend() {
-    // Cannot fail: the process is our own.
+    // This cannot fail, since the process is our own.
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
 }
 
@@ -220,8 +220,8 @@ pub(crate) fn end(exit: Exit) -> ExitCode {
 ///
 /// Returns only as process 1 of a container, which default actions do not end.
 fn die_of(signal: i32) {
-    // Our memory has the token and passwords. A limit of zero for cores is not enough: a handler
-    // such as systemd-coredump gets a core anyway.
+    // Our memory has the token and passwords. A limit of zero for cores is not enough, since a
+    // handler such as systemd-coredump gets a core anyway.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let pid = rustix::process::getpid();
     if is_first() {

@@ -22,11 +22,11 @@ use crate::output::{object, write_all};
 /// How many bytes may wait to be written.
 const ROOM: usize = 256 * 1024;
 
-/// How long we wait at our end for a stderr that takes nothing.
+/// How long we wait for a blocked stderr when we end.
 const WHILE_BLOCKED: Duration = Duration::from_millis(250);
 
-/// We wait at most this many times as long for the writing thread while stderr is not blocked: the
-/// machine may be busy.
+/// If stderr is not blocked, we wait up to this many times as long for the writing thread, since
+/// the machine may be busy.
 const LOOKS: u32 = 40;
 
 /// How often we look whether a text that was kept back may be written.
@@ -41,12 +41,12 @@ static FILLED: Condvar = Condvar::new();
 /// Signals that a text was written.
 static WRITTEN: Condvar = Condvar::new();
 
-/// How far we are. This decides how long we may wait for a text to be written.
+/// The stage of this process. It decides how long we may wait for a text to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// We may wait for long, and a terminal may stop us.
     Unleased,
-    /// Nothing: a lease depends on us.
+    /// We wait for nothing, since a lease depends on us.
     Leased,
     /// A terminal may stop us, but we wait only briefly.
     Ending,
@@ -117,13 +117,13 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("nothing in here panics")
 }
 
-/// Stops texts from waiting for space in the queue: they are left out, and a later message tells
-/// their number. Our end does not wait for long either. For a process that holds a lease.
+/// From now on, a text that finds the queue full is left out, and a later message tells how many
+/// were. Our end waits only briefly too. Call this in a process that will hold a lease.
 pub(crate) fn never_wait() {
     queue().stage = Stage::Leased;
 }
 
-/// Writes all texts at our end, even if the terminal stops us for that.
+/// Waits at our end until all is written, even if the terminal stops us for that.
 pub(crate) fn finish_at_end() {
     let mut queue = queue();
     if queue.stage == Stage::Leased {
@@ -191,7 +191,7 @@ pub(crate) async fn catch_up(limit: Duration) {
     }
 }
 
-/// Whether a write to stderr would wait.
+/// Whether a write to stderr would block.
 fn is_blocked() -> bool {
     let mut at = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -239,8 +239,8 @@ fn write_alone(text: &str, stage: Stage) {
 }
 
 fn put(text: &str) {
-    // One write, so that lines of several processes do not mix. A failure is ignored: nobody could
-    // read about it, and the lock must not depend on it.
+    // Use one write, so that lines of several processes do not mix. Ignore a failure, since nobody
+    // could read about it, and the lock must not depend on it.
     let _ = write_all(rustix::stdio::stderr(), text);
 }
 

@@ -36,7 +36,7 @@ pub(crate) enum Wait {
 /// The thing to take: a whole lock, a share of it, permits, or several locks.
 #[derive(Debug)]
 pub(crate) enum Wanted {
-    /// The lock, alone.
+    /// The whole lock.
     Alone(Mutex),
     /// The lock, shared with others.
     Shared(RwLock),
@@ -213,7 +213,7 @@ fn after_quarantine(quarantine: &Quarantine) -> &'static str {
     }
 }
 
-/// The lock in the way, if that is known, and its state. `said` is the one that the library named.
+/// The lock in the way, if that is known, and its state. `said` is the lock that the library named.
 async fn in_the_way<'a>(
     client: &Client,
     names: &'a [String],
@@ -257,7 +257,7 @@ async fn busy(client: &Client, asked: &Asked<'_>, said: Option<&str>) -> Failure
             };
             format!("gave up after {}: {card}\n{advice}", human(limit))
         }
-        // One line: a cron job prints this every minute.
+        // One line only, since a cron job prints this every minute.
         Wait::Never | Wait::ForEver => {
             let first = card.lines().next().unwrap_or_default();
             let advice = if is_endless {
@@ -281,8 +281,8 @@ async fn busy(client: &Client, asked: &Asked<'_>, said: Option<&str>) -> Failure
     Failure { holder, level, ..Failure::new(Exit::TAKEN, kind, message).about_any(name) }
 }
 
-/// The failure for work that is done once per period, and that another process does or has done. It
-/// says until when.
+/// The failure if another process does, or has done, the work that is due once per period. Says
+/// when it may be done again.
 async fn skipped(client: &Client, settings: &Settings, name: &str) -> Failure {
     let seen = look(client, name).await;
     let done = |seen| view::done(name, &settings.words(name), seen, SystemHost.wall());

@@ -28,8 +28,8 @@ impl Talk {
         Self { json, quiet, terminal, overwrites, color: !json && color.on(terminal) }
     }
 
-    /// Whether stderr is a terminal that a person watches, so that a line can be overwritten. The
-    /// line of a background job belongs to the shell, with its prompt.
+    /// Whether stderr is a terminal that a person watches, so that a line can be overwritten. While
+    /// we are in the background, the line belongs to the shell and its prompt.
     pub(crate) fn on_terminal(&self) -> bool {
         self.overwrites && !stderr::is_in_background()
     }
@@ -112,10 +112,10 @@ impl Talk {
 
 /// Puts the answer of each quorum node on a line of its own, for people. A log keeps one line.
 fn node_by_node(text: &str) -> String {
-    let Some((head, nodes)) = text.split_once(", see what the nodes say: ") else {
+    let Some((head, nodes)) = text.split_once("; see what the nodes say: ") else {
         return text.to_owned();
     };
-    format!("{head}, see what the nodes say:\n{}", nodes.replace(" | ", "\n"))
+    format!("{head}; see what the nodes say:\n{}", nodes.replace(" | ", "\n"))
 }
 
 fn escape_lines(text: &str) -> String {

@@ -93,7 +93,7 @@ const COMMAND_MAX: usize = 16;
 
 /// Removes tips that cannot work, and adds one that can. `ours` is our command line.
 pub(crate) fn mend(error: &mut Error, args: &[OsString], mut ours: Command) {
-    // Otherwise the commands do not know the flags that all have.
+    // This adds the global flags to each command.
     ours.build();
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -174,7 +174,7 @@ fn for_argument(given: &str, args: &[OsString], ours: &Command) -> Option<String
     }
     let word = whole_word(given, args);
     if word.contains('=') {
-        // It is a flag, and its value may be secret.
+        // The word is a flag with a value, which may be secret.
         return None;
     }
     let name = shell_word(word);
@@ -191,7 +191,7 @@ fn for_argument(given: &str, args: &[OsString], ours: &Command) -> Option<String
     }
 }
 
-/// The tip for a word after all that the command takes.
+/// The tip for an argument too many.
 fn for_one_word_more(given: &str, command: &str, has_end_of_flags: bool) -> Option<String> {
     let tip = match command {
         "run" | "elect" if !has_end_of_flags => {

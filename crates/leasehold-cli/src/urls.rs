@@ -29,7 +29,7 @@ const SCHEMES: [&str; 16] = [
     "memory",
 ];
 
-/// The URLs in one text. White space separates them only if every piece is a URL: a path may
+/// The URLs in one text. White space separates them only if every piece is a URL, since a path may
 /// contain a blank.
 pub(crate) fn split(text: &str) -> Vec<String> {
     let is_url = |piece: &str| SCHEMES.iter().any(|scheme| after_scheme(piece, scheme).is_some());
@@ -40,8 +40,8 @@ pub(crate) fn split(text: &str) -> Vec<String> {
     vec![text.to_owned()]
 }
 
-/// The default ports of servers, and what stands around such a place in a URL. Anything else is
-/// taken for a Redis server.
+/// The default ports of servers, and the text around a host and such a port in a URL. Any other
+/// port counts as a Redis server's.
 const PORTS: [(u16, &str, &str); 4] = [
     (2181, "zookeeper://", ""),
     (2379, "etcd://", ""),
@@ -49,10 +49,11 @@ const PORTS: [(u16, &str, &str); 4] = [
     (5432, "postgres://USER@", "/DATABASE"),
 ];
 
-/// The URL of a place alone, such as `localhost:6379`. `None` for everything else.
+/// The URL for a host and a port alone, as in `localhost:6379`. `None` for everything else.
 pub(crate) fn url_of_place(text: &str) -> Option<String> {
     let (host, port) = text.split_once(':')?;
-    // Hosts are called `redis` or `postgres`, but a number is a name in these two stores.
+    // A host may be called `redis` or `postgres`. But after `sqlite:` and `memory:`, a number is a
+    // name.
     let has_numbers = ["sqlite", "memory"].iter().any(|it| after_scheme(text, it).is_some());
     let is_host = |c: char| c.is_ascii_alphanumeric() || ['-', '.', '_'].contains(&c);
     if has_numbers || host.is_empty() || !host.chars().all(is_host) {

@@ -83,7 +83,7 @@ impl AskedObject {
     }
 }
 
-/// How a lock is held or waited for. Empty if it is for one alone.
+/// How a lock is held or waited for. Empty if the claim is for the whole lock.
 #[derive(Debug, Default, Serialize)]
 struct ShareObject {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,7 +200,7 @@ pub(crate) fn state(seen: &Snapshot) -> &'static str {
     }
 }
 
-/// Whether the lock is only kept taken: the work of its holders has ended.
+/// Whether the lock is kept taken although the work of its holders has ended.
 pub(crate) fn is_idle(seen: &Snapshot) -> bool {
     !seen.holders.is_empty() && seen.holders.iter().all(|holder| holder.idle)
 }
@@ -322,9 +322,9 @@ pub(crate) fn card(
     Some(text)
 }
 
-/// Who did work that is done once per period, and when others may do it again: a line for a person.
-/// `None` if the work was not done, as far as the store tells. `words` name the lock in a command
-/// line.
+/// A line for a person about work that is done once per period: who did it, and when others may do
+/// it again. `None` if the work was not done, as far as the store tells. `words` name the lock in a
+/// command line.
 pub(crate) fn done(name: &str, words: &str, seen: &Snapshot, now: WallTime) -> Option<String> {
     let holder = seen.holders.first().filter(|holder| holder.idle)?;
     let (name, who) = (escape(name), who(holder.client.as_ref()));

@@ -16,10 +16,10 @@ use crate::take::{Asked, Wait, only};
 use crate::talk::{Level, Talk};
 use crate::view::{self, LockObject};
 
-/// How long we wait before the first message: uncontended use prints nothing.
+/// How long we wait before the first message, so that uncontended use prints nothing.
 const SILENT_FOR: Duration = Duration::from_millis(300);
-/// How often we inspect the lock. An inspection takes two requests, and the wait itself one each
-/// second. A thousand waiters must not keep a server busy with showing them each other.
+/// How often we inspect the lock. An inspection takes two requests, and the wait itself one request
+/// each second. More inspections by a thousand waiters would keep a server busy.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often we inspect the lock while the store does not answer.
 const LOOK_EVERY_IN_TROUBLE: Duration = Duration::from_secs(2);
@@ -96,15 +96,16 @@ impl<'a> WaitMessage<'a> {
         for _ in 0..PLACE_LOOKS {
             let Some((name, seen)) = self.see().await else { return };
             self.position = self.place_in(&seen);
-            // On a busy machine our own place may appear a little later, and a log gets only one
-            // line. A quarantined store gives no places.
+            // Look again until our own place appears. On a busy machine it comes a little later,
+            // and a log gets only one line, which should name it. A quarantined store gives no
+            // places.
             let is_quarantined = view::in_the_way(&seen).is_some();
             if self.position.is_some() || self.said.is_some() || is_quarantined {
                 return self.tell(name, &seen);
             }
             tokio::time::sleep(PLACE_LOOK_EVERY).await;
         }
-        // The store has no places in its line: report the rest.
+        // The store shows no place for us, so report the rest.
         if let Some((name, seen)) = self.see().await {
             self.tell(name, &seen);
         }
@@ -132,8 +133,8 @@ impl<'a> WaitMessage<'a> {
     /// first that is not free and not ours.
     async fn see(&mut self) -> Option<(&'a str, Snapshot)> {
         let mut waited_for = None;
-        // The wait can fail while an inspection works: a reader is not blocked by a process that
-        // keeps the file locked.
+        // The wait can fail while an inspection works, since a process that keeps the file locked
+        // does not block readers.
         let mut trouble = log::current_trouble();
         for name in self.names {
             let seen = match self.client.inspect(name).await {
@@ -179,7 +180,8 @@ impl<'a> WaitMessage<'a> {
         let now = SystemHost.now();
         let in_the_way = match (seen.holders.first(), &seen.quarantine) {
             (Some(holder), _) => {
-                // By the id of the client: two containers may have one host name and one pid.
+                // Compare the ids of the clients, since two containers may have the same host name
+                // and pid.
                 let us = self.client.id();
                 if holder.client.as_ref().is_some_and(|client| client.id == us) {
                     return; // It was handed to us just now.

@@ -18,7 +18,7 @@
 //!
 //! Like go-zero, this type renews nothing. Work that takes longer than the ttl continues
 //! unprotected. Acquiring again after the ttl takes the key again and does not report the gap. If
-//! two tasks share an object, both get `true`. Nothing is counted: one release ends what was
+//! two tasks share an object, both get `true`. Nothing is counted, so one release ends what was
 //! acquired twice. Without [`set_expire`](RedisLock::set_expire) the lock lasts for half a second.
 //!
 //! `Mutex` renews, waits, tells when the lock is lost, and gives every task its own owner. To move,
@@ -53,7 +53,7 @@ const ID_CHARS: usize = 16;
 
 /// A lock on one key, acquired without waiting.
 ///
-/// Its value is drawn once: the object is the owner as long as it lives.
+/// Its value is drawn once, so the object is the owner as long as it lives.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), leasehold::Error> {
@@ -109,7 +109,7 @@ impl<S: Store> RedisLock<S> {
     /// - [`Unavailable`](leasehold::ErrorKind::Unavailable) also if the store may have forgotten
     ///   who holds the key.
     /// - Otherwise the error of the store if it gives no answer. After
-    ///   [`Unknown`](leasehold::ErrorKind::Unknown) the key may be ours: acquire again, or release.
+    ///   [`Unknown`](leasehold::ErrorKind::Unknown) the key may be ours. Acquire again, or release.
     ///
     /// # Cancel safety
     ///

@@ -23,7 +23,7 @@
 //! # What differs
 //!
 //! Besides [what differs from all](crate#what-differs-from-all-namesakes): a lost answer leaves no
-//! key behind whose value nobody knows. The call releases a possible grant, even if its future is
+//! key with an unknown value behind. The call releases a possible grant, even if its future is
 //! dropped.
 
 use std::fmt;
@@ -48,7 +48,7 @@ const TRIES_EVERY: Duration = Duration::from_millis(10);
 
 /// A lock on one key, for five seconds.
 ///
-/// It has no state: every [`lock`](Self::lock) has its own owner.
+/// It has no state, since every [`lock`](Self::lock) has its own owner.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), leasehold::Error> {
@@ -123,7 +123,7 @@ impl<S: Store> RedisDistributedLock<S> {
     ///
     /// Dropping the future loses the answer. The key is still freed if the server can be reached.
     pub async fn release(&self, value: &str) -> Result<bool, Error> {
-        // Such a text is none of our values.
+        // A text that is not a token is none of our values.
         let Ok(owner) = OwnerToken::new(value) else { return Ok(false) };
         self.lock.release(&owner).await
     }
@@ -139,7 +139,8 @@ struct Tried<'a, S: Store> {
 impl<S: Store> Drop for Tried<'_, S> {
     fn drop(&mut self) {
         if self.may_hold {
-            // The release is sent behind the ask. If it gets lost too, the key ends by itself.
+            // The release is sent after the ask. If the release gets lost too, the key ends by
+            // itself.
             drop(self.lock.release(&self.value));
         }
     }

@@ -25,7 +25,7 @@
 //! ```
 //!
 //! with the same name. Its line stands aside now and then, so that clients that poll have their
-//! turns; [`coexist`](leasehold::Mutex::coexist) chooses how much of the lock they get.
+//! turns. [`coexist`](leasehold::Mutex::coexist) chooses how much of the lock they get.
 //!
 //! # What differs from all namesakes
 //!
@@ -37,9 +37,9 @@
 //!   ZooKeeper, a release gives the key to that waiter.
 //! - Each lock, and each node of redsync, needs a single server, a file or memory as its store. A
 //!   [`Quorum`](leasehold::store::Quorum) or a store with copies (`?replicas=1`, `?fsync=yes`) may
-//!   release in the background what one value asks for twice. All of these types ask twice with one
-//!   value, so the first call reports such a store as `Config`. Give the servers of a quorum to
-//!   [`redsync`], or use [`leasehold::Mutex`].
+//!   release a lock in the background if one value asks for it twice. All of these types ask twice
+//!   with one value, so the first call reports such a store as `Config`. Give the servers of a
+//!   quorum to [`redsync`], or use [`leasehold::Mutex`].
 //! - A strict server that may have forgotten who holds the key answers neither *free* nor *taken*,
 //!   but [`Unavailable`](leasehold::ErrorKind::Unavailable). Nothing was granted then, and the
 //!   message says how long this lasts.

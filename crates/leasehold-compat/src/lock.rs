@@ -54,7 +54,8 @@ impl<S: Store> Lock<S> {
         async move { answer?.await }
     }
 
-    /// Without companion keys and regardless of any line, like the originals.
+    /// The lease of an owner, without companion keys and regardless of any line, like the
+    /// originals.
     fn lease(&self, owner: &OwnerToken) -> Result<LeaseId, Error> {
         Ok(LeaseId { key: self.key.clone()?, owner: owner.clone(), claim: Claim::Plain })
     }
@@ -135,7 +136,7 @@ pub(crate) fn is_granted(answer: Acquired) -> Result<bool, Error> {
             format!("{quarantine}; nothing was granted; try again then")
         }
         Why::Split => {
-            "no majority of the nodes granted it to anybody; nothing is held, try again".to_owned()
+            "no majority of the nodes granted it to anybody; nothing is held; try again".to_owned()
         }
         // A reason that this version does not know.
         _ => "the store granted nothing, and does not say whether anybody holds it; try again"

@@ -92,7 +92,7 @@ impl Actor {
         LeaseId { key: key.clone(), owner: self.owner.clone(), claim: Claim::Exclusive }
     }
 
-    /// Goes on as `heir` with a shared lease instead of its exclusive one.
+    /// Continues as `heir` with a shared lease instead of its exclusive one.
     pub fn downgrade_to(
         &self,
         heir: &Self,

@@ -62,7 +62,7 @@ pub fn quarantined(answer: Result<Acquired, Error>) -> Quarantine {
     }
 }
 
-/// Expects a refusal because there were too few copies. Returns what the store says of it.
+/// Expects a refusal because there were too few copies. Returns the store's error.
 #[track_caller]
 pub fn too_few_copies(answer: Result<Acquired, Error>) -> Error {
     match refusal(answer).why {
@@ -71,7 +71,7 @@ pub fn too_few_copies(answer: Result<Acquired, Error>) -> Error {
     }
 }
 
-/// Expects that other clients are why the key was refused: they have it, or split the votes.
+/// Expects that the key was refused because of other clients: they have it, or split the votes.
 #[track_caller]
 pub fn contended(refusal: Refusal) {
     assert!(matches!(refusal.why, Why::Taken | Why::Split), "not contended: {refusal:?}");
@@ -157,7 +157,8 @@ pub fn between(span: Duration, least: Duration, most: Duration) {
     assert!(span >= least && span <= most, "{span:?} is not within {least:?} and {most:?}");
 }
 
-/// A snapshot without the votes of a quorum's nodes: nodes that know nothing appear there too.
+/// A snapshot without the votes of a quorum's nodes, since nodes that know nothing appear there
+/// too.
 #[must_use]
 pub fn whole(mut snapshot: Snapshot) -> Snapshot {
     snapshot.votes.clear();

@@ -40,15 +40,16 @@
 //!
 //! On virtual time, nothing sleeps, and a seed decides everything. A server whose clock a test can
 //! set may keep virtual time too: see [`virtual_host::Outside`]. On real time, a few cases are not
-//! run to their end, and say so: nobody can step the clock of the machine, or wait for an hour.
+//! run to their end, and say so. Nobody can step the clock of the machine, or wait for an hour.
 //!
 //! Most of a case on real time is waiting. So run many cases at the same time: `cargo test --
 //! --test-threads 50`.
 //!
 //! # What a failure says
 //!
-//! The promise, the sentence that was demanded, what was seen instead, where the contract demands
-//! it, and on which time and with which seed the case ran. [`Failure`] has the same for programs.
+//! A failure names the promise, the demanded sentence, what was seen instead, where the contract
+//! demands it, and on which time and with which seed the case ran. [`Failure`] has the same for
+//! programs.
 //!
 //! # Where the contract says it
 //!
@@ -117,7 +118,7 @@ impl fmt::Debug for Case {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// So are those of the guide for authors of stores.
+/// The examples of the guide for authors of stores are compiled too.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/your-own-store.md")]
 struct Guide;

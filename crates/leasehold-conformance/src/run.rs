@@ -63,8 +63,8 @@ pub fn run(
 ///
 /// A busy machine is late, and then a lease that should still live may have ended. So a run that
 /// fails and was more than 20 ms late is repeated on a new store, and fails if three runs do. But
-/// two holders at the same time, and fencing tokens that do not rise, count in any run: no delay
-/// explains them.
+/// two holders at the same time, and fencing tokens that do not rise, count in any run, since no
+/// delay explains them.
 ///
 /// # Errors
 ///
@@ -124,7 +124,7 @@ fn run_once_in_real_time(
     (late, ran)
 }
 
-/// Ends a case that cannot go on, and one that takes too long.
+/// Ends a case that cannot go on, and a case that takes too long.
 async fn within_limits(real: &RealTime, case: impl Future<Output = Outcome>) -> Outcome {
     let host = real.host();
     let mut case = pin!(case);

@@ -17,7 +17,7 @@ use crate::actor::SLACK;
 /// only.
 pub const REAL_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long before an end a case still relies on it, in real time.
+/// How long before the end of a lease a case still relies on the lease, in real time.
 const REAL_EARLY: Duration = Duration::from_millis(100);
 
 /// How long a store may take in real time to open a connection for hints, once a client waits.
@@ -58,7 +58,7 @@ struct Spent {
 }
 
 impl RealTime {
-    /// `is_coarse`: the store counts whole seconds.
+    /// Starts the time of a case. `is_coarse` tells that the store counts whole seconds.
     pub(crate) fn begin(runtime: tokio::runtime::Handle, is_coarse: bool) -> Arc<Self> {
         let host = SystemHost::shared();
         let began = host.now();
@@ -66,7 +66,7 @@ impl RealTime {
     }
 
     fn spent(&self) -> MutexGuard<'_, Spent> {
-        // Whole at every moment: a case may have panicked.
+        // The value is whole at every moment, even if a case panicked.
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

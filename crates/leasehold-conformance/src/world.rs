@@ -19,8 +19,8 @@ use crate::time::{Output, Time};
 /// A handle that is being opened.
 pub type Opening = Pin<Box<dyn Future<Output = AnyStore>>>;
 
-/// Opens another handle on the underlying store, as another process or client would. Dropped at the
-/// end of the case, with everything that it keeps.
+/// Opens another handle on the underlying store, as another process or client would. It is dropped
+/// at the end of the case, with everything that it keeps.
 pub type Opener = Box<dyn Fn() -> Opening>;
 
 /// Makes a new, empty underlying store on the clock of the host.
@@ -130,7 +130,7 @@ impl World {
     pub(crate) async fn leave_idle(&self) {
         for _ in 0..2 {
             self.pass(FENCE_IDLE + ms(1)).await;
-            // Through each of the two handles. A store may clean up behind the first answer.
+            // Ask through each of the two handles. A store may clean up behind the first answer.
             for _ in 0..4 {
                 let other = self.actor();
                 granted(other.ask(&key("other")).send().await);
@@ -179,8 +179,8 @@ impl World {
         self.capabilities().watching
     }
 
-    /// Ends the case on a store that counts whole seconds: what it did before is all that can be
-    /// tested there.
+    /// Ends the case on a store that counts whole seconds. Only the part of the case before this
+    /// can be tested there.
     pub async fn fine_only(&self, why: &'static str) {
         self.time.fine_only(why).await;
     }
@@ -198,7 +198,7 @@ impl World {
         self.host().suspend(span);
     }
 
-    /// Ends the case on real time: what it did before is all that can be tested there.
+    /// Ends the case on real time. Only the part of the case before this can be tested there.
     pub async fn virtual_only(&self, why: &'static str) {
         self.time.virtual_only(why).await;
     }

@@ -36,7 +36,7 @@ impl<F: Future> Future for Cut<'_, F> {
         self.left -= 1;
         match self.future.as_mut().poll(context) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
-            // Dropped at once, before anything else can run.
+            // Return, so that the future is dropped before anything else can run.
             Poll::Pending if self.left == 0 && self.sees_last => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }

@@ -42,23 +42,23 @@ pub enum Fault {
     Refuse,
     /// The store refuses it for want of a right: `Denied`, at once.
     Deny,
-    /// It never arrives: `Unknown`, after the command limit.
+    /// The request never arrives: `Unknown`, after the command limit.
     LoseRequest,
-    /// It takes effect, but its answer never arrives: `Unknown`, after the command limit.
+    /// The request takes effect, but its answer never arrives: `Unknown`, after the command limit.
     LoseReply,
-    /// It takes effect at once, but its answer comes this much later.
+    /// The request takes effect at once, but its answer comes this much later.
     Late(Duration),
 }
 
 /// The fate of hints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hints {
-    /// They arrive.
+    /// Hints arrive.
     #[default]
     Arrive,
-    /// They are lost.
+    /// Hints are lost.
     AreLost,
-    /// Each arrives twice.
+    /// Each hint arrives twice.
     AreDoubled,
 }
 
@@ -73,11 +73,11 @@ pub struct Faults {
 struct Orders {
     once: Vec<(Request, Fault)>,
     always: HashMap<Request, Fault>,
-    /// One request in this many meets a random fault.
+    /// A random fault hits one request in this many.
     one_in: Option<usize>,
     delay_max: Duration,
-    /// A kind of request that is answered one after the other, the time that each one takes, and
-    /// when the last one is done.
+    /// The kind of requests that are answered one after the other, the time that each request
+    /// takes, and when the last one is done.
     in_turn: Option<(Request, Duration, Moment)>,
     hints: Hints,
     counts: HashMap<Request, usize>,
@@ -142,7 +142,7 @@ impl Faults {
     }
 
     /// From now on, requests of that kind are answered one after the other, and each one takes this
-    /// long. Abandoned requests take as long, because a server does not know that nobody waits.
+    /// long. Abandoned requests take as long, because a server does not know that no client waits.
     pub fn in_turn(&self, request: Request, takes: Duration) {
         self.orders().in_turn = Some((request, takes, self.host.now()));
     }
@@ -198,7 +198,7 @@ impl Faults {
         let now = self.host.now();
         let (fault, delay) = self.orders().draw(request, limit);
         let fault = fault.or_else(|| self.orders().queue(request, limit, now));
-        // Submitted before this returns, as the contract demands.
+        // Submit the request before this returns, as the contract demands.
         let answer = match fault {
             Some(Fault::Refuse | Fault::Deny | Fault::LoseRequest) => None,
             Some(Fault::LoseReply | Fault::Late(_)) | None => Some(submit()),

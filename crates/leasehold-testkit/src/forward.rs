@@ -1,7 +1,7 @@
 //! Forwards methods of a store to another store.
 
-/// Implements the named methods of [`Store`](leasehold::store::Store) by those of the store in a
-/// field. `rest` stands for all but the four requests and `watch`.
+/// Implements the named methods of [`Store`](leasehold::store::Store) by the methods of the store
+/// in a field. `rest` stands for all but the four requests and `watch`.
 ///
 /// ```
 /// use std::future::ready;

@@ -1,7 +1,7 @@
 //! The whole conformance suite on a real server, in real time.
 //!
-//! It belongs into a test program of its own: test programs run one after the other, and on a
-//! machine that is busy with other tests, leases of the suite would end too early.
+//! It needs its own test program. Test programs run one after the other. On a machine that is busy
+//! with other tests, leases of the suite would end too early.
 
 use std::sync::Mutex;
 use std::thread;
@@ -11,12 +11,12 @@ use leasehold_conformance::{Case, Failure, Opener, Outcome, cases};
 /// How many cases run at a time. Most of a case is waiting.
 const AT_ONCE: usize = 8;
 
-/// Runs one case on what the function opens.
+/// Runs one case on the stores that the function opens.
 pub type Run = fn(&Case, fn() -> Opener) -> Result<Outcome, Failure>;
 
-/// Runs every case, or those whose name contains `LEASEHOLD_CONFORMANCE_CASE`. At most `cut_max` of
-/// them may stop before their end: nobody can step the clock of a real server, and some take too
-/// long.
+/// Runs every case, or those whose name contains `LEASEHOLD_CONFORMANCE_CASE`. At most `cut_max`
+/// cases may stop before their end, because they step the server's clock, which a real server does
+/// not allow, or take too long.
 ///
 /// # Panics
 ///

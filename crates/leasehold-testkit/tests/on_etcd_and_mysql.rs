@@ -1,4 +1,5 @@
-//! The conformance suite on etcd and on MariaDB, both at the same time: most of each is waiting.
+//! The conformance suite on etcd and on MariaDB, both at the same time, since most of each suite is
+//! waiting.
 
 #![allow(missing_docs, reason = "a test binary")]
 
@@ -9,10 +10,10 @@ use leasehold_testkit::real_suite::every_case_holds;
 use leasehold_testkit::servers::EtcdPrefix;
 use leasehold_testkit::servers::mysql::MysqlDatabase;
 
-/// Some cases need an exact end.
+/// How many cases may be cut short. Some cases need an exact end.
 const CUT_MAX: usize = 12;
 
-/// Opens stores at a URL. `part` is the part of a server that no other case has.
+/// Opens stores at a URL. `part` is a part of a server that no other case uses.
 fn opener<T: 'static>(part: T, url: impl Fn(&T) -> String + 'static) -> Opener {
     Box::new(move || {
         let url = url(&part);

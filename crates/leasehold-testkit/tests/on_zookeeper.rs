@@ -8,7 +8,7 @@ use leasehold_conformance::{Opener, run_in_whole_seconds};
 use leasehold_testkit::real_suite::every_case_holds;
 use leasehold_testkit::servers::ZookeeperPath;
 
-/// Some cases need an exact end.
+/// How many cases may be cut short. Some cases need an exact end.
 const CUT_MAX: usize = 12;
 
 /// A new path for each case. Some cases have leases of a day, and no lease may be longer than three

@@ -36,7 +36,7 @@ impl Files {
     }
 }
 
-/// Other tasks run meanwhile.
+/// Takes as long as a slow disk. Other tasks run meanwhile.
 async fn slow_disk() {
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
@@ -87,8 +87,8 @@ pub async fn renew_with_lock(url: &str, servers: usize, renewals: u64) -> Result
     Ok(mixed)
 }
 
-/// The same without the lock: a server reads between the two steps of a renewal. Returns whether
-/// what it got fits.
+/// Does the same without the lock: a server reads between the two steps of a renewal. Returns
+/// whether its pair fits.
 pub async fn renew_without_lock() -> bool {
     let files = Files::default();
     files.certificate.store(1, Ordering::SeqCst);

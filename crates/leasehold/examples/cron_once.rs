@@ -19,7 +19,7 @@ async fn run_job(client: &Client) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Starts the job on `hosts` hosts, and once more on a late one. Returns how many ran it.
+/// Starts the job on `hosts` hosts, and once more on a late host. Returns how many ran it.
 pub async fn start_everywhere(url: &str, hosts: usize) -> Result<usize, Error> {
     let mut jobs = JoinSet::new();
     for _ in 0..hosts {

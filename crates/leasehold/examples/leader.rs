@@ -1,7 +1,7 @@
-//! One of several instances does the chores. If it crashes, the next one goes on.
+//! One of several instances does the chores. If it crashes, the next one takes over.
 //!
-//! Each leader has a term, a number that is higher than that of every leader before. What the
-//! chores write to refuses the orders of an earlier leader.
+//! Each leader has a term, a number that is higher than that of every leader before. The ledger
+//! that the chores write to refuses the orders of an earlier leader.
 //!
 //! ```sh
 //! cargo run -p leasehold --example leader
@@ -13,7 +13,7 @@ use std::time::Duration;
 use leasehold::{Client, Error, FencingToken};
 use tokio::task::JoinSet;
 
-/// What the chores write to.
+/// The ledger that the chores write to.
 #[derive(Default)]
 struct Ledger(Mutex<Vec<FencingToken>>);
 
@@ -55,7 +55,7 @@ async fn instance(client: Client, ledger: &Ledger, crashes: bool) -> Result<Fenc
     Ok(term)
 }
 
-/// Lets every instance lead once; the first leader crashes. Returns how many led, the terms of all
+/// Lets every instance lead once. The first leader crashes. Returns how many led, the terms of all
 /// orders, and whether a late order of the first leader is written.
 pub async fn lead_in_turn(
     url: &str,

@@ -14,7 +14,7 @@ use leasehold::{Client, Error};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-/// What the vendor sees: how many licences are in use, and the most at a time.
+/// The vendor's view: how many licences are in use, and the most at a time.
 #[derive(Default)]
 struct Vendor {
     in_use: AtomicUsize,
@@ -22,7 +22,7 @@ struct Vendor {
 }
 
 impl Vendor {
-    /// Uses a licence until as many jobs use one as the barrier `together` waits for.
+    /// Uses a licence until as many jobs use licences as the barrier `together` waits for.
     async fn simulate(&self, together: &Barrier) {
         let in_use = self.in_use.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(in_use, Ordering::SeqCst);
@@ -61,7 +61,7 @@ pub async fn run_with_permits(url: &str, licences: u32, rounds: u32) -> Result<u
     Ok(vendor.most())
 }
 
-/// The same without permits.
+/// Runs jobs without permits. Returns how many licences were in use at most.
 pub async fn run_without_permits(jobs: usize) -> usize {
     let vendor = Arc::<Vendor>::default();
     let together = Arc::new(Barrier::new(jobs));

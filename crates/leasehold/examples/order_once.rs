@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 /// The table of orders.
 type Orders = Arc<Mutex<HashSet<String>>>;
 
-/// When an order was placed.
+/// Which request placed an order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// By this request.
+    /// This request.
     Now,
-    /// By an earlier one.
+    /// An earlier request.
     Before,
 }
 

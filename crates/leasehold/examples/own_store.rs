@@ -67,7 +67,7 @@ impl Table {
         InOrder::new(Self { rows: Arc::default(), host: Arc::clone(&host) }, host)
     }
 
-    /// One statement: carried out when it is polled, in one step.
+    /// One statement, which is carried out when it is polled, in one step.
     fn statement<T, F>(&self, key: Key, step: F) -> BoxAnswer<T>
     where
         T: 'static,
@@ -116,7 +116,7 @@ impl Store for Table {
 
     fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         self.statement(renewal.lease.key, move |row, now, _| {
-            // Raised only where the lease is ours, and never lowered.
+            // The counter is raised only if the lease is ours, and never lowered.
             let is_ours = row.living(now).is_some_and(|lease| lease.owner == renewal.lease.owner);
             let Some(at_least) = is_ours.then(|| renewal.at_least.map_or(0, |token| token.get()))
             else {

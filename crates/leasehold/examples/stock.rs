@@ -40,8 +40,8 @@ impl Warehouse {
     }
 }
 
-/// Each worker has its own client, as each process would. Returns how many pieces of `stock` were
-/// sold.
+/// Sells with the lock. Each worker has its own client, as each process would. Returns how many
+/// pieces of `stock` were sold.
 pub async fn sell_with_lock(url: &str, workers: usize, stock: i64) -> Result<i64, Error> {
     let warehouse = Warehouse::with(stock);
     let mut selling = JoinSet::new();
@@ -67,8 +67,8 @@ pub async fn sell_with_lock(url: &str, workers: usize, stock: i64) -> Result<i64
     Ok(warehouse.sold())
 }
 
-/// The same without the lock. Both workers pause between reading and writing until the other has
-/// read too.
+/// Sells without the lock. Both workers pause between reading and writing until the other has read
+/// too.
 pub async fn sell_without_lock(stock: i64) -> i64 {
     let warehouse = Warehouse::with(stock);
     let both_have_read = Arc::new(Barrier::new(2));

@@ -23,13 +23,14 @@
 //!
 //! Connections and timers live on the thread of the library, which also renews the locks. So the
 //! calling thread may do anything between two calls, and a dropped guard is released in the
-//! background. End with `release()`: the program may end before that.
+//! background. At the end, call `release()`. Otherwise the program may end before the release is
+//! sent.
 
 use crate::core::error::Error;
 use crate::host;
 
-/// Runs `call` to its end, and blocks the calling thread meanwhile. There is no limit but that of
-/// the call: use [`Mutex::lock_timeout`](crate::Mutex::lock_timeout) to wait for a limited time.
+/// Runs `call` to its end, and blocks the calling thread meanwhile. It sets no time limit: use
+/// [`Mutex::lock_timeout`](crate::Mutex::lock_timeout) to wait for a limited time.
 ///
 /// A client that was connected in this way may also be used by `async` code, and the reverse. The
 /// connections of a client live where its first request was made. If that was a runtime of yours,
@@ -37,13 +38,18 @@ use crate::host;
 ///
 /// # Errors
 ///
-/// Those of the call. Also [`Config`](crate::ErrorKind::Config) in the context of a tokio runtime,
-/// where it could stop all tasks of the thread: use `.await` there, and on a thread of
-/// `tokio::task::spawn_blocking` use `tokio::runtime::Handle::block_on`. Other runtimes are not
-/// recognised. [`Config`](crate::ErrorKind::Config) also in the destructor of a thread-local, where
-/// nothing can wait any more. [`Unavailable`](crate::ErrorKind::Unavailable) if the process cannot
-/// start the thread of the library. In all these cases `call` was dropped without a request. A
-/// guard in it is released.
+/// The errors of the call, and:
+///
+/// - [`Config`](crate::ErrorKind::Config) in the context of a tokio runtime, where blocking could
+///   stop all tasks of the thread. Use `.await` there. On a thread of
+///   `tokio::task::spawn_blocking`, use `tokio::runtime::Handle::block_on`. Other runtimes are not
+///   recognised.
+/// - [`Config`](crate::ErrorKind::Config) in the destructor of a thread-local, where nothing can
+///   wait any more.
+/// - [`Unavailable`](crate::ErrorKind::Unavailable) if the process cannot start the thread of the
+///   library.
+///
+/// In these three cases `call` was dropped without a request, and a guard in it is released.
 ///
 /// # Examples
 ///

@@ -92,7 +92,8 @@ impl Client {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing behind.
+    /// Dropping the future leaves no lock behind. A new `sqlite:` file stays, and a
+    /// [quorum](Self::quorum) may leave a lease that it probed its nodes with, for 5 seconds.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder(url).connect().await
     }
@@ -104,7 +105,7 @@ impl Client {
 
     /// Like [`builder`](Self::builder), for a [`Quorum`](crate::store::Quorum) of 1 to
     /// [`NODES_MAX`](crate::store::NODES_MAX) stores. The stores must be independent of one
-    /// another; then a minority may be out of reach. Every client must name the same stores.
+    /// another. Then a minority may be out of reach. Every client must name the same stores.
     ///
     /// Connecting fails with [`Config`](ErrorKind::Config) if two URLs name the same store. It
     /// fails with [`Denied`](ErrorKind::Denied) if a store refuses the client, and with
@@ -180,7 +181,8 @@ impl Client {
         Lease::new(Arc::clone(self.user.session()), name, key, token, self.lock_delay)
     }
 
-    /// Shows the holder and the waiters of a lock. For people and tools: never act on it.
+    /// Shows the holder and the waiters of a lock. Use it for people and tools, never for
+    /// decisions.
     ///
     /// # Errors
     ///
@@ -281,8 +283,8 @@ impl Client {
     /// [`Closed`](ErrorKind::Closed). Then it waits at most `grace` until every guard is released
     /// and every release is confirmed.
     ///
-    /// Guards that remain keep their leases, and the library goes on renewing them: a client does
-    /// not stop the work of a holder.
+    /// Guards that remain keep their leases, and the library goes on renewing them, because a
+    /// client does not stop the work of a holder.
     ///
     /// # Cancel safety
     ///
@@ -389,9 +391,9 @@ impl ClientBuilder {
     }
 
     /// Makes the store keep each lease longer than its holder relies on it. This margin covers
-    /// short pauses and clock steps of the store. It delays others after a crash, and after a lock
-    /// that [stays taken](crate::Guard::keep_for) for little longer than its guard. Default: zero.
-    /// At most 24 h.
+    /// short pauses and clock steps of the store. It delays others after a crash. It also delays
+    /// them after a lock that [stays taken](crate::Guard::keep_for) for only a little longer than
+    /// its guard. Default: zero. At most 24 h.
     pub const fn lock_delay(mut self, lock_delay: Duration) -> Self {
         self.lock_delay = lock_delay;
         self
@@ -419,7 +421,8 @@ impl ClientBuilder {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing behind.
+    /// Dropping the future leaves no lock behind. A new `sqlite:` file stays, and a
+    /// [quorum](Client::quorum) may leave a lease that it probed its nodes with, for 5 seconds.
     pub async fn connect(self) -> Result<Client, Error> {
         let ttl = Ttl::new(self.ttl)?;
         if self.lock_delay > Ttl::MAX.get() {
@@ -457,7 +460,7 @@ impl ClientBuilder {
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No URL here: it may contain a password.
+        // Leave the URL out, since it may contain a password.
         f.debug_struct("ClientBuilder")
             .field("namespace", &self.namespace)
             .field("ttl", &self.ttl)

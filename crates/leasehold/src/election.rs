@@ -21,7 +21,7 @@ use crate::store::{ClientRecord, Holder, Snapshot, Store};
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 
-/// One of many processes leads. Made by
+/// An election, in which one of many processes leads. Made by
 /// [`Client::election`](crate::Client::election).
 ///
 /// Candidates are served first come, first served. If a leader resigns, the next candidate leads
@@ -77,7 +77,7 @@ impl Election {
         Self { locking: self.locking.why(text), ..self }
     }
 
-    /// Waits until this candidate leads. Each call is a candidate of its own, also in one process.
+    /// Waits until this candidate leads. Each call is a separate candidate, even in one process.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Election {
         Ok(Leadership { guard, term })
     }
 
-    /// Asks the store who leads. `None` if nobody does, for all that the store knows.
+    /// Asks the store who leads. Returns `None` if the store knows no leader.
     ///
     /// The answer may be old when it arrives. Use it to find the leader, and let the leader check
     /// [`is_leader`](Leadership::is_leader) before it acts.
@@ -178,20 +178,20 @@ impl Leadership {
         self.guard.is_held()
     }
 
-    /// Resolves when the leadership is lost, before another process can have it. Never resolves
-    /// after a resignation. As [`Guard::lost`]. If an operator ended the lease, it resolves at the
-    /// next renewal, and another process may lead by then.
+    /// Resolves when the leadership is lost, before another process can have it, like
+    /// [`Guard::lost`]. Never resolves after a resignation. If an operator ended the lease, it
+    /// resolves at the next renewal, and another process may lead by then.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         self.guard.lost()
     }
 
-    /// The lock behind it.
+    /// The guard of the lock behind the leadership.
     pub const fn guard(&self) -> &Guard {
         &self.guard
     }
 
-    /// Turns it into the lock behind it, for code that takes a guard. The process still leads. The
-    /// [fencing token](Guard::fencing_token) of the guard is the term.
+    /// Returns the guard of the lock behind the leadership, for code that takes a guard. The
+    /// process still leads. The [fencing token](Guard::fencing_token) of the guard is the term.
     ///
     /// # Examples
     ///
@@ -234,8 +234,8 @@ impl fmt::Debug for Leadership {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The number of its term. `None` if it has none: then the name is held by another program, or
-    /// by a lock without fencing.
+    /// The number of its term. `None` if another program, or a lock without fencing, holds the
+    /// name.
     pub term: Option<FencingToken>,
     /// The process, if it left its record.
     pub client: Option<ClientRecord>,
@@ -300,7 +300,8 @@ impl fmt::Debug for Seen {
 }
 
 impl Observer {
-    /// Who leads: at once on the first call, and later as soon as that changes. `None` is nobody.
+    /// Returns the leader: at once on the first call, and later as soon as the leader changes.
+    /// `None` means that nobody leads.
     ///
     /// # Errors
     ///
@@ -309,7 +310,7 @@ impl Observer {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing: the next call tells of the same change.
+    /// Dropping the future loses nothing, since the next call tells of the same change.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         let locking = self.election.locking.clone();
         locking.check()?;

@@ -11,8 +11,8 @@
 //! | in several rows or tables of one database | [`sql`] in the transaction that writes |
 //! | in Redis or Valkey | [`redis_script`] |
 //!
-//! Do not let the highest token expire, and do not reset it: an old holder would pass again. All
-//! tokens of one resource must come from one lock on one store.
+//! Do not let the highest token expire, and do not reset it. Otherwise an old holder would pass the
+//! check again. All tokens of one resource must come from one lock on one store.
 //!
 //! # A column beside the data
 //!

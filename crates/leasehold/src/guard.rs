@@ -17,11 +17,11 @@ use crate::store::{Released, Revocation};
 ///
 /// The library renews the lease in the background, even if the task is busy or the last
 /// [`Client`](crate::Client) was dropped. The lease can still be lost. Then [`lost`](Self::lost)
-/// resolves and [`is_held`](Self::is_held) turns false, no later than the local deadline. The store
-/// lets nobody else have the key before that deadline. Stop the protected work then.
+/// resolves and [`is_held`](Self::is_held) turns false, no later than the local deadline. Stop the
+/// protected work then. The store lets nobody else have the key before that deadline.
 ///
 /// Dropping a guard releases the lock. `drop` submits the request, never blocks, and needs no
-/// runtime. The request goes out before any later one of this client. It does not report the
+/// runtime. The request goes out before any later request of this client. It does not report the
 /// outcome, so call [`release`](Self::release) where the outcome matters. Call it also at the end
 /// of a program, which may otherwise end before the request is sent.
 ///
@@ -53,7 +53,7 @@ use crate::store::{Released, Revocation};
 /// let client = Client::connect("memory:").await?;
 /// let account = Arc::new(client.mutex("account:7").lock().await?);
 /// transfer(&account).await?;
-/// // The last handle releases the lock. It can wait for the outcome, if it is the last.
+/// // The last handle releases the lock, and can wait for the outcome.
 /// if let Some(guard) = Arc::into_inner(account) {
 ///     let _released = guard.release().await?;
 /// }
@@ -166,11 +166,11 @@ impl Guard {
     ///
     /// It is a request: the lock stays held and is renewed until this guard ends. Finish the work,
     /// or bring it to a safe point, and release. The lease then ends, even where it would be kept
-    /// idle or passed to another task. Tasks that wait here ask the store again: they come after
-    /// others that stand in its line, and get the lock at once if nobody does. With
+    /// idle or passed to another task. Tasks of this client that wait ask the store again. They
+    /// come after others in its line, and get the lock at once if nobody else waits. With
     /// [`min_hold`](crate::Mutex::min_hold), the lock stays taken until that time is over.
     ///
-    /// The request arrives with a renewal, so within a third of the ttl, or with
+    /// The request arrives with a renewal, so within ttl/3 + ttl/30, or with
     /// [`renew`](Self::renew).
     ///
     /// # Cancel safety
@@ -218,7 +218,7 @@ impl Guard {
         renewed.map_err(|error| error.about(self.name()))
     }
 
-    /// Whether it has that key alone.
+    /// Whether this guard has that key alone.
     pub(crate) fn is_of(&self, key: &Key) -> bool {
         let id = self.hold.id();
         id.key == *key && id.claim.is_alone()
@@ -246,8 +246,8 @@ impl Guard {
     /// [`Config`](crate::ErrorKind::Config) in the child of a fork: the parent still holds the
     /// lock. Otherwise the error of the store if it gives no answer. The guard no longer holds the
     /// lock even then. The client repeats the release in the background, and the key is free after
-    /// one ttl at the latest. With `min_hold`, the client has repeated it until the lease had
-    /// ended, and the key may be free too early.
+    /// one ttl at the latest. With `min_hold`, the error comes only after the client has repeated
+    /// the request until the lease ended. The key may then be free too early.
     ///
     /// # Cancel safety
     ///
@@ -286,7 +286,7 @@ impl Guard {
     /// - [`Unsupported`](crate::ErrorKind::Unsupported) on ZooKeeper, where a lock ends with its
     ///   process: the lock is released.
     /// - [`Config`](crate::ErrorKind::Config) for a span of more than 24 h: the lock is released.
-    ///   The same in the child of a fork: the parent still holds the lock. The same in
+    ///   Also in the child of a fork: the parent still holds the lock. Also in
     ///   [strict mode](crate::store::Capabilities::strict) if more than 60 s are left: the lock is
     ///   free after one ttl.
     /// - Otherwise the error of the store if it gives no answer until the lease has ended. The lock
@@ -313,7 +313,7 @@ impl Guard {
         span: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let Self { hold, name } = self;
-        // The guard is gone with the error, and releases.
+        // On an error, the guard is dropped, which releases the lock.
         let kept = check_kept(span, "the lock is released").and_then(|()| hold.keep(span));
         async move {
             let kept = match kept {
@@ -334,7 +334,7 @@ impl Guard {
     }
 }
 
-/// Checks for how long a lock is to stay taken. `state` is what holds if that is too long.
+/// Checks for how long a lock is to stay taken. If that is too long, the error says `state`.
 pub(crate) fn check_kept(span: Duration, state: &str) -> Result<(), Error> {
     if span <= Ttl::MAX.get() {
         return Ok(());

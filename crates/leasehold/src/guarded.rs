@@ -10,21 +10,21 @@ use crate::guard::{Guard, Release};
 use crate::mutex::Mutex;
 use crate::session::{Wait, closed_meanwhile, lost_error};
 
-/// Data of this process that only the holder of a lock across processes reaches: a handle of a
-/// file, an account at a partner, a connection.
+/// Data of this process that only the holder of a lock across processes reaches, such as a file
+/// handle, an account at a partner or a connection.
 ///
 /// The compiler refuses to touch the data without the lock, as with [`std::sync::Mutex`]. But this
 /// lock can be lost, so a reference from [`lock`](Self::lock) does not give the data away for good.
 /// Each [`get`](GuardedRef::get) and [`get_mut`](GuardedRef::get_mut) checks first whether the lock
 /// is held, and fails if it is not. The check costs no request.
 ///
-/// This protects nothing that other processes have: each has data of its own. And a process may be
-/// paused between the check and the use. Where a late write does harm, pass
+/// This does not protect the data of other processes, since each process has its own. And a process
+/// may be paused between the check and the use. Where a late write does harm, pass
 /// [`fencing_token`](Guard::fencing_token) along, see [`fence`](crate::fence).
 ///
-/// In this process, one task at a time has the data. The next one waits until the reference is
-/// dropped, even if its lock was lost. Each task asks the store again: keep the lock
-/// [idle](Mutex::keep_idle) to save that.
+/// In this process, one task at a time has the data. The next task waits until the reference is
+/// dropped, even if its lock was lost. Each task asks the store again. To save these requests, keep
+/// the lock [idle](Mutex::keep_idle).
 ///
 /// # Examples
 ///
@@ -140,7 +140,7 @@ impl<T> Guarded<T> {
 
 impl<T> fmt::Debug for Guarded<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the data: it may be in use.
+        // Leave the data out, since it may be in use.
         f.debug_struct("Guarded").field("mutex", &self.mutex).finish_non_exhaustive()
     }
 }

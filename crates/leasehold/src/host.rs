@@ -3,17 +3,19 @@
 //! Nothing else in this crate uses a clock, a timer, a thread, a spawn or a random source. So a
 //! simulation can run the same session and stores on virtual time. Production uses [`SystemHost`].
 
+pub(crate) mod shielded;
+
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use self::shielded::Shielded;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::{Moment, WallTime};
 use crate::process::{OnlyHere, PerProcess};
@@ -29,11 +31,12 @@ pub trait Host: Send + Sync + 'static {
     /// The steady clock, which counts suspend.
     fn now(&self) -> Moment;
 
-    /// The time of day. It may step; no lease depends on it.
+    /// The time of day. It may step, so no lease depends on it.
     fn wall(&self) -> WallTime;
 
-    /// Starts whatever timers and tasks run on, unless it runs already. A client calls this before
-    /// it opens a store, so that nothing fails later. Default: there is nothing to start.
+    /// Starts the base of timers and tasks, such as a thread, unless it runs already. A client
+    /// calls this before it opens a store, so that nothing fails later. Default: there is nothing
+    /// to start.
     ///
     /// # Errors
     ///
@@ -47,12 +50,12 @@ pub trait Host: Send + Sync + 'static {
     fn sleep_until(&self, at: Moment) -> Sleep;
 
     /// Runs a task that never blocks, outside the caller's runtime. Never panics. A host that
-    /// cannot run the task drops it; a [started](Self::start) host never does.
+    /// cannot run the task drops it. A [started](Self::start) host never does.
     fn spawn(&self, task: Task);
 
     /// Runs a task that does network input and output. It runs on the caller's runtime, if there is
-    /// one: then an answer wakes no other thread. The task is dropped with that runtime. Default:
-    /// as [`spawn`](Self::spawn).
+    /// one. Then an answer wakes no other thread, and the task is dropped with that runtime.
+    /// Default: as [`spawn`](Self::spawn).
     fn spawn_io(&self, task: Task) {
         self.spawn(task);
     }
@@ -76,7 +79,7 @@ pub trait Host: Send + Sync + 'static {
         true
     }
 
-    /// Fills `bytes` with unpredictable bytes. A copy of this process draws other ones.
+    /// Fills `bytes` with unpredictable bytes. A copy of this process draws other bytes.
     fn random(&self, bytes: &mut [u8]);
 }
 
@@ -93,15 +96,15 @@ pub(crate) async fn give_way() {
     tokio::task::coop::consume_budget().await;
 }
 
-/// Blocks the calling thread for about `span` of real time. For waiting on another process that has
-/// a file locked: no timer ends that wait, and no virtual clock shortens it. For a store with a
-/// thread of its own, if the host [may block](Host::may_block).
+/// Blocks the calling thread for about `span` of real time. Use it to wait for another process that
+/// has a file locked, since no timer ends that wait and no virtual clock shortens it. It is for a
+/// store with a thread of its own, if the host [may block](Host::may_block).
 #[allow(clippy::disallowed_methods, reason = "this is the host")]
 pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
-/// Whether this thread can enter a runtime. It cannot once its thread-locals of tokio are gone: a
+/// Whether this thread can enter a runtime. It cannot once its thread-locals of tokio are gone. A
 /// guard in a `thread_local!` may be dropped after them.
 fn may_enter() -> bool {
     !tokio::runtime::Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
@@ -166,10 +169,10 @@ impl Host for SystemHost {
         match shared_runtime() {
             Ok(runtime) if may_enter() => {
                 let _entered = runtime.enter();
-                Box::pin(Timer { sleep: Box::pin(tokio::time::sleep(span)), waker: None })
+                Box::pin(Shielded::new(Box::pin(tokio::time::sleep(span))))
             }
             Ok(_) => Box::pin(sleep_elsewhere(at)),
-            // Only if the caller never started the host.
+            // This happens only if the caller never started the host.
             Err(_) => Box::pin(watch_clock_until(at)),
         }
     }
@@ -201,7 +204,7 @@ impl Host for SystemHost {
     }
 
     fn random(&self, bytes: &mut [u8]) {
-        // Never draw ahead: a fork would copy the bytes, and both processes would use them.
+        // Never draw ahead, since a fork would copy the bytes, and both processes would use them.
         getrandom::fill(bytes).expect("the operating system has a random source");
     }
 }
@@ -297,45 +300,7 @@ fn no_thread(what: &str, limit: &str, cause: io::Error) -> Error {
     .with_source(cause)
 }
 
-/// A timer on the host's thread for a task that runs elsewhere.
-struct Timer {
-    sleep: Pin<Box<tokio::time::Sleep>>,
-    /// The waker of the task, and the one that the host's thread calls instead.
-    waker: Option<(Waker, Waker)>,
-}
-
-impl Future for Timer {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Self { sleep, waker } = &mut *self;
-        if !waker.as_ref().is_some_and(|(of_task, _)| of_task.will_wake(context.waker())) {
-            let of_task = context.waker().clone();
-            let contained = Arc::new(Contained(of_task.clone())).into();
-            *waker = Some((of_task, contained));
-        }
-        let (_, contained) = waker.as_ref().expect("it was just set");
-        sleep.as_mut().poll(&mut Context::from_waker(contained))
-    }
-}
-
-/// A waker whose panic does not end the thread that wakes. All timers of the process need that
-/// thread.
-struct Contained(Waker);
-
-impl Wake for Contained {
-    fn wake(self: Arc<Self>) {
-        let waking = AssertUnwindSafe(move || {
-            self.0.wake_by_ref();
-            drop(self);
-        });
-        if catch_unwind(waking).is_err() {
-            tracing::error!("a waker panicked; its task may hang");
-        }
-    }
-}
-
-/// Sleeps until `at`. This thread is ending, so another one makes the timer at its first poll.
+/// Sleeps until `at`. This thread is ending, so another thread makes the timer at its first poll.
 async fn sleep_elsewhere(at: Moment) {
     poll_fn(|context| {
         if OWN_RUNTIME.get() || may_enter() || SystemHost.now() >= at {
@@ -350,7 +315,7 @@ async fn sleep_elsewhere(at: Moment) {
     }
 }
 
-/// Ends at or after `at`, without a timer: it asks to be polled again all the time.
+/// Ends at or after `at`, without a timer. It asks to be polled again all the time.
 async fn watch_clock_until(at: Moment) {
     poll_fn(|context| {
         if SystemHost.now() >= at {
@@ -361,6 +326,22 @@ async fn watch_clock_until(at: Moment) {
         Poll::Pending
     })
     .await;
+}
+
+/// How long a background task that panicked pauses.
+#[cfg(feature = "redis")]
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+
+/// Runs the task that `begin` makes until it ends. A task that panics is followed by another one.
+/// The cause may be a log subscriber.
+#[cfg(feature = "redis")]
+pub(crate) async fn run_again(host: Arc<dyn Host>, mut begin: impl FnMut() -> Task + Send) {
+    use futures_util::FutureExt as _;
+    while std::panic::AssertUnwindSafe(begin()).catch_unwind().await.is_err() {
+        let tell = || tracing::error!("a background task panicked; it begins again");
+        shielded::contain(tell);
+        host.sleep_until(host.now() + AFTER_PANIC).await;
+    }
 }
 
 /// Does blocking `work`, such as resolving a host name, on its own thread.
@@ -382,7 +363,7 @@ pub(crate) async fn beside<T: Send + 'static>(
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = move || drop(tell.send(work()));
     std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
-    told.await.unwrap_or_else(|_| Err(io::Error::other("the thread that did it has ended")))
+    told.await.unwrap_or_else(|_| Err(io::Error::other("the thread for this work has ended")))
 }
 
 impl fmt::Debug for dyn Host {
@@ -393,6 +374,9 @@ impl fmt::Debug for dyn Host {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Wake};
+
+    use super::shielded::panicking_waker;
     use super::*;
 
     #[test]
@@ -416,15 +400,9 @@ mod tests {
 
     #[test]
     fn timers_end_after_a_waker_of_a_caller_has_panicked() {
-        struct Panics;
-        impl Wake for Panics {
-            fn wake(self: Arc<Self>) {
-                std::panic::resume_unwind(Box::new("no message"));
-            }
-        }
         let host = SystemHost;
         let mut first = host.sleep_until(host.now() + Duration::from_millis(5));
-        let panics = Waker::from(Arc::new(Panics));
+        let panics = panicking_waker();
         assert!(first.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
         run_to_end(host.sleep_until(host.now() + Duration::from_millis(50)));
         run_to_end(first);

@@ -39,8 +39,8 @@ const PART_BYTES_MAX: usize = 256;
 const TTL_MAX: Duration = Duration::from_hours(48);
 
 impl Identity {
-    /// The default: machine name, process id, user, and program name. Without the arguments of the
-    /// program, since they may contain secrets.
+    /// The default: machine name, process id, user, and program name. It leaves out the arguments
+    /// of the program, since they may contain secrets.
     #[must_use]
     pub fn process() -> Self {
         let program = std::env::args_os().next().unwrap_or_default();
@@ -70,8 +70,8 @@ impl Identity {
     }
 
     /// States that every lease of this client has this ttl. With it, people can see in every store
-    /// when a lease was last renewed, and so whether its holder lives. At most 48 h: a longer time
-    /// counts as that.
+    /// when a lease was last renewed, and so whether its holder lives. A time above 48 h counts as
+    /// 48 h.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         if let Some(named) = &mut self.0 {
@@ -90,7 +90,7 @@ impl Identity {
 
     pub(crate) fn record(self, id: &ClientId) -> Option<ClientRecord> {
         let Named { host, user, command, ttl } = self.0?;
-        // The process that connects: a fork may have copied this value.
+        // Use the process that connects, since a fork may have copied this value.
         let pid = std::process::id();
         Some(ClientRecord { id: id.clone(), host, pid, user, command, ttl })
     }

@@ -1,8 +1,8 @@
 //! Locks that end with the caller's own transaction in PostgreSQL.
 //!
 //! If all that a lock protects is in one database, a transaction there is the better lock. It ends
-//! when the work is committed or rolled back, so a late write is impossible: no ttl, no renewal and
-//! no fencing token is needed. A lease is for work outside the database, and for work that lasts
+//! when the work is committed or rolled back, so a late write is impossible. It needs no ttl, no
+//! renewal and no fencing token. A lease is for work outside the database, and for work that lasts
 //! longer than a transaction should.
 //!
 //! | the work | use |
@@ -10,7 +10,7 @@
 //! | changes one row that is there | `SELECT … FOR UPDATE`, or [a version column](#the-optimistic-lock) |
 //! | is rarely disturbed, or a person thinks between read and write | [a version column](#the-optimistic-lock) |
 //! | makes a row that is not there yet, or changes several tables | [`LOCK`] |
-//! | is left to the one that does it already | [`TRY_LOCK`] |
+//! | may be skipped if somebody does it already | [`TRY_LOCK`] |
 //! | calls other systems, or lasts for more than a few seconds | a [`Mutex`](crate::Mutex) |
 //!
 //! The page *Lease or transaction* in `docs/` of the repository says more about the choice.
@@ -93,20 +93,20 @@
 
 // The number after each name keeps the locks apart from advisory locks of others.
 
-/// Waits until nobody else has the name, and takes it until the transaction ends. One row without a
-/// value.
+/// Waits until nobody else has the name, and takes it until the transaction ends. Returns one row
+/// without a value.
 pub const LOCK: &str =
     "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 7811060))";
 
-/// Waits until nobody has the name by [`LOCK`], and shares it until the transaction ends. One row
-/// without a value.
+/// Waits until nobody has the name by [`LOCK`], and shares it until the transaction ends. Returns
+/// one row without a value.
 ///
 /// A transaction that shares a name and then asks for it by [`LOCK`] waits for all others that
 /// share it. If two do so, the server ends one of them with `40P01` (deadlock).
 pub const LOCK_SHARED: &str =
     "SELECT pg_catalog.pg_advisory_xact_lock_shared(pg_catalog.hashtextextended($1, 7811060))";
 
-/// Takes the name until the transaction ends if nobody else has it, and never waits. One row with
-/// one column, `granted`: true or false.
+/// Takes the name until the transaction ends if nobody else has it, and never waits. Returns one
+/// row with one column, `granted`: true or false.
 pub const TRY_LOCK: &str = "SELECT pg_catalog.pg_try_advisory_xact_lock(\
      pg_catalog.hashtextextended($1, 7811060)) AS granted";

@@ -21,9 +21,10 @@ const LOOKS: Backoff =
 ///
 /// The latch is open once `count` calls of [`count_down`](Self::count_down) have succeeded. Each
 /// count lasts for [`keep`](Self::keep), by default 24 h, even if its process has ended. Then the
-/// store forgets it, and the latch starts again. So use a name of its own for each round, such as
+/// store forgets it, and the latch starts again. So use a separate name for each round, such as
 /// `migrated:2.4`. No call of this type closes a latch. But
-/// [`Semaphore::resize`](crate::Semaphore::resize) of its name changes its count: do not call it.
+/// [`Semaphore::resize`](crate::Semaphore::resize) of its name changes its count, so do not call
+/// it.
 ///
 /// If all parties call [`arrive_and_wait`](Self::arrive_and_wait), the latch is a barrier: each
 /// goes on when all have arrived. A party that dies after it arrived still counts.
@@ -32,18 +33,18 @@ const LOOKS: Backoff =
 ///
 /// A task that waits asks the store again and again, so no lost message can make it hang. The
 /// pauses grow from 10 ms to 1 s. So each task looks about once a second, and it notices up to a
-/// second late that the latch is open. A look is one request, or a few on Redis, where it also
-/// shows who counted: up to 100 of them.
+/// second late that the latch is open. A look is one request. On Redis it is a few requests, which
+/// also show up to 100 of the parties that counted.
 ///
 /// # Guarantees
 ///
-/// A lost request or answer counts nothing twice: the client repeats the request by the same token.
-/// A call that ends with an error did not count, or the client takes its count back before it asks
-/// for this name again. So call again. [`arrive_and_wait`](Self::arrive_and_wait) names two errors
-/// after which its count stays. Before the program ends, wait for
+/// A lost request or answer counts nothing twice, since the client repeats the request with the
+/// same token. A call that ends with an error did not count, or the client takes its count back
+/// before it asks for this name again. So call again. [`arrive_and_wait`](Self::arrive_and_wait)
+/// names two errors after which its count stays. Before the program ends, wait for
 /// [`Client::shutdown`](crate::Client::shutdown). Without it, a count of a call that failed may
-/// stay for as long as it is [kept](Self::keep). So may that of a process that dies within the
-/// call. If the store forgets its leases, it forgets the counts too.
+/// stay for as long as it is [kept](Self::keep). The same holds for the count of a process that
+/// dies within the call. If the store forgets its leases, it forgets the counts too.
 ///
 /// # Stores
 ///
@@ -177,7 +178,8 @@ impl Latch {
     /// # Errors
     ///
     /// Same as [`remaining`](Self::remaining), for the first request. Once the store has answered,
-    /// an outage is waited out. [`Closed`](crate::ErrorKind::Closed) if the client is shut down.
+    /// this waits until an outage ends. [`Closed`](crate::ErrorKind::Closed) if the client is shut
+    /// down.
     ///
     /// # Cancel safety
     ///
@@ -207,9 +209,9 @@ impl Latch {
     /// Same as [`count_down`](Self::count_down). [`Config`](crate::ErrorKind::Config) if the latch
     /// was open already: more parties arrived than it counts, or the name was used before.
     ///
-    /// Once this call has counted, it waits until outages and missing rights end. After two errors
-    /// the count stays, so do not call this again. Their messages say that the count stays. Without
-    /// these words, an error of the same kind means that this call did not count.
+    /// Once this call has counted, it waits until outages and missing rights end. After these two
+    /// errors the count stays, so do not call this again. Their messages say that the count stays.
+    /// Without these words, an error of the same kind means that this call did not count.
     ///
     /// - [`Closed`](crate::ErrorKind::Closed): the client was shut down while this call waited.
     /// - [`Config`](crate::ErrorKind::Config): others use this name for something else meanwhile.
@@ -279,8 +281,9 @@ impl Latch {
         Err(Error::new(ErrorKind::Config, message))
     }
 
-    /// Once the store has answered, an outage is waited out. If this call `has_counted`, so is a
-    /// missing right: an error would say that the call did not count.
+    /// Waits until the latch is open or the time is over. Once the store has answered, this waits
+    /// until an outage ends. If the call `has_counted`, it also waits for missing rights, since an
+    /// error would say that the call did not count.
     async fn wait_until(&self, wait: Wait, has_counted: bool) -> Result<(), Error> {
         self.check()?;
         let session = self.locking.session();

@@ -93,7 +93,8 @@ impl Lease {
     /// # Errors
     ///
     /// [`Config`](ErrorKind::Config) for a bad name, or the error of the store if it gives no
-    /// answer. The client does not repeat it in the background: call again, or let the ttl end.
+    /// answer. The client does not repeat the release in the background. Call again, or let the ttl
+    /// end.
     ///
     /// # Cancel safety
     ///

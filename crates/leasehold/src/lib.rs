@@ -8,7 +8,7 @@
 //! # async fn main() -> Result<(), leasehold::Error> {
 //! let client = leasehold::Client::connect("memory:").await?;
 //! let guard = client.mutex("order:42").lock().await?;
-//! // Only one of us is here. Pass guard.fencing_token() along to what must refuse a late writer.
+//! // Only one of us is here. With guard.fencing_token(), your data can refuse a late writer.
 //! assert_eq!(guard.release().await?, leasehold::Release::Released);
 //! # Ok(()) }
 //! ```
@@ -59,13 +59,13 @@
 //! that the store does not forget what it granted. `GUARANTEES.md` in the repository lists them for
 //! each store, and says how to choose a ttl.
 //!
-//! Leasehold does not promise that only one process *acts*: no lease can. Where a late write does
-//! harm, let the resource check [`Guard::fencing_token`].
+//! Leasehold does not promise that only one process *acts*, because no lease can. Where a late
+//! write does harm, let the resource check [`Guard::fencing_token`].
 //!
 //! # Outages
 //!
 //! A client connects again by itself. A held lock stays held until its deadline, and the library
-//! repeats the renewals. [`Mutex::lock`] waits an outage out once the store has answered; a first
+//! repeats the renewals. [`Mutex::lock`] waits an outage out once the store has answered. A first
 //! request fails with [`Unavailable`](ErrorKind::Unavailable) or [`Unknown`](ErrorKind::Unknown).
 //!
 //! # Log
@@ -104,7 +104,7 @@
 //!
 //! # Runtimes and threads
 //!
-//! Futures run on any executor. One small thread per process renews the leases; the first client
+//! Futures run on any executor. One small thread per process renews the leases. The first client
 //! starts it. A blocked executor therefore loses no lease. The SQLite store has a thread of its
 //! own. If no other process uses its file, a lock or a release runs on the calling thread, takes
 //! some microseconds and does not wait.
@@ -194,12 +194,12 @@ pub use store::Snapshot;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// So is that of the crate's own README.
+/// The example of the crate's own README is compiled too.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct CrateReadme;
 
-/// So are those of the guide.
+/// The examples of the guide are compiled too.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide.md")]
 struct Guide;

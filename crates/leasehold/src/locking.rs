@@ -1,4 +1,4 @@
-//! What every lock has: a name, settings, and a client that takes it.
+//! The common parts of all locks: a name, settings, and a client that takes the lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::guard::{Guard, check_kept};
 use crate::session::{Hold, Session, Spec, User, Wait};
 use crate::store::{Claim, Note, PERMITS_MAX, Store};
 
-/// The choice that takes effect: some stores never open a line.
+/// The choice that takes effect, since some stores never open a line.
 fn effective(coexist: Coexist, session: &Session) -> Coexist {
     if coexist == Coexist::Auto && !session.opens() { Coexist::Off } else { coexist }
 }
@@ -65,7 +65,7 @@ impl Locking {
         self
     }
 
-    /// How it treats clients that poll.
+    /// Sets how the lock treats clients that poll.
     pub(crate) fn coexist(self, coexist: Coexist) -> Self {
         let coexist = effective(coexist, self.session());
         self.changed(|spec| spec.coexist = coexist)
@@ -133,7 +133,7 @@ impl Locking {
         if span < least {
             let message = format!(
                 "the period or the time for which a lock stays taken is its ttl and lock delay or \
-                 longer, not {span:?}; no request was sent; choose a longer one, or a ttl and a \
+                 longer, not {span:?}; no request was sent; choose a longer time, or a ttl and a \
                  lock delay of less than {least:?} together"
             );
             return self.refused(ErrorKind::Config, message);
@@ -168,7 +168,7 @@ impl Locking {
         self.named(self.session().check_open())
     }
 
-    /// The settings, and that nothing is wrong with them.
+    /// Returns the settings, if nothing is wrong with them.
     fn checked(&self) -> Result<&Arc<Spec>, Error> {
         let spec = self.spec()?;
         let hands_over = || {
@@ -229,7 +229,7 @@ impl Locking {
         self.granted(self.named(hold)?)
     }
 
-    /// The same result. An error is about the name as the user gave it.
+    /// Puts the name as the user gave it into an error.
     pub(crate) fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| error.about(&self.name))
     }

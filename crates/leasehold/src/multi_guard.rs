@@ -184,8 +184,8 @@ impl MultiGuard {
         }
     }
 
-    /// Takes it apart into the guards of the single locks, in the order of the names. From then on
-    /// each is released and lost alone.
+    /// Takes this guard apart into the guards of the single locks, in the order of the names. From
+    /// then on each lock is released and lost alone.
     pub fn into_guards(self) -> Vec<Guard> {
         self.guards
     }

@@ -9,7 +9,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::locking::Locking;
 use crate::multi_guard::MultiGuard;
-use crate::session::Wait;
+use crate::session::{UNANSWERED, Wait, wait_elapsed};
 
 /// Several locks that are taken together or not at all. Made by
 /// [`Client::lock_all`](crate::Client::lock_all).
@@ -86,7 +86,7 @@ impl MultiLock {
         self.changed(|lock| lock.changed(|spec| spec.fencing = on))
     }
 
-    /// How each of the locks shares its name with clients of other libraries. See
+    /// Sets how each of the locks shares its name with clients of other libraries. See
     /// [`Mutex::coexist`](crate::Mutex::coexist).
     pub fn coexist(self, coexist: Coexist) -> Self {
         self.changed(|lock| lock.coexist(coexist))
@@ -160,8 +160,8 @@ impl MultiLock {
         Ok(as_named(&order, guards))
     }
 
-    /// The first lock, and the positions of all in the order in which everybody takes them: that of
-    /// their keys.
+    /// Returns the first lock, and the positions of all locks in the order of their keys. Everybody
+    /// takes them in this order.
     ///
     /// # Errors
     ///
@@ -199,8 +199,8 @@ async fn take_all(locks: Vec<Locking>, wait: Wait) -> Result<Vec<Guard>, Error> 
     Ok(guards)
 }
 
-/// Tries all locks at the same time. Keeps those before the first that is not granted: a client
-/// that waits for a lock must not hold one that comes after it.
+/// Tries all locks at the same time. Keeps those before the first that is not granted. A client
+/// that waits for a lock must not hold a lock that comes after it.
 async fn take_at_once(locks: &[Locking], wait: Wait) -> Result<Vec<Guard>, Error> {
     let session = locks[0].session();
     locks[0].named(session.check_here())?;
@@ -209,34 +209,39 @@ async fn take_at_once(locks: &[Locking], wait: Wait) -> Result<Vec<Guard>, Error
         // Waiting for another task of this client needs no request, and a try would fail.
         return Ok(Vec::new());
     }
-    let answers = tokio::select! {
-        biased;
-        answers = join_all(locks.iter().map(Locking::try_lock)) => answers,
-        () = session.sleep(wait) => return Ok(Vec::new()),
-    };
+    let answers = join_all(locks.iter().map(|lock| async {
+        tokio::select! {
+            biased;
+            answer = lock.try_lock() => answer,
+            () = session.sleep(wait) => lock.named(Err(UNANSWERED.clone())),
+        }
+    }));
+    let answers = answers.await;
+    let is_over = matches!(wait, Wait::Until(at) if session.now() >= at);
     let (mut guards, mut all_granted) = (Vec::with_capacity(locks.len()), true);
-    for answer in answers {
+    for (lock, answer) in locks.iter().zip(answers) {
         match answer {
             Ok(Some(guard)) if all_granted => guards.push(guard),
-            Ok(_) => all_granted = false,
-            // The lock is asked for again. That one may wait, and reports its own error.
-            Err(error) if error.is_retryable() => all_granted = false,
-            Err(error) => return Err(error),
+            Ok(Some(_)) => {}
+            Ok(None) if is_over => return lock.named(Err(wait_elapsed())),
+            Err(error) if is_over || !error.is_retryable() => return Err(error),
+            // The lock is asked for again. That request may wait, and reports its own error.
+            Ok(None) | Err(_) => all_granted = false,
         }
     }
     drop_lost(&mut guards);
     Ok(guards)
 }
 
-/// Releases the locks from the first one on that was lost while a later one was asked for. They are
-/// taken again in their order.
+/// Finds the first lock that was lost while the client asked for a later one. Releases it and all
+/// locks after it. They are taken again in their order.
 fn drop_lost(guards: &mut Vec<Guard>) {
     if let Some(lost) = guards.iter().position(|guard| !guard.is_held()) {
         guards.truncate(lost);
     }
 }
 
-/// One guard of all locks, in the order in which the user named them.
+/// Makes one guard of all locks, in the order in which the user named them.
 fn as_named(order: &[usize], guards: Vec<Guard>) -> MultiGuard {
     let mut guards: Vec<_> = order.iter().zip(guards).collect();
     guards.sort_unstable_by_key(|(at, _)| **at);

@@ -89,7 +89,7 @@ impl Mutex {
     /// the lock delay. Default: the client's ttl, which is 10 s unless set.
     ///
     /// With a short ttl, others wait less after a crash. With a long ttl, the lock survives longer
-    /// outages of the store. The ttl does not limit the work: the library renews the lease. The
+    /// outages of the store. The ttl does not limit the work, as the library renews the lease. The
     /// first call reports a ttl out of bounds.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { locking: self.locking.ttl(ttl) }
@@ -113,8 +113,8 @@ impl Mutex {
     /// up at a shutdown, and when the last client and mutex are dropped. It renews the idle lock,
     /// and never keeps it past its validity. To others the lock is taken, and `leasehold inspect`
     /// shows it as idle. A client that only tries ([`try_lock`](Self::try_lock), `leasehold run
-    /// -n`) finds it taken each time: a try does not make the holder give it up. If the process
-    /// dies, the lock stays taken until its ttl ends.
+    /// -n`) finds it taken each time, because a try does not make the holder give it up. If the
+    /// process dies, the lock stays taken until its ttl ends.
     ///
     /// Useful if one process takes the same lock again and again and others rarely want it. Has no
     /// effect with [`strict_fifo`](Self::strict_fifo).
@@ -123,16 +123,16 @@ impl Mutex {
     }
 
     /// Keeps the lock taken for at least this long after each grant, even if its guard ends before.
-    /// For work that is to happen at most once per interval. From the ttl and the
-    /// [lock delay](crate::ClientBuilder::lock_delay) together to 24 h; the first call reports
-    /// other spans. Default: zero, which frees the lock at once.
+    /// Use it for work that must happen at most once per interval. The span is at least the ttl and
+    /// the [lock delay](crate::ClientBuilder::lock_delay) together, and at most 24 h. The first
+    /// call reports other spans. Default: zero, which frees the lock at once.
     ///
     /// Each guard that ends early leaves the lock as [`Guard::keep_for`] does, also if it is
-    /// dropped. The next holder gets it when the time is over, whether it is of this client or not.
-    /// It gets the lock up to one ttl and the lock delay later if little of the time was left. A
-    /// lock that was lost or [detached](Guard::detach) is not kept. If the process dies, the lock
-    /// is free after the ttl. If the store does not confirm that the lock stays taken,
-    /// [`Guard::release`] says so.
+    /// dropped. The next holder gets the lock when the time is over, whether it belongs to this
+    /// client or not. If little of the time was left, it gets the lock up to one ttl and the lock
+    /// delay later. A lock that was lost or [detached](Guard::detach) is not kept. If the process
+    /// dies, the lock is free after the ttl. If the store does not confirm that the lock stays
+    /// taken, [`Guard::release`] says so.
     ///
     /// Each task has its own place in line, as with [`strict_fifo`](Self::strict_fifo), and
     /// [`keep_idle`](Self::keep_idle) has no effect. A store in
@@ -155,16 +155,17 @@ impl Mutex {
         self.changed(|spec| spec.min_hold = span)
     }
 
-    /// Holds the lock for at most this long after each grant: then the guard is lost, even if the
-    /// store answers and the holder still works. For holders that may hang. At least the ttl and
-    /// [`min_hold`](Self::min_hold); the first call reports shorter spans. Default: no limit.
+    /// Holds the lock for at most this long after each grant. Then the guard is lost, even if the
+    /// store answers and the holder still works. Use it for holders that may hang. The span is at
+    /// least the ttl and [`min_hold`](Self::min_hold). The first call reports shorter spans.
+    /// Default: no limit.
     ///
     /// When the time is over, [`Guard::lost`] resolves to [`Lost::MaxHold`] and
     /// [`is_held`](Guard::is_held) turns false. Then the client releases the lock, and the next
     /// waiter gets it. If the process cannot do so any more, the lease ends by itself at about that
-    /// time: the last renewals ask for no more. The time runs on the clock of this process.
+    /// time, since the last renewals ask for no more. The time runs on the clock of this process.
     ///
-    /// The work itself is not stopped: the holder has to listen to `lost`, as
+    /// The work itself is not stopped, so the holder has to listen to `lost`, as
     /// [`with`](Self::with) does. Each task has its own place in line, as with
     /// [`strict_fifo`](Self::strict_fifo), and [`keep_idle`](Self::keep_idle) has no effect.
     ///
@@ -196,15 +197,15 @@ impl Mutex {
         self.changed(|spec| spec.strict_fifo = true)
     }
 
-    /// Disables queueing for this lock. Waiters have no order. One server of Redis or Valkey tells
-    /// them when the key changes, up to eight times a second in vain. They also poll: at first
-    /// after 5 to 10 ms, later after up to 250 ms. Default: waiters queue.
+    /// Disables queueing for this lock. Waiters have no order. A single server of Redis or Valkey
+    /// tells them when the key changes, up to eight times a second in vain. They also poll, at
+    /// first after 5 to 10 ms, later after up to 250 ms. Default: waiters queue.
     ///
-    /// For locks that are only tried, or rarely contended. With [`fencing(false)`](Self::fencing)
-    /// the lock is as cheap as the store allows: on Redis one `SET` and one compare-and-delete.
-    /// The store then keeps only the key, so [`why`](Self::why) is not shown. Such locks also work
-    /// on servers without scripts, if they have `DELIFEQ` (Valkey 9.0) or `DELEX` (Redis 8.4).
-    /// There, a server that is out of memory refuses renewals.
+    /// Use it for locks that are only tried, or rarely contended. With
+    /// [`fencing(false)`](Self::fencing) the lock is as cheap as the store allows: on Redis one
+    /// `SET` and one compare-and-delete. The store then keeps only the key, so [`why`](Self::why)
+    /// is not shown. Such locks also work on servers without scripts, if they have `DELIFEQ`
+    /// (Valkey 9.0) or `DELEX` (Redis 8.4). There, a server that is out of memory refuses renewals.
     ///
     /// The tasks of one client still queue and pass the lock on, at most 64 times and for at most
     /// 20 ms. Then the client frees the lock, and the first client to ask gets it.
@@ -217,7 +218,7 @@ impl Mutex {
         self.changed(|spec| (spec.unqueued, spec.bare) = (true, true))
     }
 
-    /// How the lock shares its name with clients of other libraries, such as go-zero, redsync,
+    /// Sets how the lock shares its name with clients of other libraries, such as go-zero, redsync,
     /// redis-py, rslock or the Jedis recipe. They poll and do not queue. Default:
     /// [`Auto`](Coexist::Auto), which needs no choice.
     ///
@@ -228,11 +229,11 @@ impl Mutex {
     ///   So does the client that released it.
     /// - [`keep_idle`](Self::keep_idle) has no effect.
     ///
-    /// A client that polls more often than every 5 ms then gets the key. One that polls less often
-    /// gets it now and then: on one server, [`Auto`](Coexist::Auto) serves it as well or better.
-    /// Use `On` in every Leasehold client of that lock: one without it hands the key over.
-    /// [`try_lock`](Self::try_lock) does not wait: if the key is free and Leasehold clients wait,
-    /// it hands the key to the first of them.
+    /// A client that polls more often than every 5 ms then gets the key. A client that polls less
+    /// often gets it now and then. On a single server, [`Auto`](Coexist::Auto) serves such a client
+    /// as well or better. Use `On` in every Leasehold client of that lock, because a client without
+    /// it hands the key over. [`try_lock`](Self::try_lock) does not wait: if the key is free and
+    /// Leasehold clients wait, it hands the key to the first of them.
     pub fn coexist(self, coexist: Coexist) -> Self {
         Self { locking: self.locking.coexist(coexist) }
     }
@@ -252,11 +253,11 @@ impl Mutex {
     ///   [`min_hold`](Self::min_hold) or [`Coexist::On`](Self::coexist) asks for.
     /// - [`Closed`](crate::ErrorKind::Closed) after a shutdown.
     /// - [`Unavailable`](crate::ErrorKind::Unavailable) also if the store is in
-    ///   [quarantine](crate::store::Quarantine) and knows no holder: nobody can tell whether one
-    ///   exists.
+    ///   [quarantine](crate::store::Quarantine) and knows no holder, since nobody can tell whether
+    ///   one exists.
     /// - Otherwise the error of the store if it gives no answer. After
     ///   [`Unknown`](crate::ErrorKind::Unknown), the client releases a possible grant in the
-    ///   background.
+    ///   background. Three grants in a row that arrive too late to use are `Unknown` too.
     ///
     /// # Cancel safety
     ///
@@ -271,8 +272,11 @@ impl Mutex {
     ///
     /// Like [`try_lock`](Self::try_lock), but only until the store has answered once. After that,
     /// the client waits until an outage ends. It waits for the end of a quarantine in any case.
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) also if 100 000 tasks of this client or
-    /// 10 000 clients already wait for the lock, or if 20 grants in a row arrive too late to use:
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) also if 100 000 tasks of this client already
+    /// wait for the lock, or if its line has no place left of 10 000. A client takes one place.
+    /// Each task takes one with [`strict_fifo`](Self::strict_fifo), [`min_hold`](Self::min_hold) or
+    /// [`max_hold`](Self::max_hold), and in the other kinds of locks.
+    /// [`Unknown`](crate::ErrorKind::Unknown) also if 20 grants in a row arrive too late to use:
     /// the store is too slow for this ttl.
     ///
     /// # Cancel safety

@@ -1,7 +1,8 @@
 //! Work that is done once per period by one of many processes.
 //!
 //! The runner holds a mutex of that name. If the work was done, the key stays taken until the
-//! period is over. If it failed, the key is free at once, and if the runner died, after the ttl.
+//! period is over. If the work failed, the key is free at once. If the runner died, it is free
+//! after the ttl.
 
 use std::time::Duration;
 
@@ -30,8 +31,8 @@ use crate::locking::Locking;
 /// and then skips that turn. So choose a period that is a little shorter than the schedule's: 55
 /// minutes for a job of every hour.
 ///
-/// Use all names either for work or for locks: a lock of that name keeps the work from starting.
-/// To have done work done again, end the lease as an operator:
+/// Use each name either for work or for locks, since a lock of that name keeps the work from
+/// starting. To repeat work that was done, end the lease as an operator:
 /// `leasehold unlock NAME --force --why TEXT`.
 ///
 /// # Guarantees
@@ -74,8 +75,8 @@ impl Once {
         Self { locking, period }
     }
 
-    /// Sets how long others wait if the runner dies, see [`Mutex::ttl`](crate::Mutex::ttl). With
-    /// the lock delay, at most the period.
+    /// Sets how long others wait if the runner dies, see [`Mutex::ttl`](crate::Mutex::ttl). The ttl
+    /// and the lock delay together are at most the period.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { locking: self.locking.ttl(ttl), ..self }
     }
@@ -133,14 +134,14 @@ impl Run {
         self.guard
     }
 
-    /// Resolves when the run is lost, before another process can start the work. Never resolves
-    /// after its end. As [`Guard::lost`]. If an operator ended the lease, it resolves at the next
-    /// renewal, and another process may have started by then.
+    /// Resolves when the run is lost, before another process can start the work, like
+    /// [`Guard::lost`]. Never resolves after its end. If an operator ended the lease, it resolves
+    /// at the next renewal, and another process may have started by then.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + 'static {
         self.guard.lost()
     }
 
-    /// Reports that the work is done: nobody starts it again before the period is over.
+    /// Reports that the work is done, so that nobody starts it again before the period is over.
     ///
     /// # Errors
     ///
@@ -154,7 +155,7 @@ impl Run {
         self.guard.keep_for(self.period)
     }
 
-    /// Reports that the work failed: others may start it at once.
+    /// Reports that the work failed, so that others may start it at once.
     ///
     /// # Errors
     ///

@@ -1,20 +1,21 @@
-//! The current process, and protection of values that a fork copied. For stores that have a file or
-//! a connection of their own; [`InOrder`](crate::store::InOrder) does it for others.
+//! The current process, and protection of values that a fork copied. It is for stores that have a
+//! file or a connection of their own. [`InOrder`](crate::store::InOrder) does this for other
+//! stores.
 //!
 //! A fork copies the memory of a process but none of its threads, and both processes share the
 //! sockets. So a copy renews nothing, and its writes to a socket disturb the other process. A
 //! copied client, guard, store or task is therefore useless: it refuses every request, and dropping
 //! it changes nothing.
 //!
-//! A process is known by its id, and by the number of forks that led to it. Reading the id is a
-//! system call, which is too slow for each step of a task that waits. The number is kept by a
+//! A process is recognised by its id, and by the number of forks that led to it. Reading the id is
+//! a system call, which is too slow for each step of a task that waits. The number is kept by a
 //! handler of the C library, which `_Fork` and a bare `clone` do not call. So the steps of a wait
-//! inside a client ask for the number alone. Whatever reaches a store or a socket, or tells a
-//! holder that it holds, asks for both.
+//! inside a client ask for the number alone. Code that uses a store or a socket, or tells a holder
+//! that it holds, asks for both.
 //!
-//! An id can repeat: in another pid namespace, or after the first process is gone. Only a copy
-//! that was made past the handler and has the same id is not recognised. Its locks are still its
-//! own, since owner tokens come straight from the operating system.
+//! An id can repeat: in another pid namespace, or after the first process is gone. Only a copy that
+//! was made without the handler and has the same id is not recognised. Its locks are still its own,
+//! since owner tokens come straight from the operating system.
 
 use std::fmt;
 use std::pin::Pin;
@@ -87,18 +88,18 @@ impl fmt::Display for Process {
 /// its content is neither touched nor dropped.
 pub(crate) struct OnlyHere<T> {
     process: Process,
-    /// Whether each step asks for the id of the process, too.
+    /// Whether each step also asks for the id of the process.
     has_socket: bool,
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
 }
 
 impl<T> OnlyHere<T> {
-    /// For a wait inside a client. `process` is the one that made the client.
+    /// Wraps a wait inside a client. `process` is the process that made the client.
     pub(crate) fn new(process: &Process, future: Pin<Box<dyn Future<Output = T> + Send>>) -> Self {
         Self { process: process.clone(), has_socket: false, future: Some(future) }
     }
 
-    /// For a task of this process that uses a socket.
+    /// Wraps a task of this process that uses a socket.
     pub(crate) fn with_socket(future: Pin<Box<dyn Future<Output = T> + Send>>) -> Self {
         Self { process: Process::this(), has_socket: true, future: Some(future) }
     }
@@ -167,7 +168,7 @@ impl<T: Default> PerProcess<T> {
         &at.value
     }
 
-    /// The process from which this one inherited a value, if any.
+    /// The process from which this process inherited a value, if any.
     pub fn inherited_from(&self) -> Option<Process> {
         let first = self.0.get()?;
         (!first.process.is_this()).then(|| first.process.clone())

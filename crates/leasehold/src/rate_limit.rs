@@ -37,8 +37,8 @@ const LATE_MAX: Duration = Duration::from_secs(3);
 /// # What it costs
 ///
 /// A start costs two requests. A start that waits has a place in the line of the store, and costs
-/// about one more request a second. If the period or the ttl is below 3 s, it costs one more in
-/// each third of that. First come, first served.
+/// about one more request a second. If the period or the ttl is below 3 s, it costs one more
+/// request in each third of the shorter of the two. First come, first served.
 ///
 /// # Failures
 ///
@@ -53,7 +53,7 @@ const LATE_MAX: Duration = Duration::from_secs(3);
 ///
 /// Same as for [`Semaphore`](crate::Semaphore). The first user of a name sets how many starts there
 /// are, and another number is refused ([`Config`](crate::ErrorKind::Config)). All users of a name
-/// should use the same period: each start counts for the period of its own caller.
+/// should use the same period, because each start counts for the period of its own caller.
 ///
 /// # Examples
 ///
@@ -127,7 +127,7 @@ impl RateLimit {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the line. If it had its turn already, that counts as a start.
+    /// Dropping the future leaves the line. If its turn had come already, that counts as a start.
     pub async fn start(&self) -> Result<(), Error> {
         self.check()?;
         let guard = self.locking.lock().await?;
@@ -173,8 +173,8 @@ impl RateLimit {
         self.locking.check_kept(self.per)
     }
 
-    /// Lets a grant count as a start. A start that is not confirmed must not happen: its permit may
-    /// be free before the period is over.
+    /// Lets a grant count as a start. A start that is not confirmed must not happen, since its
+    /// permit may be free before the period is over.
     async fn count(&self, guard: Guard) -> Result<(), Error> {
         let session = self.locking.session();
         let until = session.now() + (self.per / 4).clamp(LATE_MIN, LATE_MAX).min(self.per);
@@ -193,7 +193,7 @@ impl RateLimit {
             Ok(()) if session.now() <= until => Ok(()),
             // A start so late might be followed by the next one at once.
             Ok(()) => Err(unknown(message)),
-            // No work runs that would have to stop.
+            // No work runs yet that would have to stop.
             Err(error) if error.kind() == ErrorKind::Lost => {
                 Err(unknown(message).with_source(error))
             }

@@ -21,24 +21,24 @@ use crate::locking::Locking;
 ///
 /// # Upgrades
 ///
-/// A reader cannot become a writer, see [`upgrade`](Self::upgrade): two readers that both wanted
-/// that would wait for each other for ever. Release the read guard, call [`write`](Self::write),
+/// A reader cannot become a writer, see [`upgrade`](Self::upgrade). Two readers that both wanted
+/// this would wait for each other for ever. Release the read guard, call [`write`](Self::write),
 /// and check again what you have read. The other way works without a gap, see
 /// [`downgrade`](Self::downgrade). A task that holds a read guard and calls `write` waits for
-/// itself. So does one that calls `read` a second time, if a writer waits in between.
+/// itself. So does a task that calls `read` a second time, if a writer waits in between.
 ///
 /// # Names
 ///
-/// A writer is the exclusive owner of the name, as a [`Mutex`](crate::Mutex) of that name is: both
-/// exclude each other, and all readers. On Redis, libraries that lock the plain key with `SET NX`
-/// respect readers and writers too.
+/// A writer is the exclusive owner of the name, as a [`Mutex`](crate::Mutex) of that name is. So
+/// both exclude each other, and all readers. On Redis, libraries that lock the plain key with
+/// `SET NX` respect readers and writers too.
 ///
 /// # Stores
 ///
 /// Needs a store that promises [`shared`](crate::store::Capabilities::shared): `memory:`,
 /// `sqlite:`, PostgreSQL, MySQL, and Redis or Valkey, also behind sentinels and in a cluster.
-/// Others answer [`Unsupported`](ErrorKind::Unsupported), as do strict servers, servers that must
-/// confirm copies, and several servers as one store.
+/// Others refuse readers ([`Unsupported`](ErrorKind::Unsupported)), as do strict servers, servers
+/// that must confirm copies, and several servers as one store. They grant a writer as a mutex.
 ///
 /// # Examples
 ///
@@ -70,6 +70,8 @@ pub struct RwLock {
 
 impl RwLock {
     pub(crate) fn new(writing: Locking) -> Self {
+        // Tasks of one client that pass a lease on would pass readers that came before them.
+        let writing = writing.changed(|spec| spec.strict_fifo = true);
         let reading = writing.clone().changed(|spec| *spec = spec.shared());
         Self { reading, writing }
     }
@@ -180,8 +182,8 @@ impl RwLock {
 
     /// Refuses to make a reader a writer, and says why. Never waits. The guard stays as it is.
     ///
-    /// Each of two readers that wait for the other to go would wait for ever. And a writer that
-    /// came in between may have changed what the reader has read. So release the reader, call
+    /// Two readers that wait for each other to go would wait for ever. And a writer that came in
+    /// between may have changed what the reader has read. So release the reader, call
     /// [`write`](Self::write), and read again.
     ///
     /// # Errors
@@ -213,9 +215,9 @@ impl RwLock {
         self.writing.refused(ErrorKind::Config, message)
     }
 
-    /// Makes a writer a reader, in one step: no other writer can come in between. Readers at the
-    /// front of the line get the lock too. The new guard has a token of its own and no fencing
-    /// token.
+    /// Makes a writer a reader, in one step, so that no other writer can come in between. Readers
+    /// at the front of the line get the lock too. The new guard has a token of its own and no
+    /// fencing token.
     ///
     /// # Errors
     ///
@@ -230,7 +232,7 @@ impl RwLock {
     pub async fn downgrade(&self, writer: Guard) -> Result<Guard, Error> {
         let key = self.writing.key()?;
         if !writer.is_of(key) {
-            let message = "this guard is of another lock, or shares its lock already; it was \
+            let message = "this guard belongs to another lock, or shares its lock already; it was \
                            released; pass a guard of `write`";
             return self.writing.refused(ErrorKind::Config, message);
         }

@@ -9,21 +9,21 @@ use crate::store::Store as _;
 
 /// A number of permits across processes and machines. Never more of them are taken than there are.
 ///
-/// Like a [`Mutex`](crate::Mutex), it only describes permits. Each owner has a lease of its own: a
-/// crash gives its permits back after its ttl, and nobody else's. Its [`Guard`] is that of a mutex,
+/// Like a [`Mutex`](crate::Mutex), it only describes permits. Each owner has a lease of its own. A
+/// crash frees only the permits of that owner, after its ttl. Its [`Guard`] is that of a mutex,
 /// with a fencing token that rises with each grant.
 ///
 /// # Number of permits
 ///
 /// The first user of a name sets how many permits there are. The store remembers the number for 10
-/// minutes after the last use; if a lock takes the name meanwhile, a store may forget it at once.
+/// minutes after the last use. If a lock takes the name meanwhile, a store may forget it at once.
 /// Another number is refused with [`Config`](crate::ErrorKind::Config), and the message shows both.
 /// [`resize`](Self::resize) changes it. A name is a semaphore or a lock, and not both at a time.
 ///
 /// # Fairness
 ///
 /// First come, first served. A task that wants many permits waits until that many are free, and
-/// nobody passes it meanwhile. So small wishes do not starve a large one.
+/// nobody passes it meanwhile. So tasks that want few permits do not starve it.
 ///
 /// # Stores
 ///

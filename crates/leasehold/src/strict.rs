@@ -43,7 +43,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// To switch strict mode on. `why` may be empty.
+    /// An order to switch strict mode on. `why` may be empty.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Order {
         Self::new(true, who, why.into())
     }
 
-    /// To switch strict mode off. `why` may be empty.
+    /// An order to switch strict mode off. `why` may be empty.
     ///
     /// # Errors
     ///
@@ -89,14 +89,14 @@ pub struct Node {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct State {
-    /// The last time that somebody switched it; `None` if nobody has.
+    /// The last time that somebody switched it. `None` if nobody has.
     pub act: Option<Act>,
     /// Whether this call has switched it.
     pub is_changed: bool,
     /// What a client with this URL expects.
     pub expected: Strictness,
-    /// The quarantine that a strict client meets, if there is one. If nobody has noticed it, it
-    /// begins with the next strict request. The error says why it is not known.
+    /// The quarantine that a strict client gets, if there is one. If no client has noticed it yet,
+    /// it begins with the next strict request. The error says why the quarantine is not known.
     pub quarantine: Result<Option<Quarantine>, Error>,
 }
 
@@ -125,16 +125,17 @@ pub async fn status(urls: &[impl AsRef<str>], host: Arc<dyn Host>) -> Result<Vec
 }
 
 /// Switches the databases that `urls` name, all nodes of a quorum for example. A database that is
-/// switched so already keeps its record. The nodes are in the order of the URLs. Takes at most
+/// already in that mode keeps its record. The nodes are in the order of the URLs. Takes at most
 /// 10 s.
 ///
 /// # Errors
 ///
-/// Same as [`status`]. If one node fails, the others are switched anyway: call it again.
+/// Same as [`status`]. If one node fails, the others are switched anyway. Call it again then.
 ///
 /// # Cancel safety
 ///
-/// Each database is switched or not. Call it again: it changes nothing that is done already.
+/// Each database is switched or not. You may call it again. It changes nothing that is done
+/// already.
 pub async fn switch(
     urls: &[impl AsRef<str>],
     order: &Order,

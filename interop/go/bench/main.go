@@ -23,7 +23,7 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "go-zero" {
-		// A program that imports it has tasks of its own and writes statistics.
+		// A program that imports go-zero starts tasks and writes statistics.
 		here, err := os.Executable()
 		orders.Must(err)
 		program := filepath.Join(filepath.Dir(here), "zero")
@@ -51,7 +51,7 @@ func redsyncLocker(addresses []string, ttl, poll time.Duration) orders.Locker {
 		pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Addr: address})))
 	}
 	locks := redsync.New(pools...)
-	// By default it gives up after 32 tries.
+	// By default, redsync gives up after 32 tries.
 	options := []redsync.Option{redsync.WithExpiry(ttl), redsync.WithTries(1 << 30)}
 	if poll != 0 {
 		options = append(options, redsync.WithRetryDelay(poll))
@@ -71,12 +71,12 @@ func redsyncLocker(addresses []string, ttl, poll time.Duration) orders.Locker {
 func bsmLocker(client *redis.Client, ttl, poll time.Duration) orders.Locker {
 	locks := redislock.New(client)
 	if poll == 0 {
-		// The pause of its documentation.
+		// This is the pause in the library's documentation.
 		poll = 100 * time.Millisecond
 	}
 	return func(key string) (func() error, error) {
 		backoff := redislock.LinearBackoff(poll)
-		// Without a limit of the caller's, it gives up after the ttl.
+		// Without a limit from the caller, the library gives up after the ttl.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		lock, err := locks.Obtain(ctx, key, ttl, &redislock.Options{RetryStrategy: backoff})
@@ -87,9 +87,10 @@ func bsmLocker(client *redis.Client, ttl, poll time.Duration) orders.Locker {
 	}
 }
 
-// One key per lock, since the server is one. So there is no next key to try, and an attempt may take
-// as long as the lock lasts. With the default, 20 ms, an attempt of a busy process may end before it
-// is sent. Then nobody touches the free key, and the process waits for a message for ever.
+// There is one key per lock, since there is one server. So there is no next key to try, and an
+// attempt may take as long as the lock lasts. With the default, 20 ms, an attempt of a busy process
+// may end before it is sent. Then no client takes the free key, and the process waits for ever for
+// a message.
 func rueidisLocker(address string, ttl time.Duration) orders.Locker {
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{address}},

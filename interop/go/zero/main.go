@@ -14,16 +14,16 @@ import (
 )
 
 func main() {
-	// It writes to standard output.
+	// go-zero would log to standard output.
 	logx.Disable()
 	orders.Obey(func(_, address string, ttl, poll time.Duration) orders.Locker {
 		return goZeroLocker(address, ttl, poll)
 	})
 }
 
-// It has no way to wait, so the caller tries again, and also if its circuit breaker refused to ask. A
-// server without CLIENT SETINFO, such as Redis 7.0, makes it refuse for a while after each start. Its
-// ttl has whole seconds.
+// go-zero's lock cannot wait, so the caller tries again. It also tries again if go-zero's circuit
+// breaker refused to ask. At a server without CLIENT SETINFO, such as Redis 7.0, the breaker
+// refuses for a while after each start. The ttl has whole seconds.
 func goZeroLocker(address string, ttl, poll time.Duration) orders.Locker {
 	if poll == 0 {
 		poll = 10 * time.Millisecond

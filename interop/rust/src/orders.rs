@@ -1,4 +1,4 @@
-//! The orders, and what a program answers. See `interop/README.md`. The bench of
+//! The orders, and the answers of a program. See `interop/README.md`. The bench of
 //! Leasehold compiles this file too, so all programs in Rust are measured by the same code.
 
 use std::collections::HashMap;
@@ -10,9 +10,9 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
-/// A library, as the bench uses it.
+/// A library that the bench measures.
 pub(crate) trait Library: Clone + Send + Sync + 'static {
-    /// What the holder of a lock keeps.
+    /// The value that the holder of a lock keeps.
     type Held: Send + 'static;
 
     /// Takes a lock, however long that takes.
@@ -69,7 +69,7 @@ pub(crate) async fn obey<L: Library>(library: L) -> Result<(), String> {
                 running.spawn(async move {
                     let lock = library.take(&key).await?;
                     let at = now_ns();
-                    // It is kept before the answer, which an order to release it may follow.
+                    // Keep the lock before the answer, since an order to release it may follow.
                     let said = format!("held {key} {at}");
                     let kept = taken.send((key, lock));
                     println!("{said}");

@@ -13,7 +13,7 @@ const TEMPLATE: &str = include_str!("choosing.md");
 /// The scenario that measures all engines in one run.
 const SCENARIO: &str = "engines";
 
-/// The engines, and how their figures are called.
+/// The engines, by the names in their figures.
 const ENGINES: [&str; 6] = ["SQLite", "Redis", "PostgreSQL", "MariaDB", "etcd", "ZooKeeper"];
 
 /// The page, rendered from the files of the repository.

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let named = named(args)?;
     if !named.is_empty() {
         suite::need()?;
-        // Before the first record changes the work tree.
+        // Note the commit before the first record changes the work tree.
         let commit = step::commit();
         let programs = Programs::build()?;
         for scenario in named {
@@ -100,7 +100,7 @@ impl Programs {
         step::run(step::cargo().args(["build", "--release", "--package", COMMAND]))?;
         let plain = step::released(PROGRAM);
         let counting = step::released(&format!("{PROGRAM}-memory"));
-        // Both programs have the same name, so the first is copied to another one.
+        // Both programs have the same name, so the first program is copied to another name.
         build(&["--features", "memory"])?;
         std::fs::copy(&plain, &counting)
             .map_err(|error| format!("cannot write {}: {error}", counting.display()))?;
@@ -129,7 +129,7 @@ fn measure(scenario: &Scenario, programs: &Programs, commit: &str) -> Result<Val
     }))
 }
 
-/// The figures that a run printed, one object per line, without the fields that all have in common.
+/// The figures that a run printed, one object per line, without the fields that all of them share.
 fn figures(printed: &str) -> Result<Vec<Value>, String> {
     let figure = |line: &str| {
         let mut figure: Value = serde_json::from_str(line)

@@ -10,7 +10,7 @@ pub(super) const SCHEMA: &str = "leasehold.bench.v1";
 const GOALS_MISSED: &str = "Each missed goal is bold in its table. A note below the table gives \
                             the reason, if it is known.\n\n";
 
-/// The text of the page, with marks for what comes from the records.
+/// The text of the page, with marks for the parts from the records.
 const TEMPLATE: &str = include_str!("page.md");
 
 /// The page, rendered from the files of the repository.

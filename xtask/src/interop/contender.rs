@@ -1,4 +1,4 @@
-//! One process that wants a key all the time, and the turns that it says it had.
+//! One process that wants a key all the time, and the turns that it reported.
 
 use rustix::process::Signal;
 
@@ -45,12 +45,12 @@ impl Turns {
         self.0.last().filter(|turn| turn.to.is_none()).copied()
     }
 
-    /// The first turn that began later.
+    /// The first turn that began after this moment.
     pub(super) fn after(&self, at: Nanos) -> Option<Turn> {
         self.0.iter().find(|turn| turn.from > at).copied()
     }
 
-    /// The turn that began then, as it is known by now.
+    /// The turn that began at this moment, as far as it is known.
     pub(super) fn at(&self, at: Nanos) -> Option<Turn> {
         self.0.iter().find(|turn| turn.from == at).copied()
     }
@@ -74,7 +74,7 @@ impl Contender {
         self.process.tell(&self.order)
     }
 
-    /// Reads what it has said. Fails once it has ended, and all is read.
+    /// Reads its lines so far. Fails once it has ended and all lines are read.
     pub(super) fn read(&mut self) -> Result<(), String> {
         while let Some(line) = self.process.next_line()? {
             self.turns.read(&line)?;
@@ -92,17 +92,17 @@ impl Contender {
         self.process.signal(signal)
     }
 
-    /// Kills all of them together, and reads the rest of what they said. So nobody gets the lock of
-    /// another one that was killed earlier.
+    /// Kills all of them together, and reads their remaining lines. So no process gets the lock of
+    /// a process that was killed earlier.
     pub(super) fn end(all: &mut [&mut Self]) {
         for contender in &*all {
-            // One that has ended cannot be stopped.
+            // A process that has ended cannot be stopped.
             let _stopped = contender.signal(Signal::STOP);
         }
         for contender in all {
             contender.process.kill();
             while let Some(line) = contender.process.rest() {
-                // The last line may be cut.
+                // The last line may be incomplete.
                 let _read = contender.turns.read(&line);
             }
         }

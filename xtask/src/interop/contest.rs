@@ -12,7 +12,7 @@ use crate::bench::PROGRAM;
 use crate::rivals::{By, Process, Program, Server, Subject, now_ns};
 use crate::step;
 
-/// How long one pair may take for each acquisition of the slower side, and in the least.
+/// How long one pair may take for each acquisition of the slower side, and at least.
 const SPAN_OF_ONE: Duration = Duration::from_millis(300);
 const SPAN_MIN: Duration = Duration::from_secs(30);
 
@@ -25,12 +25,12 @@ const TASKS: usize = 2;
 const HOLD: Duration = Duration::from_millis(2);
 const TTL: Duration = Duration::from_secs(4);
 
-/// The ttl of our locks on ZooKeeper. The server allows sessions of four seconds, and a lease is
-/// shorter.
+/// The ttl of our locks on ZooKeeper. The shortest session that the server allows is four seconds,
+/// and a lease must be shorter.
 const ZOOKEEPER_TTL: Duration = Duration::from_millis(1_500);
 const ZOOKEEPER_SESSION: Duration = Duration::from_secs(4);
 
-/// How often a fault is tried whose end was not seen.
+/// How often to try a fault if its end was not seen.
 const TRIES_MAX: usize = 3;
 
 /// The exit code of the command for a key that is not a lock.
@@ -47,15 +47,16 @@ pub(super) struct Contest {
     /// The process of the server, and its address.
     zookeeper: Option<(Process, String)>,
     ours: Program,
-    /// The programs of the others, or why there are none.
+    /// The programs of the other libraries, or why there is none.
     theirs: HashMap<By, Result<Program, String>>,
 }
 
 impl Contest {
-    /// Builds our own programs, as the tests have them. The others are built when they are needed.
+    /// Builds our own programs, as the tests use them. The other programs are built when they are
+    /// needed.
     pub(super) fn new() -> Result<Self, String> {
         let mut build = step::cargo();
-        // With the tests, so that nothing is built twice with other features.
+        // Build the tests too, so that nothing is built twice with other features.
         step::run(build.args([
             "build",
             "--quiet",
@@ -68,7 +69,7 @@ impl Contest {
         Ok(Self { server: Server::start()?, zookeeper: None, ours, theirs: HashMap::new() })
     }
 
-    /// Builds the program of another library. Whether that is possible here.
+    /// Builds the program of another library. Returns whether that is possible here.
     pub(super) fn can_run(&mut self, theirs: &Subject) -> bool {
         let built = self.theirs.entry(theirs.by).or_insert_with(|| match theirs.by {
             By::Us => Ok(self.ours.clone()),
@@ -92,7 +93,7 @@ impl Contest {
         Ok(())
     }
 
-    /// Why some cannot run here.
+    /// Says why some programs cannot run here.
     pub(super) fn not_built(&self) -> Vec<String> {
         self.theirs.values().filter_map(|built| built.clone().err()).collect()
     }
@@ -155,14 +156,14 @@ impl Contest {
         wrong
     }
 
-    /// Does all of them at the same time, each on a key of its own.
+    /// Runs all cases at the same time, each on a key of its own.
     fn endure_all(&self, pair: &Pair, cases: &[(Fault, Side)]) -> Vec<Result<bool, String>> {
         let start = |fault: Fault, victim: Side| {
             let name = format!("{fault:?}-{victim:?}-{}", now_ns()).to_lowercase();
             let contender = |side| {
                 let process = self.process(pair, side, faults::TTL)?;
-                // A single task of ours would lock again at once. Then nobody of ours waits, and
-                // the key is not left to others for a while.
+                // A single task would lock again at once. Then no Leasehold client waits, so
+                // Leasehold does not pause for foreign clients.
                 let tasks = if side == Side::Ours { 2 } else { 1 };
                 let order = order(pair, side, &name, tasks, faults::HOLD);
                 Ok::<_, String>(Contender::new(process, order))
@@ -178,7 +179,7 @@ impl Contest {
                     let (mut victim, mut other, key) = started?;
                     let victim_has_turns = match side {
                         // The single task of the other side locks again at once. It may win each
-                        // race for the key, so nobody of ours would ever have it.
+                        // race for the key, so our side might never have it.
                         Side::Ours => false,
                         Side::Theirs => has_turns(pair.theirs),
                     };
@@ -193,7 +194,7 @@ impl Contest {
         })
     }
 
-    /// Locks of another type are named as such, and left as they are.
+    /// Checks that Leasehold names locks of another type as such, and leaves them as they are.
     pub(super) fn leaves_another_type_alone(&self, theirs: &Subject) -> Result<(), String> {
         let mut holder = self.other(theirs, &self.server.address(), TTL)?;
         holder.tell("lock other")?;
@@ -206,7 +207,7 @@ impl Contest {
         if done.status.code() != Some(NO_LOCK) || !said.contains("not a lock of this kind") {
             return Err(format!("leasehold ended with {}, and said: {said}", done.status));
         }
-        // It fails if its lock is gone.
+        // The holder fails if its lock is gone.
         holder.tell("unlock other")?;
         holder.moment("freed").map(|_| ())
     }
@@ -260,7 +261,7 @@ impl Key for OnServer<'_> {
     fn lasts(&self) -> Result<Duration, String> {
         match self.on {
             On::Redis => self.server.time_left_ms(&self.key).map(Duration::from_millis),
-            // A silent session lasts this long, less the time between two pings.
+            // A session that falls silent lasts at least this long: its last ping is not old.
             On::Zookeeper => Ok(ZOOKEEPER_SESSION / 2),
         }
     }
@@ -273,8 +274,8 @@ impl Key for OnServer<'_> {
     }
 }
 
-/// The order for a process of a side. Some libraries put a prefix before the name: then ours has to
-/// name the whole key.
+/// The order for a process of a side. Some libraries put a prefix before the name. Then our side
+/// has to name the whole key.
 fn order(pair: &Pair, side: Side, name: &str, tasks: usize, hold: Duration) -> String {
     let name = match side {
         Side::Ours => pair.theirs.key(name),

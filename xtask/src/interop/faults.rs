@@ -1,5 +1,5 @@
 //! A holder is killed, or stands still for longer than its lock lasts. Then the other side must get
-//! the lock, and no earlier.
+//! the lock, but not before the lease has ended.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::rivals::now_ns;
 pub(super) enum Fault {
     /// `kill -9`.
     Killed,
-    /// It stands still until the other side has had the lock, then it goes on.
+    /// The process stands still until the other side has had the lock. Then it goes on.
     Stopped,
 }
 
@@ -22,7 +22,7 @@ pub(super) enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begins {
     AtOnce,
-    /// When the victim stands still with the lock: it may have no turns beside the other side.
+    /// When the victim stands still with the lock. Beside the other side, it may get no turns.
     Later,
 }
 
@@ -44,7 +44,7 @@ pub(super) const HOLD: Duration = Duration::from_millis(400);
 /// How long each step may take. A side that polls rarely misses some openings.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// How long what a process said may be on its way to us.
+/// How long a line of a process may take until we read it.
 const HEARD_WITHIN: Duration = Duration::from_millis(100);
 
 /// How much earlier than expected a lock may end. Both clocks are of this machine.
@@ -52,9 +52,9 @@ const SLACK: Duration = Duration::from_millis(50);
 
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
-/// Lets a fault meet a holder. The other side has to get the lock afterwards, and not while the
-/// lock of the holder lasts: nobody but its holder may remove it. Returns whether all of that was
-/// seen: the machine may have been too slow.
+/// Injects a fault while `victim` has the lock. The other side has to get the lock afterwards, but
+/// not while the lock of the victim lasts, since only its holder may remove it. Returns whether all
+/// of that was seen. On a slow machine it may not be.
 pub(super) fn endure(
     fault: Fault,
     victim: &mut Contender,
@@ -97,9 +97,9 @@ pub(super) fn endure(
     }
 }
 
-/// Lets a process go on that stood still. It may find that its lock is gone, and end. It must not
-/// release the lock of the other side. Returns whether the turn of the other side lasted so long
-/// that this can be told.
+/// Continues a process that stood still. It may find that its lock is gone, and end. It must not
+/// release the lock of the other side. Returns whether the turn of the other side was long enough
+/// to judge that.
 fn goes_on(
     victim: &mut Contender,
     other: &mut Contender,
@@ -137,7 +137,7 @@ fn stop_within_a_turn(victim: &mut Contender) -> Result<Turn, String> {
     while Instant::now() < until {
         let open = wait_for("a holder does not get the lock", victim, Turns::open)?;
         victim.signal(Signal::STOP)?;
-        // If the signal came after the turn, the end of the turn is heard now.
+        // If the signal came after the turn, we read the end of the turn now.
         std::thread::sleep(HEARD_WITHIN);
         victim.read()?;
         if victim.turns().open() == Some(open) {
@@ -148,7 +148,7 @@ fn stop_within_a_turn(victim: &mut Contender) -> Result<Turn, String> {
     Err("no turn was long enough to be met by a signal".to_owned())
 }
 
-/// Reads until there is such a turn.
+/// Reads until there is a turn that `find` accepts.
 fn wait_for(
     what: &str,
     contender: &mut Contender,

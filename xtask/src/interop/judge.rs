@@ -1,19 +1,20 @@
-//! What two libraries did on one key: did they exclude each other, and did both have their turns.
+//! Judges what two libraries did on one key: whether they excluded each other, and whether both had
+//! their turns.
 
 use std::time::Duration;
 
 use super::contender::{Nanos, Turn, Turns};
 
 /// How long it may take until a side has the lock for the first time. A client that polls rarely
-/// may miss some of the openings that are there for it.
+/// may miss some of the moments when the lock is free.
 const FIRST_WITHIN: Duration = Duration::from_secs(15);
 
-/// The longest time that a side may go without the lock from then on, if the other side had it so
-/// often meanwhile. A machine that stands still starves nobody.
+/// The longest time that a side may then go without the lock, if the other side had it more often
+/// than this meanwhile. If the machine stands still, neither side has it, and that is no fault.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 const TURNS_MAX: usize = 20;
 
-/// The smallest share of a side, as a part of an equal share.
+/// The smallest part of the turns for a side, as a fraction of half of all turns.
 const SHARE_MIN: f64 = 0.1;
 
 /// The turns of one side of a pair, counted.
@@ -29,12 +30,12 @@ struct Tally {
     longest_wait: Duration,
 }
 
-/// The rules for a pair. That no two have the lock at once is always one.
+/// The rules for a pair, besides the rule that no two processes have the lock at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Judged {
     /// Whether the other library must have its turns.
     pub(super) their_turns: bool,
-    /// Whether a side must have its share, and how long it may wait. A busy machine changes both.
+    /// Whether a side must have its share, and how long it may wait. A busy machine distorts both.
     pub(super) fairness: bool,
 }
 
@@ -72,7 +73,7 @@ impl Verdict {
         )
     }
 
-    /// What is wrong with it.
+    /// The first rule that the pair broke.
     pub(super) fn complaint(&self, judged: Judged) -> Option<String> {
         let Self { ours, theirs, overlaps, wanted, span } = self;
         let least = SHARE_MIN * (ours.turns + theirs.turns) as f64 / 2.0;
@@ -148,7 +149,7 @@ fn tally(side: &[Turns], other: &[Turns], from: Nanos, to: Nanos) -> Tally {
     }
 }
 
-/// The longest time between two turns: its beginning and its end. They are in order.
+/// The beginning and the end of the longest time between two turns. The turns are in order.
 fn longest_gap(turns: &[Turn], from: Nanos, to: Nanos) -> (Nanos, Nanos) {
     let ends = std::iter::once(from).chain(turns.iter().map(|turn| turn.to.unwrap_or(to)));
     let begins = turns.iter().map(|turn| turn.from).chain([to]);

@@ -15,13 +15,13 @@ use crate::{suite, tools};
 /// How often each side must have the lock.
 const ACQUISITIONS: usize = 200;
 
-/// What `args` ask for.
+/// The wishes in `args`.
 struct Wanted {
     pairs: Vec<Pair>,
     /// The library whose locks have another type. Leasehold must leave them alone.
     of_another_type: Option<&'static Subject>,
     acquisitions: usize,
-    /// Whether what cannot be built here is a failure.
+    /// Whether a program that cannot be built here is a failure.
     all: bool,
     /// Whether shares and waits are judged, too.
     fairness: bool,

@@ -1,4 +1,4 @@
-//! Who contends with whom.
+//! The pairs of libraries that contend.
 
 use crate::rivals::subjects::CURATOR;
 use crate::rivals::{By, Contends, Language, SUBJECTS, Subject};
@@ -18,7 +18,7 @@ pub(super) enum On {
     Zookeeper,
 }
 
-/// A form of Leasehold. `leasehold-bench rival` is the program of all.
+/// A form of Leasehold. `leasehold-bench rival` is the program of all forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
     /// The mutex of the library.
@@ -35,7 +35,7 @@ pub(super) enum Ours {
 pub(super) const OF_ANOTHER_TYPE: &str = "redisson";
 
 impl Ours {
-    /// The argument that chooses it.
+    /// The argument of the program that chooses this form.
     pub(super) const fn library(self) -> &'static str {
         match self {
             Self::Mutex => "leasehold",
@@ -56,26 +56,26 @@ impl Pair {
         }
     }
 
-    /// Whether ours can keep up. A command is a process for each lock.
+    /// Whether our side can keep up. The command starts a process for each lock.
     pub(super) fn is_quick(&self) -> bool {
         self.ours != Ours::Run
     }
 
-    /// Whether both sides only look at the key now and then. The side that gives the lock back
-    /// takes it again before the other one looks.
+    /// Whether both sides only look at the key now and then. The side that releases the lock takes
+    /// it again before the other side looks.
     pub(super) fn both_poll(&self) -> bool {
         !matches!(self.ours, Ours::Mutex | Ours::Run)
     }
 
-    /// Whether a lock of ours outlasts a program that is killed. That of the command does not: it
-    /// is released when the standard input of its child ends.
+    /// Whether a lock of ours outlasts a program that is killed. A lock of the command does not:
+    /// the command releases it when the standard input of its child ends.
     pub(super) fn lock_outlasts_its_program(&self) -> bool {
         self.ours != Ours::Run
     }
 }
 
-/// Whether a library gets its turns when others compete for the key. The other one looks at the key
-/// once per ttl, unless its own kind signals a release.
+/// Whether a library gets its turns when others compete for the key. A library without its turns
+/// looks at the key once per ttl, unless a client of the same library signals a release.
 pub(super) fn has_turns(theirs: &Subject) -> bool {
     theirs.name != "python-redis-lock"
 }

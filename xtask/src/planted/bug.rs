@@ -49,7 +49,7 @@ pub(crate) struct Bug {
     pub(crate) wrong: String,
     /// The project in which the defect was seen, if any.
     pub(crate) seen_in: Option<String>,
-    /// The same for the same change at another place of its file, and different for another change.
+    /// A digest of the change. It stays the same if the change moves to another place of its file.
     pub(crate) digest: String,
 }
 

@@ -22,8 +22,8 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Copies the files of the work tree below `root`, except those that git ignores. It writes
-    /// only files that changed since the last copy: cargo rebuilds every file that was written.
+    /// Copies the files of the work tree below `root`, except those that git ignores. Writes only
+    /// files that changed since the last copy, since cargo rebuilds every file that was written.
     pub(super) fn of(root: &Path) -> Result<Self, String> {
         let below = root.join("target/planted");
         let copy = Self {
@@ -33,7 +33,7 @@ impl Copy {
         };
         std::fs::create_dir_all(&copy.root)
             .map_err(|error| format!("cannot make {COPY}: {error}"))?;
-        // Two indexes of our own: the index of the user stays as it is.
+        // Use two indexes of our own, so that the user's index stays as it is.
         let git = |index: &str, args: &[&str]| {
             let mut git = Command::new("git");
             git.args(args).current_dir(root).env("GIT_INDEX_FILE", below.join(index));

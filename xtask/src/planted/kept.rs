@@ -1,5 +1,5 @@
-//! The record of the bugs that were tried. Each run adds to it, so that a few can be tried at a
-//! time.
+//! The record of the bugs that were tried. Each run adds to it, so that a run may try only a few
+//! bugs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Reads what the file has by now. Bugs that are gone are dropped.
+    /// Reads the present content of the file. Drops the entries of bugs that are gone.
     pub(super) fn read(path: Option<&Path>, root: &Path) -> Result<Self, String> {
         let mut kept = Self { path: path.map(Path::to_owned), entries: BTreeMap::new() };
         let Some(path) = path.filter(|path| path.exists()) else { return Ok(kept) };

@@ -25,7 +25,7 @@ use self::named_test::Tests;
 use self::trial::Trial;
 use crate::step;
 
-/// The number of seeds that must find a bug, or it counts as not found.
+/// The number of seeds. A bug that none of them finds counts as not found.
 const SEEDS: u64 = 10_000;
 
 /// The longest time for these seeds, so that a bug that hangs is noticed.
@@ -97,9 +97,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let wanted = Wanted::read(args)?;
     let root = crate::root();
     let bugs = wanted.choose(Bug::read_all(&root)?)?;
-    // Before the first build: check that all patches apply.
+    // Check before the first build that all patches apply.
     bugs.iter().try_for_each(|bug| bug.apply(&root, &["--check"]))?;
-    // The commit of the copied sources, even if another one is checked out by the end.
+    // This is the commit of the copied sources, even if another commit is checked out by the end.
     let commit = step::commit();
     let copy = Copy::of(&root)?;
     let mut kept = Kept::read(wanted.json.as_deref(), &root)?;

@@ -20,14 +20,15 @@ const RUNS: u64 = 3;
 /// The longest time for one run of a test, so that a bug that hangs is noticed.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// The most lines of a panic's message that are kept. The two values of an assertion have one each.
+/// The most lines of a panic's message that are kept. A failed assertion has one line for each of
+/// its two values.
 const SAID_LINES: usize = 3;
 
-/// The most characters that are kept of them.
+/// The most characters of these lines that are kept.
 const SAID_CHARACTERS: usize = 240;
 
-/// Our crates are built again for each bug, for one test of seconds, whose backtrace nobody reads.
-/// Other crates are built once.
+/// Our crates are built again for each bug, for one test of a few seconds, whose backtrace nobody
+/// reads. Other crates are built once.
 const UNOPTIMISED: [&str; 6] = [
     "--config",
     "profile.dev.opt-level = 0",
@@ -48,7 +49,7 @@ pub(super) struct Tests<'a> {
     programs: BTreeMap<Name, Result<TestProgram, String>>,
 }
 
-/// The result of running a test.
+/// The result of a run of a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
@@ -59,14 +60,14 @@ enum Verdict {
 /// What a test program has written so far.
 #[derive(Clone, Debug, Default)]
 struct Report {
-    /// The lines after the first panic, of which the first ones are its message.
+    /// The lines after the first panic. They begin with its message.
     after_panic: Option<Vec<String>>,
     /// The line with the numbers of tests.
     counts: String,
 }
 
 impl Report {
-    /// Reads the next line, and says whether it is of importance.
+    /// Reads the next line, and returns whether it matters.
     fn read(&mut self, line: &str) -> bool {
         if let Some(counts) = line.strip_prefix("test result: ") {
             counts.clone_into(&mut self.counts);
@@ -165,7 +166,7 @@ impl<'a> Tests<'a> {
         let mut cargo = step::cargo();
         cargo.current_dir(&self.copy.root).env("CARGO_TARGET_DIR", &self.copy.target);
         let jobs = self.jobs.to_string();
-        // Not all engines are default features.
+        // Build with all features, since not all engines are default features.
         let chosen = ["--quiet", "--package", package, "--all-features", "--jobs", &jobs];
         TestProgram::build(cargo, &[&chosen[..], &UNOPTIMISED].concat(), picked_by)
     }
@@ -187,8 +188,8 @@ fn only(program: &TestProgram, path: &str) -> Command {
     command
 }
 
-/// Judges the one test that should have run. A program that aborts has no summary, and it ran this
-/// test alone.
+/// Judges the one test that should have run. A program that aborts prints no summary. It ran only
+/// this test, so the test failed.
 fn verdict(ended: Ended<Report>) -> Result<Verdict, String> {
     let Ended { status, kept, last_words } = ended;
     if status.signal() == Some(Signal::ABORT.as_raw()) {

@@ -8,8 +8,8 @@ use super::watch::{Ended, watch};
 use super::{By, Outcome};
 use crate::step;
 
-/// Build settings of the copy. Dependencies are built as always; the code with the bugs is built
-/// quickly, since it is rebuilt for each bug.
+/// Build settings of the copy. Dependencies are built as always. The code with the bugs is built
+/// with little optimisation, since it is built again for each bug.
 const PROFILE: [&str; 5] = [
     "profile.release.incremental=true",
     "profile.release.package.leasehold.opt-level=1",

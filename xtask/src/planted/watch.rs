@@ -16,8 +16,8 @@ pub(super) struct Ended<T> {
     pub(super) last_words: String,
 }
 
-/// Runs a program and reports how it ended. `keep` selects the important lines, since there may be
-/// many lines. The program is killed if it runs for longer than `limit`.
+/// Runs a program and reports how it ended. `keep` selects the important lines among many. The
+/// program is killed if it runs for longer than `limit`.
 pub(super) fn watch<T: Send + 'static>(
     mut command: Command,
     limit: Duration,

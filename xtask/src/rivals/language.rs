@@ -31,7 +31,7 @@ impl Language {
         }
     }
 
-    /// Builds its program. An error names what is missing, or has the log.
+    /// Builds its program. An error names the missing tool, or contains the log.
     pub(crate) fn build(self) -> Result<Program, String> {
         for (program, argument) in self.tools() {
             if !step::succeeds(Command::new(program).arg(argument)) {
@@ -49,7 +49,7 @@ impl Language {
         built.map_err(|error| format!("it could not be built: {error}"))
     }
 
-    /// What it needs, each with an argument that makes it end at once.
+    /// The tools that it needs, each with an argument that makes it end at once.
     const fn tools(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Go => &[("go", "version")],
@@ -60,12 +60,12 @@ impl Language {
         }
     }
 
-    /// Where its sources are.
+    /// The folder of its sources.
     fn sources(self) -> PathBuf {
         root().join("interop").join(self.name().to_lowercase())
     }
 
-    /// Where its programs are built.
+    /// The folder in which its programs are built.
     fn built(self) -> PathBuf {
         root().join("target").join("interop").join(self.name().to_lowercase())
     }
@@ -74,7 +74,7 @@ impl Language {
 fn go() -> Result<Program, String> {
     let home = Language::Go.built().join("bin");
     let mut command = Command::new("go");
-    // A directory that exists takes all programs.
+    // `go build` puts all programs into an existing directory.
     std::fs::create_dir_all(&home).map_err(|error| error.to_string())?;
     command.args(["build", "-mod=readonly", "-o"]).arg(&home).arg("./...");
     step::output(command.current_dir(Language::Go.sources()))?;

@@ -13,16 +13,16 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long an answer may take.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 
-/// How many of its last words are kept.
+/// How many of the last lines on its stderr are kept.
 const LAST_WORDS: usize = 8;
 
-/// The length to which a line of its last words is cut.
+/// The length to which such a line is cut.
 const WORDS_MAX: usize = 300;
 
 /// A process. It is killed when it is dropped.
 pub(crate) struct Process {
     child: Child,
-    /// `None` once it was closed.
+    /// `None` after it was closed.
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     last_words: Arc<Mutex<Vec<String>>>,
@@ -100,7 +100,7 @@ impl Process {
         }
     }
 
-    /// The next line of one that was killed, until there is none.
+    /// The next line of a process that was killed, or `None` at the end.
     pub(crate) fn rest(&mut self) -> Option<String> {
         self.lines.recv().ok()
     }
@@ -129,7 +129,7 @@ impl Process {
         .ok_or_else(|| self.failed(&format!("it said {kind} {}", words.join(" "))))
     }
 
-    /// Checks that it goes on. One that ended does not wait any more.
+    /// Checks that the process still runs. If it has ended, it does not wait any more.
     pub(crate) fn must_run(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -140,7 +140,7 @@ impl Process {
 
     /// The error for a process that has ended.
     fn ended(&mut self, how: &str) -> String {
-        // All of its last words are there once they were read to their end.
+        // Wait until its stderr was read to the end, so that all its last lines are there.
         let _read = self.complaints.take().map(JoinHandle::join);
         self.failed(&format!("it ended too early: {how}"))
     }
@@ -150,7 +150,8 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).map_err(|error| error.to_string())
     }
 
-    /// Ends its input, and waits until it has ended: one that has a server removes its files.
+    /// Ends its input, and waits until the process has ended. A process with a server removes the
+    /// server's files.
     pub(crate) fn close(&mut self) {
         self.stdin = None;
         let _waited = self.child.wait();
@@ -158,7 +159,7 @@ impl Process {
 
     /// Ends it without a warning.
     pub(crate) fn kill(&mut self) {
-        // Neither fails for a process that has ended and was waited for.
+        // Neither call fails for a process that has ended and was waited for.
         let _killed = self.child.kill();
         let _waited = self.child.wait();
     }
@@ -179,7 +180,7 @@ impl Drop for Process {
 mod tests {
     use super::*;
 
-    /// A process that says this.
+    /// Starts a process that runs this script.
     fn says(script: &str) -> Result<Process, String> {
         Process::start(&["sh".into(), "-c".into(), script.into()], &[])
     }

@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long it may take to start.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// How often another port is tried if somebody else took the first.
+/// How many ports are tried, since another process may take one.
 const PORTS_MAX: u32 = 5;
 
-/// A server that ends with this value.
+/// A server. Dropping this value ends it.
 pub(crate) struct Server {
     child: Child,
     port: u16,
@@ -51,7 +51,7 @@ impl Server {
         self.port
     }
 
-    /// Makes it silent: its connections stay, and nothing is answered.
+    /// Makes it silent: its connections stay open, and it answers nothing.
     pub(crate) fn stop(&self) -> Result<(), String> {
         let stopped = kill_process(Pid::from_child(&self.child), Signal::STOP);
         stopped.map_err(|error| format!("redis-server cannot be stopped: {error}"))
@@ -102,7 +102,8 @@ impl Server {
         self.answer(&format!("GET {key}")).map_err(|error| error.to_string())
     }
 
-    /// How much memory all keys take, in bytes. What the whole server uses also depends on buffers.
+    /// How much memory all keys take, in bytes. The memory of the whole server also depends on
+    /// buffers.
     pub(crate) fn memory_of_keys(&self) -> Result<u64, String> {
         let script = "local sum = 0 for _, key in ipairs(redis.call('KEYS', '*')) do \
                       sum = sum + redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) end return sum";
@@ -121,9 +122,9 @@ impl Server {
         }
     }
 
-    /// How many commands clients send during a time, without those that scripts call. MONITOR shows
-    /// which are which. `INFO commandstats` counts all together. Meanwhile `step` sends one command
-    /// every now and then, which does not count.
+    /// Counts the commands that clients send during a time, without those that scripts call.
+    /// MONITOR tells the two apart, and `INFO commandstats` does not. Meanwhile, `step` sends one
+    /// command every now and then, which does not count.
     pub(crate) fn requests_within(
         &self,
         span: Duration,
@@ -155,7 +156,7 @@ impl Server {
     }
 }
 
-/// Counts the lines of MONITOR that tell of a request.
+/// Counts the lines of MONITOR that show a request.
 #[derive(Default)]
 struct Requests {
     count: u64,

@@ -8,25 +8,25 @@ pub(crate) struct Subject {
     /// Its name on the command line.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// How it waits, where that can be set.
+    /// How it waits, if that can be set.
     pub(crate) waits: &'static str,
     pub(crate) by: By,
     /// The argument that chooses it in its program.
     library: &'static str,
-    /// The pause between its tries that its program is told to make; 0 for its own.
+    /// The pause between its tries that its program is told to make; 0 for the library's own pause.
     poll_ms: u64,
     /// The longest time between two of its tries; 0 if it is woken.
     pub(crate) period_ms: u64,
-    /// The key of its lock in Redis is this and the name.
+    /// The text before the name in the key of its lock in Redis.
     key_prefix: &'static str,
-    /// A file, and a text in it that comes before its version.
+    /// The file that pins its version, and the text before the version there.
     pin: (&'static str, &'static str),
     pub(crate) contends: Contends,
     /// Whether it locks over several independent servers.
     pub(crate) has_quorum: bool,
 }
 
-/// Who built the program of a subject.
+/// The maker of the program of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum By {
     /// `leasehold-bench`.
@@ -34,14 +34,14 @@ pub(crate) enum By {
     Others(Language),
 }
 
-/// In which scenarios a subject takes part.
+/// The scenarios in which a subject takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contends {
-    /// In all.
+    /// In all scenarios.
     Always,
-    /// Where nobody else wants its locks, and in no other: it cannot wait.
+    /// Only in scenarios without contention, since it cannot wait.
     Never,
-    /// Where others want its locks, and in no other: it is another one with other pauses.
+    /// Only in scenarios with contention, since it is another subject with other pauses.
     Only,
 }
 
@@ -76,7 +76,7 @@ const NODE: &str = "interop/node/package.json";
 const PYTHON: &str = "interop/python/requirements.txt";
 const RUST: &str = "interop/rust/Cargo.lock";
 
-/// What most have in common: Leasehold.
+/// The values that most subjects share, with the program of Leasehold.
 const BASE: Subject = Subject {
     name: "leasehold",
     title: "**Leasehold**",
@@ -174,7 +174,7 @@ const fn redisson(library: &'static str, title: &'static str) -> Subject {
     java(library, title, "<artifactId>redisson</artifactId>")
 }
 
-/// Not on the bench, whose server is Redis.
+/// Curator, which is not on the bench, since the bench's server is Redis.
 pub(crate) static CURATOR: Subject =
     java("curator", "Curator `InterProcessMutex`", "<artifactId>curator-recipes</artifactId>");
 

@@ -1,5 +1,5 @@
-//! Servers in packages of other Debians. They are unpacked together with their own libraries, and
-//! started by their own loader, so that they run on this system.
+//! Servers in packages of other Debian releases. They are unpacked together with their own
+//! libraries, and started by their own loader, so that they run on this system.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,9 +8,9 @@ use std::process::Command;
 
 use super::step;
 
-/// A package with a server.
+/// A Debian package with a server.
 pub(super) struct Package {
-    /// The release of Debian, by its code name. A stable one keeps the version.
+    /// The release of Debian, by its code name. A stable release keeps the version.
     pub(super) suite: &'static str,
     pub(super) name: &'static str,
     /// The paths of its programs, the server first.
@@ -28,12 +28,12 @@ const LOADER: &str = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
 const OWN_LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 impl Package {
-    /// Downloads it with all that it depends on, and unpacks it, with a script in the place of each
-    /// program, and links in `bin/`. It needs no rights of root, and apt sees nothing of this
-    /// system.
+    /// Downloads the package with its dependencies, and unpacks all. Puts a script in the place of
+    /// each program, and links to the scripts into `bin/`. This needs no root rights, and apt sees
+    /// nothing of this system.
     pub(super) fn unpack_into(&self, home: &Path) -> Result<(), String> {
         let fail = |error: std::io::Error| format!("cannot write to {}: {error}", home.display());
-        // A piece of an earlier try may be there.
+        // Remove what an earlier try may have left.
         fs::remove_dir_all(home).map_err(fail)?;
         for folder in ["lists/partial", "cache/archives/partial", "root"] {
             fs::create_dir_all(home.join(folder)).map_err(fail)?;
@@ -74,8 +74,8 @@ fn name_of(program: &'static str) -> &'static str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// Puts a script in the place of a program, which starts it with its own libraries. The program
-/// finds its files from the place of the script.
+/// Puts a script in the place of a program. The script starts the program with its own libraries.
+/// The program finds its files from the place of the script.
 fn wrap(root: &Path, program: &str) -> Result<(), String> {
     let path = root.join(program);
     let fail = |error: std::io::Error| format!("cannot change {}: {error}", path.display());
@@ -116,7 +116,7 @@ fn mirror() -> Result<String, String> {
     let mut apt = Command::new("apt-get");
     apt.args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"]);
     let sites = step::output(&mut apt)?;
-    // Others of its sources are for security updates, or not for Debian.
+    // Other sources are for security updates, or not from Debian.
     let mirror = sites.lines().find(|site| site.trim_end_matches('/').ends_with("/debian"));
     let mirror = mirror.filter(|_| Path::new(KEYS).exists()).ok_or(
         "this is not Debian, so its packages are not available; name a server in \

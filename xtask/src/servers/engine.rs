@@ -1,4 +1,4 @@
-//! The makes of servers: which tests use them, and how the tests find them.
+//! The kinds of servers: which tests use them, and how the tests find them.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::{step, suite};
 
-/// The file that is ZooKeeper, in a package of it.
+/// The file of ZooKeeper in its package.
 pub(super) const ZOOKEEPER_JAR: &str = "usr/share/java/zookeeper.jar";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +23,10 @@ pub(super) enum Engine {
 /// The tests that use a server.
 pub(super) struct Tests {
     pub(super) package: &'static str,
-    /// The tests that count, by a part of their name; all if there is none.
+    /// The tests to run, by a part of their name; all if the list is empty.
     pub(super) chosen: &'static [&'static str],
-    /// The tests that use no such server, by a part of their name. Also the longest ones about what
-    /// the client does by itself, for which one make of server is enough.
+    /// The tests to leave out, by a part of their name. They use no such server, or take long and
+    /// are about the client, so that one kind of server is enough.
     pub(super) elsewhere: &'static [&'static str],
 }
 
@@ -91,8 +91,8 @@ impl Engine {
         }
     }
 
-    /// The variables by which the tests find the server at that path. Most look for the programs in
-    /// PATH; those of the simulated server look there for Valkey.
+    /// The variables by which the tests find the server at that path. Most tests look for the
+    /// programs in PATH, and the tests of the simulated server look there for Valkey.
     pub(super) fn environment(
         self,
         server: &Path,

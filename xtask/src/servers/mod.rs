@@ -21,21 +21,22 @@ struct Server {
     without: Option<(&'static str, &'static str)>,
 }
 
-/// Where a program comes from.
+/// The origin of a program.
 enum Source {
     /// A package of the Python index.
     Wheel(wheel::Wheel),
-    /// A package of another Debian than the system's.
+    /// A package of another Debian release than the system's.
     Debian(debian::Package),
 }
 
 /// The word for all servers.
 const ALL: &str = "all";
 
-/// The servers that are used without a word: the oldest and the newest Redis, the newest Valkey.
+/// The servers that are used if none is named: the oldest and the newest Redis, and the newest
+/// Valkey.
 const USUAL: [&str; 3] = ["redis-6.2", "redis-8", "valkey-9"];
 
-/// A server in a package of Debian, which passes all tests.
+/// A server from a Debian package. It passes all tests.
 const fn packaged(
     name: &'static str,
     engine: Engine,
@@ -46,8 +47,9 @@ const fn packaged(
     Server { name, engine, source, without: None }
 }
 
-/// Of Redis: the oldest supported version, the newest one, and two versions of Valkey. Of the
-/// others: what Debian has in addition to the version that `cargo xtask test` uses.
+/// For Redis, these are the oldest supported version, the newest version, and two versions of
+/// Valkey. For the other engines, they are versions that Debian has besides the one of
+/// `cargo xtask test`.
 const SERVERS: [Server; 11] = [
     Server {
         name: "redis-6.2",
@@ -88,7 +90,7 @@ const SERVERS: [Server; 11] = [
             "usr/bin/resolveip",
         ],
     ),
-    // No stable release has it. The version changes.
+    // No stable release has MySQL 9, so its version changes.
     packaged("mysql-9", Engine::Mysql, ("sid", "mysql-server"), &["usr/sbin/mysqld"]),
     packaged("etcd-3.5", Engine::Etcd, ("trixie", "etcd-server"), &["usr/bin/etcd"]),
     packaged("zookeeper-3.9", Engine::Zookeeper, ("trixie", "zookeeper"), &[engine::ZOOKEEPER_JAR]),
@@ -137,7 +139,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Server>, String> {
 impl Server {
     /// The path of its program. Downloads it if necessary.
     fn fetch(&self) -> Result<PathBuf, String> {
-        // Another version of a package gets another folder.
+        // Each version of a package gets its own folder.
         let version = match &self.source {
             Source::Wheel(wheel) => &wheel.sha256[..12],
             Source::Debian(package) => package.suite,

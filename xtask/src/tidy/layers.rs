@@ -42,19 +42,19 @@ pub(super) fn imports_point_inwards(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// What the SQLite store may name of the library: the modules that are public, and in `store` the
-/// public names in lower case. Others there begin with a capital, and the compiler checks them all
-/// in `crates/leasehold/tests/outside/`.
+/// The parts of the library that the SQLite store may name: the public modules, and in `store` the
+/// public names in lower case. The other public names of `store` begin with a capital. For all of
+/// them, the compiler checks this in `crates/leasehold/tests/outside/`.
 const PUBLIC_TO_STORES: [&str; 4] = ["core", "host", "process", "store"];
 const OF_THE_CONTRACT: [&str; 4] = ["errors", "matches_pattern", "sqlite", "within"];
 
-/// The SQLite store is written as a store of somebody else's: it takes nothing from the library
-/// that is not public.
+/// The SQLite store is written as a user would write a store. It takes only public names from the
+/// library.
 pub(super) fn sqlite_lives_by_public_means(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (file, name) in repository.rust(LIBRARY) {
         let Some(name) = name.strip_prefix("store/sqlite/") else { continue };
-        // The doctor's own file about SQLite.
+        // This file belongs to the doctor.
         if name == "examine.rs" {
             continue;
         }
@@ -82,8 +82,8 @@ pub(super) fn sqlite_lives_by_public_means(repository: &Repository) -> Vec<Findi
     findings
 }
 
-/// The command uses the library as every user does: by the names at its root, in `core`, and in the
-/// contract, and not through the modules of `core`.
+/// The command uses the library as every user does: by the names at the library's root, in `core`
+/// and in the contract, but not by the modules of `core`.
 pub(super) fn the_command_uses_the_front_door(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (file, _) in repository.rust("crates/leasehold-cli/src/") {

@@ -11,7 +11,7 @@ use crate::step;
 const REASONS: &str = "CONTRIBUTING.md";
 const HEADING: &str = "## Dependencies";
 
-/// Every crate has `[lints]`: without it, no lint checks the crate.
+/// Every crate has `[lints]`. Without this section, no lint checks the crate.
 pub(super) fn every_crate_takes_the_workspace_lints(repository: &Repository) -> Vec<Finding> {
     let manifests = repository.files().iter().filter(|file| file.path.ends_with("/Cargo.toml"));
     manifests

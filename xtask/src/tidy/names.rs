@@ -45,7 +45,7 @@ const BANS: [Ban; 4] = [
         names: &["sleep("],
         why: "a test waits for the event, not for time",
     },
-    // Clippy finds the globs that are not public.
+    // Clippy finds the globs in imports that are not public.
     Ban {
         covers: |_, in_test| !in_test,
         names: &["::*;", "::*,", "{*,"],

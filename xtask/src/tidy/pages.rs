@@ -1,4 +1,4 @@
-//! TRUST.md, BENCHMARKS.md, and the pages of rivals and of stores agree with the records: nobody
+//! TRUST.md, BENCHMARKS.md, and the pages of rivals and of stores agree with the records, so nobody
 //! edits a figure by hand.
 
 use super::Finding;

@@ -53,7 +53,7 @@ const SUITE: &str = "crates/leasehold-conformance/src/";
 
 /// Whether a package, or the suite for stores, has the name of the test in its sources.
 ///
-/// It cannot check more: the shared suites turn the names of their cases into functions.
+/// It cannot check more, since the shared suites turn the names of their cases into functions.
 pub(super) fn has_test(repository: &Repository, package: &str, path: &str) -> bool {
     let name = path.rsplit("::").next().unwrap_or(path);
     let directories = [format!("crates/{package}/"), format!("{package}/"), SUITE.to_owned()];

@@ -43,7 +43,8 @@ impl File {
             || self.path.ends_with("tests.rs")
             || self.path.starts_with("crates/leasehold-conformance/")
             || self.path.starts_with("crates/leasehold-testkit/");
-        // The indentation of an item that is compiled only for tests. The item ends there, too.
+        // The indentation of an item that is compiled only for tests. The line that ends the item
+        // has the same indentation.
         let mut item = None;
         let mut lines = Vec::new();
         for (index, line) in self.text.lines().enumerate() {

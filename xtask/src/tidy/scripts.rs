@@ -3,8 +3,8 @@
 use super::Finding;
 use super::repository::{LIBRARY, Repository, words};
 
-/// The line that names the keys of a script: `local A, B = unpack(KEYS)`, or some of them:
-/// `local A, B = unpack(KEYS, from, to)`.
+/// The line that names the keys of a script: `local A, B = unpack(KEYS)`, or
+/// `local A, B = unpack(KEYS, from, to)` for some of them.
 const DECLARATION: &str = "= unpack(KEYS";
 
 /// The one function that takes a key as a parameter, and the name of the parameter.
@@ -13,11 +13,11 @@ const GIVEN: (&str, &str) = ("expire", "key");
 /// The commands of Redis 6.2 and every Valkey whose first argument is a key.
 const OF_ONE_KEY: &str = "DECR GET HDEL HGET HMGET HSET INCR INCRBY PEXPIRE PTTL SET ZADD ZCARD \
                           ZCOUNT ZMSCORE ZRANGE ZRANGEBYSCORE ZRANK ZREM ZSCORE";
-/// Those whose arguments are all keys.
+/// The commands whose arguments are all keys.
 const OF_KEYS: &str = "DEL EXISTS";
-/// Those that have no key. SPUBLISH is from Redis 7.0: where it fails, scripts go on with PUBLISH.
+/// The commands without a key. SPUBLISH is from Redis 7.0. Where it fails, scripts use PUBLISH.
 const OF_NO_KEY: &str = "INFO PUBLISH SPUBLISH TIME";
-/// Their options.
+/// The options of these commands.
 const OPTIONS: &str = "SET NX, SET PX, ZRANGE WITHSCORES, ZRANGEBYSCORE LIMIT, \
                        ZRANGEBYSCORE WITHSCORES";
 
@@ -136,7 +136,7 @@ fn declared_at(code: &str) -> Option<usize> {
 
 /// The calls of the server: their positions, and the arguments of each.
 fn calls(code: &str) -> Vec<(usize, Vec<&str>)> {
-    // Without `redis`, it is a call of a function that catches its errors.
+    // A `pcall` without `redis.` calls a Lua function, not a command.
     let caught = words(code, "pcall").filter(|at| code[..*at].ends_with("redis."));
     let all = words(code, "call").chain(caught);
     all.filter_map(|at| {

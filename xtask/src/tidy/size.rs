@@ -7,8 +7,8 @@ const COLUMNS_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 500;
 const README_LINES_MAX: usize = 150;
 
-/// Lines fit on a screen, and files are easy to grasp. There are no exceptions. rustfmt leaves long
-/// texts and comments alone.
+/// Checks the lengths of lines and files, without a list of exceptions. rustfmt leaves long texts
+/// and comments alone.
 pub(super) fn lines_and_files_are_short(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repository.files() {

@@ -1,4 +1,4 @@
-//! Attacks from outside: what people tried, what happened, and the tests that repeat it.
+//! Attacks by outsiders: what they tried, what happened, and the tests that repeat it.
 
 use crate::record::Record;
 
@@ -8,7 +8,7 @@ pub(crate) const RECORD: &str = "trust/attacks.json";
 /// One attack.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Attack {
-    /// What the attackers did.
+    /// The attempt of the attackers.
     pub(crate) attack: String,
     /// The result at that time.
     pub(crate) was: String,

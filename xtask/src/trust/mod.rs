@@ -13,10 +13,10 @@ use crate::record::Record;
 /// The page.
 pub(crate) const PAGE: &str = "TRUST.md";
 
-/// Its text, with marks for what comes from the records.
+/// Its text, with marks for the parts from the records.
 const TEMPLATE: &str = include_str!("page.md");
 
-/// The deployments besides one server: as a record is called, and as the page shows them.
+/// The deployments besides one server: the name in the record's path, and the name on the page.
 const DEPLOYMENTS: [(&str, &str); 8] = [
     ("tls", "one server behind TLS (`tls`)"),
     ("sentinels", "a primary, two replicas and three sentinels (`sentinels`)"),

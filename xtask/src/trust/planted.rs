@@ -1,4 +1,4 @@
-//! The planted bugs, and the real bugs that were found on the way.
+//! The planted bugs, and the real bugs that this work found.
 
 use super::runs::NOT_RUN;
 use crate::planted::{Bug, Catcher};

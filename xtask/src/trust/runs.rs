@@ -71,7 +71,7 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
     ))
 }
 
-/// What a run judged besides its faults. Old records do not say it.
+/// The text about what a run judged besides its faults. Old records do not contain this.
 fn judged(record: &Record) -> Result<String, String> {
     if !record.has("hand_overs_compared") {
         return Ok("not recorded".to_owned());
@@ -89,7 +89,7 @@ fn judged(record: &Record) -> Result<String, String> {
     ))
 }
 
-/// The table of the runs against other deployments than one server.
+/// The table of the runs on deployments other than one server.
 pub(super) fn deployments(records: &[(&str, Option<Record>)]) -> Result<String, String> {
     let mut table = String::new();
     for (deployment, record) in records {

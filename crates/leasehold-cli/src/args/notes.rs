@@ -10,8 +10,8 @@ CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in 
 LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
 locks. Of several locks, _NAME, _TOKEN and _FENCE have one line for each.
 Below a `run` that holds NAME, `run NAME` joins that lock: it changes nothing at the store, and CMD
-is stopped together with the outer CMD. Of its other flags only --shared, --permits and --weight
-count, which must fit what the outer run holds. --once-per and --max-hold are refused.";
+is stopped together with the outer CMD. Of its other flags, only --shared, --permits and --weight
+count. They must fit what the outer run holds. --once-per and --max-hold are refused.";
 
 /// The end of `elect --help`.
 pub(super) const ELECT: &str = "\
@@ -55,5 +55,5 @@ Other stores need no tables: migrate ends with 78 there.";
 pub(super) const STRICT: &str = "\
 A strict server that may have forgotten its leases grants nothing new for 65 s. All clients of a
 database have to be strict, so the database itself is switched, and keeps who did it, when and why.
-A client says what it expects: `?strict=yes` in its URL, `?strict=no`, or nothing: as the database
-says. Name all servers of a quorum, each by --url. The commands may be repeated.";
+A client says in its URL what it expects: `?strict=yes`, `?strict=no`, or nothing, which means what
+the database says. Name all servers of a quorum, each by --url. The commands may be repeated.";

@@ -1,4 +1,4 @@
-//! How to take a lock: whether to wait, and for how much of it.
+//! How to take a lock: whether to wait, and how much of the lock to take.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ pub(crate) struct Take {
     /// Wait at most this long; 0 is -n. Default: for ever
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     wait: Option<Duration>,
-    /// Retry for this long if the store cannot be reached, also with -n: it may still be starting.
-    /// The time of -w begins when the store answers. Default: fail at once
+    /// Retry for this long if the store cannot be reached, also with -n. The time of -w begins when
+    /// the store answers. Default: fail at once
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) wait_store: Option<Duration>,
     /// Exit with N (0 to 255) instead of 75 if the lock is taken
@@ -31,8 +31,8 @@ pub(crate) struct Take {
     /// Tell waiters why the lock is held. Longer text is truncated to 1 KiB
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
-    /// Share the lock with others that take it by --shared. They keep everybody else out, and wait
-    /// behind those who wait for the lock alone. A shared lock has no fence
+    /// Share the lock with others that take it by --shared. They exclude commands without --shared,
+    /// and queue behind those that wait. A shared lock has no fence
     #[arg(short, long, conflicts_with = "permits")]
     shared: bool,
     /// Take a permit of a semaphore of N permits instead of a lock, so that N commands may run at a
@@ -82,7 +82,7 @@ impl Take {
         }
     }
 
-    /// Refuses to share several locks: each of them is taken as a whole.
+    /// Refuses to share several locks, since each of several locks is taken as a whole.
     pub(crate) fn refuse_parts_of(&self, names: &[String]) -> Result<(), Failure> {
         let flag = if self.shared { "--shared" } else { "--permits" };
         if names.len() < 2 || !(self.shared || self.permits.is_some()) {
@@ -104,8 +104,8 @@ impl Take {
         }
     }
 
-    /// The reason for taking the lock. Empty if none was given, not absent: a store that records a
-    /// reason also records since when the lock is held.
+    /// The reason for taking the lock. Without `--why` it is empty, not absent, since a store that
+    /// records a reason also records since when the lock is held.
     pub(crate) fn why(&self) -> &str {
         self.why.as_deref().unwrap_or_default()
     }

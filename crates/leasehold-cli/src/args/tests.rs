@@ -173,7 +173,7 @@ fn run_takes_several_names_and_no_other_command_does() {
     }
 }
 
-/// Otherwise `run x -n 5` would take a second lock, and wait for nothing.
+/// Otherwise `run x -n 5` would take a second lock called `5`, and not wait.
 #[test]
 fn a_time_after_a_flag_that_takes_none_is_not_the_name_of_a_second_lock() {
     for line in ["run x -n 5 -- true", "run -n 1m30s x -- true", "run -n 5 x y -- true"] {

@@ -140,8 +140,8 @@ fn grant(context: &Context, name: &str, ttl: Duration, guard: &Guard) -> String 
         });
         return object("grant", fields);
     }
-    // Exported, so that after `eval "$(leasehold acquire …)"`, `leasehold renew` needs nothing
-    // else. The `unset` lines remove what an earlier lock has left.
+    // The variables are exported, so that after `eval "$(leasehold acquire …)"`, `leasehold renew`
+    // needs nothing else. The `unset` lines remove what an earlier lock has left.
     let lines = [
         export(NAME, Some(name)),
         export(TOKEN, Some(guard.token().as_str())),

@@ -9,7 +9,7 @@ use crate::args::Doctor;
 use crate::exit::{Exit, Failure};
 use crate::output::{escape, print, print_object};
 
-/// The rule is printed for it if no server is named.
+/// The server that the rule is printed for if none is named.
 const ANY_SERVER: &str = "redis://localhost";
 
 /// Examines the store and prints each check, or prints a rule for a user of it.
@@ -99,7 +99,7 @@ fn text(found: &Diagnosis) -> String {
     }
     // An unreachable store says nothing about the deployment.
     if found.survives.is_empty() {
-        return text + "\nThe store grants no locks now: mend what failed, and run this again.\n";
+        return text + "\nThe store grants no locks now. Repair what failed, and run this again.\n";
     }
     let list = |events: &[&str]| {
         let events: Vec<_> = events.iter().map(|event| format!("  - {event}\n")).collect();

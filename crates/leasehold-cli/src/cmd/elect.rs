@@ -36,7 +36,7 @@ pub(crate) async fn elect(context: &Context, args: &Elect) -> Result<Exit, Failu
     context.settings.refuse_out_of_reach(Some(&args.name))?;
     // A message must not delay our work for the lease.
     stderr::never_wait();
-    // Before anything can be asked of us: from here on we handle signals.
+    // Handle signals before the server starts and the store is connected.
     let mut signals = Signals::install()?;
     let (name, talk) = (&*args.name, &context.talk);
     let board = Arc::new(Board::new(name, policy.ttl));
@@ -130,7 +130,7 @@ impl Candidate<'_> {
             if let Some(signal) = self.pause(&why, pause, signals).await {
                 return Ok(Exit::Signal(signal.as_raw()));
             }
-            // The store answered once, so it is waited for from now on.
+            // The store has answered once, so retry for ever from now on.
             patience = Patience::endless().noting(self.board.last_failure());
         }
     }
@@ -165,7 +165,7 @@ impl Candidate<'_> {
         Ok(Term::Ran { verdict, end, lasted })
     }
 
-    /// Reports what the end of a term showed.
+    /// Reports a lease that had ended before the end of its term.
     fn say_over(&self, end: End) {
         if let End::NotOurs(_, text) = end {
             let talk = &self.context.talk;

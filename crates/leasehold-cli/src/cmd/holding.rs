@@ -1,4 +1,4 @@
-//! Holding a lock while a command runs: what every command that does so shares.
+//! Holding a lock while a command runs, for all commands that do so.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -27,7 +27,7 @@ use crate::view::millis;
 /// The longest default grace.
 const GRACE_MAX: Duration = Duration::from_secs(5);
 
-/// The kind of the failure for a command that is not there.
+/// The kind of the failure for a command that was not found.
 const NOT_FOUND: &str = "not-found";
 
 /// The pause between two renewals of a lease that came late.
@@ -51,10 +51,10 @@ pub(crate) struct Holding<'a> {
 
 impl Holding<'_> {
     /// Starts the command, under leases with enough time left. A failure that
-    /// [is about the lease](is_about_the_lease) means that they ended first.
+    /// [is about the lease](is_about_the_lease) means that the leases ended first.
     pub(crate) async fn start(&self, guard: &MultiGuard) -> Result<Child, Failure> {
         let ttl = self.policy.ttl;
-        // The grant came late: a command started now would be told to stop right away.
+        // If the grant came late, a command started now would be told to stop right away.
         while guard.remaining() < ttl / 2 {
             let Err(error) = guard.renew().await else { break };
             if !error.is_retryable() || !guard.guards().iter().all(Guard::is_held) {
@@ -92,7 +92,8 @@ impl Holding<'_> {
     }
 
     /// Watches over the command until no process of it is left. A failure that
-    /// [is about the lease](is_about_the_lease) means that it ended before the command could begin.
+    /// [is about the lease](is_about_the_lease) means that the lease ended before the command could
+    /// begin.
     pub(crate) async fn watch(
         &self,
         guard: &MultiGuard,
@@ -175,7 +176,8 @@ pub(crate) async fn end(guard: MultiGuard, since: Moment, verdict: Verdict, talk
         Lease::Lost => {
             let others_are_held = guard.guards().iter().any(Guard::is_held);
             if verdict.exit == Exit::LOST && others_are_held {
-                // One lock of several is lost, and the command has ended: nobody needs the others.
+                // One lock of several is lost, and the command has ended, so nobody needs the
+                // others.
                 let _ends_by_its_ttl = tokio::time::timeout(DRAIN, guard.release()).await;
             } else {
                 // A lost lease needs no release.
@@ -183,7 +185,7 @@ pub(crate) async fn end(guard: MultiGuard, since: Moment, verdict: Verdict, talk
             }
             return End::AsExpected;
         }
-        // Somebody may still act under it.
+        // A process may still act under the lease.
         Lease::LeaveToExpire => {
             detach(guard);
             return End::AsExpected;
@@ -249,8 +251,8 @@ pub(crate) fn as_shown(verb: &str, command: &[OsString]) -> String {
 /// Stands for arguments that are not shown.
 const AND_MORE: &str = "...";
 
-/// The program of the command. Its arguments may be secret, so they are left out, also if the
-/// whole line is in one word. The value of `NAME=value` may be secret too, and is left out.
+/// The program of the command. Its arguments may be secret, so they are left out, even if one word
+/// contains the whole line. The value of `NAME=value` may be secret too, and is left out.
 fn program(command: &[OsString]) -> String {
     let Some(program) = command.first().map(|program| program.to_string_lossy()) else {
         return String::new();
@@ -274,7 +276,7 @@ fn without_value(word: &str) -> String {
 
 /// The variables for a command under these locks, in this order. They replace inherited ones, so
 /// that the innermost run is seen. Variables that differ between several locks have a line for each
-/// lock: no name has a line break in it.
+/// lock. A name never has a line break in it.
 pub(super) fn environment(
     context: &Context,
     client: &Client,
@@ -314,21 +316,21 @@ pub(super) fn not_begun(command: &[OsString], error: &std::io::Error, state: &st
     let exit = child::not_begun(error);
     let shown = escape(&program);
     let message = if exit == Exit::INTERNAL {
-        format!("cannot start a process: {error}; {state}, nothing was run")
+        format!("cannot start a process: {error}; {state}; nothing was run")
     } else if exit == Exit::CANNOT_EXECUTE {
         format!("cannot execute `{shown}`: {error}; {state}")
     } else if command.first().is_some_and(|word| program_file(word).is_some()) {
         format!("cannot run `{shown}`: its interpreter was not found; {state}")
     } else if program.ends_with(&format!("={AND_MORE}")) {
-        format!("`{shown}` was not found; {state}, write -- env {shown} CMD to set a variable")
+        format!("`{shown}` was not found; {state}; write -- env {shown} CMD to set a variable")
     } else if program.contains(char::is_whitespace) || SHELL_WORDS.contains(&&*program) {
         format!(
-            "`{shown}` was not found: commands run without a shell; {state}, write \
+            "`{shown}` was not found: commands run without a shell; {state}; write \
              -- sh -c {} for shell syntax and builtins",
             escape(&shell_word(&shell_line(command)))
         )
     } else {
-        format!("`{shown}` was not found; {state}, check the name and PATH")
+        format!("`{shown}` was not found; {state}; check the name and PATH")
     };
     let kind = match exit {
         Exit::NOT_FOUND => NOT_FOUND,

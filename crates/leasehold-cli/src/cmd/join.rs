@@ -1,6 +1,6 @@
 //! A command may ask for a lock that an enclosing run holds. A `run` joins it, if the enclosing run
-//! will surely stop it when the lock is lost. Everything else is refused, since it would wait for
-//! itself.
+//! will surely stop it when the lock is lost. Every other request is refused, since the command
+//! would wait for itself.
 //!
 //! | The enclosing run has NAME | `run NAME` | `run NAME --shared` | `run NAME --permits N --weight W` |
 //! |---|---|---|---|
@@ -100,7 +100,7 @@ impl Own {
     }
 }
 
-/// The advice to a command inside of one that holds the lock.
+/// The advice to a command that runs inside a holder of the lock.
 pub(super) const INNER_ADVICE: &str =
     "run the inner command without leasehold, or use another name";
 
@@ -161,14 +161,14 @@ fn twice(name: &str) -> Failure {
     Failure::config(format!("`{name}` was named twice; nothing was run; name each lock once"))
 }
 
-/// There are more holders than are shown. Without the lock of the enclosing run, this one would
-/// take one of its own, for which it might wait for ever.
+/// The failure if not all holders are shown, and the lease of the enclosing run is not among them.
+/// A lease of its own is one that this run might wait for in vain.
 fn unseen(name: &str) -> Failure {
     let why = "it has so many holders that this command cannot see whether that lock is still held";
     refused(name, "held", why, INNER_ADVICE)
 }
 
-/// The enclosing run has lost the lock, and is about to stop us.
+/// The failure if the enclosing run has lost the lock, and is about to stop us.
 fn lost(name: &str) -> Failure {
     let message = format!(
         "`{}`: the outer leasehold command has lost this lock; nothing was run; start the outer \

@@ -101,7 +101,7 @@ async fn watch(context: &Context, args: &Ls, client: &Client, every: Duration) -
             Err(failure) => return failure,
         }
         tokio::time::sleep(every).await;
-        // Otherwise we would notice only at the next change that the reader has left.
+        // Without this check, we would notice only at the next change that the reader is gone.
         if let Err(failure) = refuse_without_reader() {
             return failure;
         }
@@ -138,7 +138,7 @@ impl List {
         while let Some((name, seen)) = looks.next().await {
             let seen = match seen {
                 Ok(seen) => seen,
-                // Data of another type. It hides no other lock.
+                // The key holds data of another type. Go on, since it hides no other lock.
                 Err(error) if error.kind() == ErrorKind::Config => {
                     self.skipped.push((name.to_owned(), unnamed(&error)));
                     continue;
@@ -159,8 +159,8 @@ impl List {
             }
         }
         if self.is_empty() {
-            // A store that forgot its locks lists none. Any name that matches will do: a user may
-            // be limited to such names.
+            // A store that forgot its locks lists none. Inspect one name to learn of a quarantine.
+            // It must match, since the user may have rights to such names only.
             let name = args.pattern.replace(['*', '?'], "x");
             let seen = client.inspect(&name).await.ok();
             let quarantine = seen.and_then(|seen| seen.quarantine);
@@ -198,8 +198,8 @@ impl List {
         self.who.is_empty()
     }
 
-    /// The objects for programs, or a table for people. Without locks it is empty: a heading alone
-    /// would look like an answer to a script.
+    /// The objects for programs, or a table for people. Empty if there are no locks, since a script
+    /// could take a heading for a lock.
     fn text(&self, json: bool) -> String {
         if json || self.is_empty() {
             return self.objects.clone();

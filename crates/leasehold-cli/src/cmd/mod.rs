@@ -43,9 +43,10 @@ struct Given {
     inherited: bool,
 }
 
-/// The token in the environment. Under a run with several locks, that of the lock called `name`.
+/// The token in the environment. Under a run with several locks, this is the token of the lock
+/// called `name`.
 fn inherited(name: &str) -> Option<String> {
-    // A token that is not valid UTF-8 is refused as one with a wrong character.
+    // A token that is not valid UTF-8 is refused later, for a wrong character.
     let tokens = std::env::var_os(TOKEN)?.to_string_lossy().into_owned();
     let names = std::env::var(NAME).unwrap_or_default();
     let mut locks = names.lines().zip(tokens.lines());
@@ -75,8 +76,8 @@ impl Given {
         Ok(Self { token, inherited: flag.is_none() })
     }
 
-    /// Why a lease is not ours, if the token is another lock's: that of the last `acquire`, or one
-    /// while yet another token holds this lock.
+    /// The failure if the token from the environment belongs to another lock. That is the lock of
+    /// the last `acquire`, or is unknown if yet another token holds this lock.
     async fn mistaken(&self, client: &Client, name: &str) -> Option<Failure> {
         if !self.inherited {
             return None;

@@ -46,7 +46,7 @@ pub(super) fn wanted(args: &Run, client: &Client, period: Duration, ttl: Duratio
     Wanted::Once(once.ttl(ttl).why(args.take.why()))
 }
 
-/// Keeps the lock taken until the period is over: the command is done.
+/// Keeps the lock taken until the period is over, because the command is done.
 pub(super) async fn keep(guard: MultiGuard, period: Duration, exit: Exit, talk: &Talk) -> End {
     let guard = guard.into_guards().pop().expect("`period` has checked that there is one name");
     let name = guard.name().to_owned();

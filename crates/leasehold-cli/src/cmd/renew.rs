@@ -36,7 +36,7 @@ pub(crate) async fn renew(context: &Context, args: &Renew) -> Result<Exit, Failu
         context.talk.notice(Level::Warning, "revoked", Some(&args.name), &text);
     }
     if context.json {
-        // The new end is unknown: a renewal never shortens a lease, so more may be left.
+        // The new end is unknown. More may be left, since a renewal never shortens a lease.
         let mut renewal = json!({ "name": &*args.name, "ttl_ms": millis(ttl) });
         if let Some(revoked) = lease.revoked() {
             renewal["asked"] = json!(AskedObject::new(revoked));
@@ -59,7 +59,7 @@ fn ttl(args: &Renew) -> Result<Duration, Failure> {
             let shown = escape(&ms);
             let message = format!(
                 "LEASEHOLD_TTL_MS is not a number of milliseconds: `{shown}`; the store was not \
-                 contacted, give --ttl instead"
+                 contacted; give --ttl instead"
             );
             Failure::config(message).about(&args.name)
         })?,

@@ -73,8 +73,8 @@ pub(super) async fn revoke(
     done(context, args, ended, asked.len())
 }
 
-/// Waits until no holder that was asked has the lock any more. Returns one that still has it when
-/// the time is over.
+/// Waits until no holder that was asked has the lock any more. Returns a holder that still has it
+/// when the time is over.
 async fn still_left<'a>(
     client: &Client,
     name: &str,
@@ -106,7 +106,7 @@ fn first_left<'a>(asked: &[&'a Holder], seen: &Snapshot) -> Option<&'a Holder> {
 
 /// Whether the holder with this token is shown, or may be one that is not shown.
 fn may_hold(token: &[u8], seen: &Snapshot) -> bool {
-    // A majority may have it as long as no majority says that it has not.
+    // The token may hold a majority of nodes, as long as no majority says otherwise.
     let without = seen.votes.iter().filter(|vote| match &vote.holder {
         Ok(holder) => holder.as_deref() != Some(token),
         Err(_) => false,

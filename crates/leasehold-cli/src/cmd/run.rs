@@ -42,8 +42,8 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     // A message must not delay our work for the lease.
     stderr::never_wait();
     let chain = Chain::inherited().and_token();
-    // Before the store is connected: from here on we handle signals. A run that may join becomes
-    // its command, and would lose a signal that a handler took. It holds nothing until then.
+    // From here on we handle signals, except below another run. A run that may join becomes its
+    // command, and would lose a signal that a handler took. It holds nothing until then.
     let mut signals = if chain.is_empty() { Some(Signals::install()?) } else { None };
     let who = Identity::process().command(as_shown("run", &args.guarded.command)).ttl(policy.ttl);
     let mut patience = Patience::new(args.take.wait_store);
@@ -80,7 +80,7 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
     };
     let course = match take_and_hold(args, asked, &wanted, &holding, &mut signals).await {
         Ok(Course::Ran(guard, since, verdict)) => {
-            // Only a success counts as done. Work that was told to stop may look like one.
+            // Only a success counts as done. Work that was told to stop may look like a success.
             let is_success = verdict.exit == Exit::OK && verdict.lease == Lease::Release;
             let is_done = is_success && verdict.by_itself;
             if period.is_some() && is_success && !is_done {
@@ -168,7 +168,7 @@ async fn take_and_hold(
             Err(failure) if wait == Wait::ForEver && is_about_the_lease(&failure) => {}
             Err(failure) => return Err(failure),
         }
-        // The store answered once, so it is waited for from now on.
+        // The store has answered once, so retry for ever from now on.
         patience = Patience::endless();
     }
 }

@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{clock, escape, print, print_object, rfc3339};
 use crate::view::millis;
 
-/// What strict mode means from now on.
+/// The effects of strict mode from now on.
 const ON_MEANS: &str = "
 What this means:
   - A client whose URL says nothing about `strict` is strict when it starts.
@@ -28,7 +28,7 @@ What this means:
   - A replica that takes over before it has copied the switch does not know of it.
 ";
 
-/// What it means that the mode is off.
+/// The effects of switching the mode off.
 const OFF_MEANS: &str = "
 What this means:
   - A client whose URL says nothing about `strict` is not strict when it starts. One that is strict
@@ -57,7 +57,7 @@ pub(crate) async fn strict(context: &Context, args: &Strict) -> Result<Exit, Fai
         print_object("strict", json!({ "nodes": nodes.iter().map(object).collect::<Vec<_>>() }))?;
     } else {
         let is_one = nodes.len() == 1;
-        // A failure is told on stderr.
+        // If there is one node, its failure is only told on stderr.
         let told = nodes.iter().filter(|node| node.state.is_ok() || !is_one);
         let lines: Vec<_> = told.map(|node| lines(node, order.is_some())).collect();
         let is_done = nodes.iter().any(|node| node.state.is_ok());

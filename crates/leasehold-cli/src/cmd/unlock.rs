@@ -60,7 +60,8 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
     let mut ended = 0;
     for holder in &seen.holders {
         let who = view::who(holder.client.as_ref());
-        // Some effect is possible: a minority of a quorum may have ended its rest of the lease.
+        // Do not say that nothing was done, since a minority of a quorum may have ended its part of
+        // the lease.
         if client.evict(&args.name, &holder.token, &args.why).await? == Evicted::Changed {
             let text = format!("the lease of {who} had already ended");
             context.talk.notice(Level::Info, "let-go", Some(&args.name), &text);
@@ -122,7 +123,7 @@ fn in_hexadecimal(hint: &str) -> Option<Vec<u8>> {
 
 pub(super) fn changed(context: &Context, args: &Unlock, what: &str) -> Failure {
     let (name, word) = (escape(&args.name), context.settings.words(&args.name));
-    let message = format!("`{name}`: {what}, see `leasehold inspect {word}` and decide again");
+    let message = format!("`{name}`: {what}; see `leasehold inspect {word}` and decide again");
     Failure::new(Exit::TAKEN, "changed", message).about(&args.name)
 }
 
@@ -134,7 +135,7 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
             "usage",
             format!(
                 "unlocking `{}` needs a confirmation, but there is no terminal to ask on; nothing \
-                 was done, add --yes if its holder is dead",
+                 was done; add --yes if its holder is dead",
                 escape(&args.name)
             ),
         )

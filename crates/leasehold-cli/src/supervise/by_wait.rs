@@ -1,4 +1,4 @@
-//! Finds our children without /proc. `wait` says of any pid whether it is a child of ours.
+//! Finds our children without /proc. `wait` tells for any pid whether it is our child.
 //!
 //! There are four million pids, and to ask about all of them takes seconds. Meanwhile a process
 //! that forks and ends again and again has passed through thousands of pids. So each scan is short:
@@ -23,13 +23,13 @@ use rustix::thread::gettid;
 /// The largest pid that Linux gives.
 const PID_MAX: i32 = 4_194_304;
 
-/// How far around the newest pid to look, upwards: a process that forks and ends again and again
-/// goes up as well, and far more slowly, so we pass it. On a busy machine it has come a long way
-/// ahead before we learn of the newest pid.
+/// How many pids below and above the newest one to ask about. A process that forks and ends again
+/// and again gets higher pids, but far more slowly than the scan goes up. On a busy machine, it may
+/// be far above the newest pid before we learn of that pid.
 const BEHIND_NEWEST: i32 = 64;
 const AHEAD_OF_NEWEST: i32 = 1024;
 
-/// How many pids to ask about before the newest ones again: about two milliseconds.
+/// How many pids to ask about before the newest ones again. This takes about two milliseconds.
 const PART: usize = 4096;
 
 /// How long a scan may take. The keeper does nothing else meanwhile.
@@ -124,8 +124,8 @@ impl ByWait {
     }
 }
 
-/// The newest pid of the system: a new thread gets the next one. `None` if no thread can be
-/// started.
+/// The newest pid of the system, found by starting a thread, which gets the next one. `None` if no
+/// thread can be started.
 fn newest() -> Option<i32> {
     let thread = std::thread::Builder::new().spawn(|| gettid().as_raw_nonzero().get());
     thread.ok()?.join().ok()

@@ -91,7 +91,7 @@ impl Child {
         kill_at: Moment,
     ) -> Result<Self, Failure> {
         let refused = |what: &str, error: io::Error| {
-            Failure::internal(format!("{what}: {error}; the lock was released, nothing was run"))
+            Failure::internal(format!("{what}: {error}; the lock was released; nothing was run"))
         };
         // If the keeper is killed, its processes become our children.
         set_child_subreaper(Some(getpid()))
@@ -120,13 +120,14 @@ impl Child {
         drop(keeper);
         let pid = i32::try_from(started.id()).ok().and_then(Pid::from_raw);
         let keeper = pid.expect("the system gives positive pids");
-        // Asked only now: a wait may have lasted for hours, and `fg` may have brought us here.
+        // Look only now. A wait may have lasted for hours, and `fg` may have brought us to the
+        // foreground.
         let terminal = Terminal::now();
         let group = if terminal.is_shared() { getpgrp().as_raw_nonzero().get() } else { 0 };
         let count_every = (ttl / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
         let start = Start { group, count_every, kill_at, command: command.to_vec() };
         let mut link = Link::default();
-        // Nothing may fail from here on: the command may run.
+        // Nothing may fail from here on, since the command may run.
         link.tell(&socket, &Order::Start(start));
         Ok(Self {
             keeper,
@@ -197,7 +198,7 @@ impl Child {
         }
         self.broken |= (self.keeper_gone || self.link.is_cut()) && !self.all_gone;
         if self.broken {
-            // Nobody would tell us.
+            // Without a keeper, nobody would tell us of the end.
             self.has_ended.store(true, Ordering::Relaxed);
         }
         if self.broken && !std::mem::replace(&mut self.told_broken, true) {
@@ -252,7 +253,7 @@ impl Child {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, _))) if pid == self.keeper && !self.keeper_gone => {
                     self.keeper_gone = true;
-                    // Its processes are ours now.
+                    // The keeper's processes are our children now.
                     changes.extend(self.take_notes());
                 }
                 Ok(Some((pid, _))) => self.tree.forget(pid),

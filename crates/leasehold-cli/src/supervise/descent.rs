@@ -16,7 +16,7 @@ use crate::process::{Process, read};
 /// The most ancestors to look at.
 const DEPTH_MAX: usize = 10_000;
 
-/// How often to begin again at ourselves.
+/// How many walks to try, each from ourselves upwards.
 const WALKS_MAX: usize = 5;
 
 /// A keeper. Its mark tells it from other processes with its pid: later ones, and those of other
@@ -28,7 +28,7 @@ pub(crate) struct KeeperId {
 }
 
 impl KeeperId {
-    /// This process.
+    /// The id of this process as a keeper.
     pub(super) fn ours() -> Option<Self> {
         let pid = our_pid()?;
         Some(Self { pid, mark: mark(&read(pid)?)? })
@@ -49,7 +49,7 @@ impl KeeperId {
 
     /// Our ancestor with the pid of the keeper.
     fn find(self) -> Option<Process> {
-        // A parent that ends during a walk ends the walk: we have another parent by then.
+        // A parent that ends during a walk ends the walk, since we have another parent by then.
         (0..WALKS_MAX).find_map(|_| self.walk())
     }
 
@@ -94,7 +94,7 @@ fn mark_of(process: &Process, namespace: &str, boot: &str) -> u64 {
     fnv_1a(format!("{pid} {started} {namespace} {boot}").as_bytes())
 }
 
-/// Whether the kernel lets that process kill us: it has our user, or is root.
+/// Whether the kernel lets that process kill us, because it has our user or is root.
 fn may_kill_us(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));

@@ -63,7 +63,7 @@ pub(crate) async fn supervise(
             Change::Counted(census) => Input::Counted(census.took),
         });
         let mut inputs: Vec<Input> = changes.chain([input]).collect();
-        // Last: what ended the command may have been sent to us as well.
+        // Take signals last, since the signal that ended the command may have been sent to us too.
         inputs.extend(signals.take_requests().into_iter().map(Input::Signal));
         request = request.or_else(|| inputs.iter().find_map(of_request));
         if child.came_too_late() {
@@ -148,12 +148,12 @@ fn why_none_is_left(left: Duration, lost: Pin<&mut impl Future<Output = Lost>>) 
     }
 }
 
-/// Why the lease has not been renewed since its last renewal, with `left` of it now.
+/// Why the lease has not been renewed since its last renewal, if `left` of it remains.
 fn why_not_renewed(policy: Policy, left: Duration) -> Option<String> {
     log::trouble_since(SystemHost.now().minus(policy.ttl.saturating_sub(left)))
 }
 
-/// The lock that a message is about: the one with the least time left, if that is what matters.
+/// The lock that a message names. If the time left matters, it is the lock with the least time.
 fn about(guard: &MultiGuard, news: News) -> Option<&str> {
     let is_about_one = matches!(news, News::Overdue { .. } | News::Stopping { .. } | News::Lost(_));
     match guard.guards() {

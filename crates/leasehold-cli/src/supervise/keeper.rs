@@ -1,4 +1,4 @@
-//! The keeper: a process of ours between `leasehold run` and the command.
+//! The keeper: our own process between `leasehold run` and the command.
 //!
 //! It starts without children and is the subreaper of everything that the command starts. So `wait`
 //! counts exactly those processes, and the kernel decides when no child is left. The keeper reports
@@ -79,8 +79,8 @@ pub(super) const REAPED_MAX: u32 = 1_000;
 
 /// Runs a command and watches over it until no process of it is left.
 pub(crate) fn keep() -> ExitCode {
-    // Errors before the command runs need no report: the socket closes, and `leasehold run` sees
-    // that.
+    // Errors before the command runs need no report, since the socket closes, and `leasehold run`
+    // sees that.
     match start() {
         Ok(mut keeper) => match keeper.run() {
             Ok(never) => match never {},
@@ -114,8 +114,9 @@ fn socket() -> BorrowedFd<'static> {
 }
 
 fn start() -> io::Result<Keeper> {
-    // First of all: `leasehold run` may be told to stop right after its start, and its keeper too.
-    // The command does not inherit these handlers: a new program starts with the default actions.
+    // Do this first, since `leasehold run` and its keeper may be told to stop right after the
+    // start. The command does not inherit these handlers, since a new program starts with the
+    // default actions.
     let signals = survive()?;
     rustix::thread::set_name(&CString::new(KEEPER_NAME)?)?;
     set_child_subreaper(Some(getpid()))?;
@@ -155,7 +156,7 @@ fn spawn(
     let mut spawn = |command: &mut Command, stdin| {
         command.args(args).stdin(Stdio::from(stdin)).process_group(start.group);
         command.env(CHAIN, &chain);
-        // The last question: any step before may have taken until after the end of the lease.
+        // Check this last, since the steps before may have lasted until after the end of the lease.
         if is_too_late() { Ok(None) } else { command.spawn().map(Some) }
     };
     let started = spawn(&mut Command::new(program), stdin.try_clone()?);
@@ -168,7 +169,7 @@ fn spawn(
 }
 
 /// Whether a command that begins now would have to be killed at once. Reads the orders that have
-/// arrived since `orders`: each of them may say so.
+/// arrived since `orders`, since each of them may say so.
 fn is_too_late(link: &mut Link, orders: &mut Vec<Order>, kill_at: Moment) -> bool {
     orders.extend(link.take(socket()));
     let of_order = |order: &Order| if let Order::KillAt(at) = *order { Some(at) } else { None };
@@ -268,8 +269,9 @@ impl Keeper {
         }
     }
 
-    /// Reaps children that have ended, and returns whether there may be more: a storm of them must
-    /// not delay a kill. Returns the end once none is left.
+    /// Reaps children that have ended, but only some, so that a storm of them does not delay a
+    /// kill. Returns whether there may be more. Fails with the keeper's own end if no child is
+    /// left.
     fn reap(&mut self) -> Result<bool, End> {
         for _ in 0..REAPED_MAX {
             match wait(WaitOptions::NOHANG) {
@@ -331,8 +333,8 @@ impl Keeper {
     fn forward_outside(&self, signal: Signal) {
         let Some(command) = self.command.filter(|_| self.group != 0) else { return };
         for signal in to_pass_on(signal) {
-            // Fails if it leads no group. If it has moved anyway, the leader of its group is the
-            // one to signal it.
+            // This fails if the command leads no group. Then, if it has moved to another group, the
+            // leader of that group must signal it.
             let _ = kill_process_group(command, signal);
         }
     }
@@ -398,8 +400,8 @@ impl Keeper {
 }
 
 /// Whether a signal is meant for all processes of a job: to end them, to stop or to continue them.
-/// The others tell one process something, such as to read its settings again, and would end those
-/// of its children that do not expect them.
+/// The other signals tell one process something, such as to read its settings again. They would end
+/// its children that do not expect them.
 fn is_for_all(signal: Signal) -> bool {
     [Signal::TERM, Signal::INT, Signal::QUIT, Signal::STOP, Signal::CONT].contains(&signal)
 }

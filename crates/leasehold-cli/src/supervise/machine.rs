@@ -17,7 +17,7 @@
 //! time counts like the lease, if it is less, and ends with 124. No state leads back to *running*:
 //! if the store answers again, a command that was told to stop must still end.
 //!
-//! A request to let go tells a *running* command to stop, once, and changes no state: the lease is
+//! A request to let go tells a *running* command to stop, once, and changes no state. The lease is
 //! still ours, so the command may take its time. It is never killed for that.
 
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) enum Input {
     /// A signal came to us or to the keeper.
     Signal(Received),
     /// We were told to stop where nobody could continue us. The terminal may have stopped the
-    /// command: for the kernel, our keeper looks like a shell.
+    /// command, since to the kernel our keeper looks like a shell.
     CannotSuspend,
     /// The command itself ended.
     Ended(Exit),
@@ -156,7 +156,7 @@ pub(crate) struct Supervision {
     asked_at_terminal: bool,
     /// Whether the keeper was killed.
     broken: bool,
-    /// How much earlier to begin because the command has many processes.
+    /// How much earlier to stop and kill the command because it has many processes.
     reserve: Duration,
     ended: Option<(Exit, Moment)>,
     ended_by_itself: bool,
@@ -195,7 +195,7 @@ impl Supervision {
 
     /// Decides on `input`, which arrived at `now` with `left` of the lease remaining.
     pub(crate) fn on(&mut self, now: Moment, left: Duration, input: Input) -> Vec<Action> {
-        // The lease is checked before a signal is passed on: a command that is continued after the
+        // Check the lease before a signal is passed on, since a command that is continued after the
         // lease expired must not run for another instant.
         if left.is_zero() && self.lost.is_none() && input != Input::Lost(Lost::NotOurs) {
             self.lose(now, Lost::Deadline);
@@ -390,7 +390,8 @@ impl Supervision {
         }
     }
 
-    /// The terminal signals both of us, and our own signal may be late.
+    /// Whether a key ended the command. The terminal signals the command and us, and our own signal
+    /// may be late.
     fn was_ended_by_a_key(&self) -> bool {
         let by_key = |exit| KEYS.iter().any(|key| exit == Exit::Signal(key.as_raw()));
         self.terminal.is_shared() && self.ended.is_some_and(|(exit, _)| by_key(exit))

@@ -70,7 +70,7 @@ enum Event {
 #[derive(Clone, Copy, Debug)]
 struct Process {
     alive: bool,
-    /// It was killed, so it starts no other process.
+    /// Whether the process was killed, so that it starts no other process.
     doomed: bool,
     ignores_requests: bool,
     /// How often it forks and then ends itself: a hop.

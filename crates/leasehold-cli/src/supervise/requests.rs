@@ -50,7 +50,7 @@ impl Arrival {
     }
 
     /// Whether a signal belongs to this arrival. All processes outside of our pid namespace have
-    /// the pid 0 here, so that may be several.
+    /// the pid 0 here, so that pid may stand for several processes.
     fn has(&mut self, now: Moment, sender: Sender) -> bool {
         let age = now.since(self.since);
         if age >= TOGETHER {
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(counts(&[term(5, OUR_KEEPER), term(6, OUR_KEEPER)]), [1, 2]);
         assert_eq!(counts(&[term(5, one), term(1_005, OUR_KEEPER)]), [1, 2], "a second later");
         assert_eq!(counts(&[term(5, one), (6, Signal::INT, other)]), [1, 2], "another signal");
-        // Two requests to a whole group, each of which comes from both.
+        // Two requests to a whole group, each of which both senders send.
         let twice = [term(5, one), term(6, other), term(300, one), term(301, other)];
         assert_eq!(counts(&twice), [1, 0, 2, 0]);
         let twice = [term(5, one), term(6, other), term(300, other), term(301, one)];

@@ -1,6 +1,6 @@
 //! The processes below us: finding them, and sending them signals.
 //!
-//! We are the *subreaper* of everything below us: a process that loses its parent becomes our
+//! We are the *subreaper* of everything below us. So a process that loses its parent becomes our
 //! child, even after it moved to a session of its own. So only `wait` knows whether any process is
 //! left, and nothing here decides that. A scan of /proc only names processes to signal, and it may
 //! miss some. A caller that must reach all of them repeats the scan until `wait` knows of none.
@@ -22,7 +22,7 @@ use crate::signals::is_passed_on;
 #[derive(Debug)]
 pub(crate) struct Tree {
     us: i32,
-    /// For where `/proc` does not show our own pid namespace: its pids mean nothing to us there.
+    /// Used if `/proc` does not show our own pid namespace, since its pids mean nothing to us then.
     without_proc: Option<ByWait>,
     /// Children from before we began: if a shell replaced itself by us, its background jobs became
     /// our children. We leave them alone. No other process can get the pid of a stranger until the
@@ -72,13 +72,13 @@ impl Tree {
         }
         let Some(mut children) = children_in_proc(self.us, true) else { return };
         children.retain(|pid| *pid != keeper.as_raw_nonzero().get());
-        // Asked last: if the keeper still lives, none of these children came from it.
+        // Look at the keeper last. If it still lives, none of these children came from it.
         if matches!(waitid(WaitId::Pid(keeper), HAS_ENDED), Ok(None)) {
             self.strangers.extend(children);
         }
     }
 
-    /// Forgets a child that was reaped: another process may get its pid now.
+    /// Forgets a child that was reaped, since another process may get its pid now.
     pub(crate) fn forget(&mut self, pid: Pid) {
         self.strangers.remove(&pid.as_raw_nonzero().get());
     }
@@ -109,12 +109,12 @@ impl Tree {
 
     /// Signals every process that one scan finds.
     ///
-    /// A signal that another `leasehold run` below us passes on is not sent to what runs under that
-    /// one: it would come twice, and twice means more than once. A keeper gets no signal that may
-    /// end it: nobody would kill its processes then.
+    /// Another `leasehold run` below us passes some signals on. These are not sent to the processes
+    /// under its keeper, since these processes would get them twice, which could mean two requests.
+    /// A keeper gets no signal that may end it, since nobody would kill its processes then.
     pub(crate) fn signal(&mut self, signals: &[Signal]) {
-        // Our children keep their pids until we reap them, and nothing reaps here. A signal may
-        // fail: the process has ended, or belongs to another user.
+        // Our children keep their pids until we reap them, and nothing reaps here. A signal fails
+        // if the process has ended or belongs to another user.
         let send = |pid: i32, is_keeper: bool| {
             for signal in signals.iter().filter(|it| !is_keeper || is_for_keepers(**it)) {
                 let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, *signal));
@@ -122,7 +122,8 @@ impl Tree {
         };
         if let Some(by_wait) = &mut self.without_proc {
             let strangers = &self.strangers;
-            // Immediately: a process that forks and ends is gone when the scan is over.
+            // Signal each process at once, since one that forks and ends is gone when the scan is
+            // over.
             return by_wait.look(|pid| {
                 if !strangers.contains(&pid) {
                     // Nothing here tells which processes are keepers.
@@ -201,7 +202,8 @@ impl Tree {
     fn walk_with(&mut self, mut visit: impl FnMut(i32, i32) -> Option<Process>) {
         let mut next: VecDeque<(i32, i32)> =
             self.ours().into_iter().map(|pid| (pid, self.us)).collect();
-        // A listing is not a snapshot: a pid that was used again must not lead to an endless loop.
+        // A listing is not a snapshot, and a pid that was used again must not lead to an endless
+        // loop.
         let mut known = HashSet::from([self.us]);
         let mut listing = None;
         while let Some((pid, parent)) = next.pop_front() {

@@ -186,7 +186,8 @@ impl Keeper {
         let in_time = self.kill_at.map(|at| now + at.since(self.clock.now()));
         let next = lock(&self.tree.0).next();
         let next = [next, in_time, self.kills_at].into_iter().flatten().min();
-        // A slow clock may not be there yet; then it is checked a second time.
+        // If the clock of the holder is slow, it has not reached that moment, and the keeper looks
+        // a second time.
         next.expect("a process that lives ends").max(now + Duration::from_micros(1))
     }
 }

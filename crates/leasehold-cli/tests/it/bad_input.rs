@@ -1,5 +1,5 @@
-//! Senseless input and broken surroundings. Each ends in a message that says what happened and what
-//! to do, with the right exit code. Nothing is lost or left behind.
+//! Senseless input and broken surroundings. Each case ends with the right exit code, and a message
+//! that says what happened and what to do. Nothing is lost or left behind.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;

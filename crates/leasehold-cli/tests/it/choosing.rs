@@ -65,7 +65,8 @@ fn a_misspelt_variable_is_named_and_takes_no_lock_that_nobody_else_sees() {
     done.code(0).says("LEASEHOLD_COLOUR; it is ignored");
 }
 
-/// Otherwise, a user who follows them would look into another store, where nobody holds the lock.
+/// With other flags, a user who follows a message would look into another store, where nobody holds
+/// the lock.
 #[test]
 fn the_command_lines_of_our_messages_find_the_lock_by_the_same_flags() {
     let world = World::sqlite();
@@ -150,8 +151,8 @@ fn a_command_is_told_of_the_url_file_and_not_of_the_password_in_it() {
     assert_eq!(done.stderr, "", "the file is its owner's alone");
 }
 
-/// The environment could name neither the file, whose path is not text, nor its URL, which has a
-/// password in it.
+/// The environment cannot name the file, whose path is not text, and must not name its URL, which
+/// has a password in it.
 #[test]
 fn a_url_file_that_no_command_can_be_told_of_is_refused_only_where_one_is_started() {
     let world = World::on(RedisServer::builder().config("requirepass", "hunter2").start());

@@ -45,7 +45,7 @@ fn crowd() -> usize {
     wanted.map_or(48, |wanted| wanted.parse().expect("a number"))
 }
 
-/// Processes that want one lock. Those that are left are killed when it is dropped.
+/// Processes that want one lock. Dropping this kills those that still run.
 struct Crowd {
     left: BTreeSet<i32>,
     ended: Receiver<(i32, Output)>,
@@ -85,7 +85,7 @@ impl Crowd {
         }
     }
 
-    /// Asserts that none has ended.
+    /// Asserts that no process has ended.
     #[track_caller]
     fn still_waits(&self) {
         assert_eq!(self.ended.try_recv(), Err(TryRecvError::Empty), "one has ended");
@@ -94,7 +94,7 @@ impl Crowd {
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        // Once the end of one was reported, its pid may belong to another process.
+        // After a process has ended, its pid may belong to another process.
         for (pid, _) in self.ended.try_iter() {
             self.left.remove(&pid);
         }
@@ -104,7 +104,8 @@ impl Drop for Crowd {
     }
 }
 
-/// Each waiter gets the lock from the one before it. Of a file, it removes its own bell.
+/// Each waiter gets the lock from the one before it. With a store in a file, each waiter removes
+/// its own bell.
 fn a_crowd_that_wants_one_lock_is_served_to_the_last(world: &World) {
     let began = Instant::now();
     Crowd::start(world).served_to_the_last();
@@ -113,7 +114,7 @@ fn a_crowd_that_wants_one_lock_is_served_to_the_last(world: &World) {
     world.assert_nothing_left();
 }
 
-/// Its lease is long, so that a machine that stands still does not end it.
+/// The lease is long, so that it does not end while the machine stands still.
 fn a_holder_keeps_its_lease_while_a_crowd_waits(world: &World) {
     let mut holder = start(world.run("x", &["--ttl", "30s"], "echo up; read line; exit 0"));
     holder.expect("up");

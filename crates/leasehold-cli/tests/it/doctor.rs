@@ -14,7 +14,7 @@ use crate::harness::{Done, World, finish, until};
 /// A password that must never be shown.
 const SECRET: &str = "hunter2";
 
-/// What the command says about a deployment.
+/// The report of the command about a deployment.
 struct Report {
     done: Done,
     object: Value,
@@ -92,7 +92,7 @@ fn user(server: &RedisServer, rules: &str) -> String {
     of_user(server, "app")
 }
 
-/// A replica of a server, and both are in step.
+/// Starts a replica of a server, and waits until both are in step.
 fn replica_of(primary: &RedisServer) -> RedisServer {
     primary.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
     let replica = server(&[("replicaof", &format!("127.0.0.1 {}", primary.port()))]);
@@ -229,7 +229,7 @@ fn a_right_that_is_missing_is_named() {
     let server = RedisServer::start();
     let without = |rights: &str| examine(&[&user(&server, &format!("~* &* +@all {rights}"))], &[]);
     let report = without("-eval -evalsha");
-    // There, locks without a line and fencing tokens work without scripts.
+    // On such a server, locks without a line and fencing tokens work without scripts.
     let is_native = server.try_command(&["DELIFEQ", "nobody", "x"]).is_ok();
     let (verdict, fails) =
         if is_native { ("warn", &[][..]) } else { ("fail", &["release", "rights"][..]) };
@@ -255,7 +255,7 @@ fn a_user_with_a_prefix_is_examined_within_its_namespace() {
     let rule = rule.stdout.trim().replace("PASSWORD", SECRET).replace(" +client|tracking", "");
     server.command(&rule.split(' ').collect::<Vec<_>>());
     let url = of_user(&server, "app");
-    // Locks of others, which this user has no right to read.
+    // These are locks of others, which this user has no right to read.
     server.command(&["SET", "other", "1"]);
     server.command(&["SET", "{other}:lh:fence", "1"]);
     server.command(&["SET", "app:a", "1"]);
@@ -282,8 +282,8 @@ fn a_clock_that_stands_still_fails() {
 
 #[test]
 fn a_node_of_a_cluster_that_is_named_as_a_single_server_fails() {
-    // The port for the other nodes is 10000 higher, unless a newer server is told one. The port of
-    // a server that was killed stays reserved for it.
+    // A server listens for the other nodes at its port plus 10000. A newer server can be told
+    // another port, so use the port of a killed server, which stays reserved.
     let other = RedisServer::start();
     other.kill();
     let mut lines = vec![("cluster-enabled", "yes")];
@@ -368,7 +368,7 @@ fn a_server_that_cannot_be_used_fails_with_the_reason_and_without_a_hang() {
         let done = finish(command);
         let is_unseen = |c: char| c.is_control() && c != '\n';
         assert!(!done.stdout.contains(is_unseen), "{:?}", done.stdout);
-        assert!(done.stdout.ends_with("mend what failed, and run this again.\n"), "{done:?}");
+        assert!(done.stdout.ends_with("Repair what failed, and run this again.\n"), "{done:?}");
         assert!(!done.stdout.contains("survive"), "what it would survive is not known: {done:?}");
         done.code(2);
     }
@@ -391,7 +391,7 @@ fn a_file_is_examined_before_and_after_it_is_made() {
     report.fails_only(&["reachable", "writes"]).finds("writes", "fail", "no file can be made");
     report.finds("reachable", "fail", "none can be made");
     assert!(report.has("does_not_survive", "grants no locks"), "{report:#?}");
-    // It needs no server.
+    // `--print-acl` needs no server.
     let mut command = world.bare();
     command.args(["--namespace", "app", "doctor", "--print-acl=job-"]);
     let done = finish(command);

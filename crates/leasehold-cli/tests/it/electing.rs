@@ -46,7 +46,7 @@ fn follower(world: &World, flags: &[&str], script: &str) -> Running {
     follower
 }
 
-/// Tells the instance to stop, whose command is a shell or `sleep`.
+/// Tells an instance to stop. Its command is a shell or `sleep`.
 #[track_caller]
 fn stop(instance: Running) {
     instance.kill(Signal::TERM);
@@ -147,9 +147,10 @@ fn a_second_signal_kills_the_command_and_no_campaign_follows(world: &World) {
     world.assert_nothing_left();
 }
 
-/// A HUP long ago does not count as the first request, and ends no instance.
+/// An old HUP does not count as the first request to stop, and ends no instance.
 fn a_daemon_that_reads_its_settings_again_is_still_stopped_cleanly_and_led_again(world: &World) {
-    // It outlives the second in which its end would count as caused by the HUP.
+    // The command lives on for more than the second in which its end would count as caused by the
+    // HUP.
     let reload = "echo reloaded; sleep 1.1; echo goes on";
     let script = format!(
         "trap '{reload}' HUP; trap 'sleep 0.2; echo clean; exit 0' TERM; echo up; \
@@ -180,8 +181,8 @@ fn a_command_that_cannot_start_ends_its_instance(world: &World) {
     world.assert_nothing_left();
 }
 
-/// Looks at both. If one leads in the same term before and after the other is asked, it led all the
-/// time in between.
+/// Whether `one` leads. Asserts that `other` does not lead at the same time: asks `one` before and
+/// after `other`, and compares the terms.
 #[track_caller]
 fn leads(one: &Instance, other: &Instance) -> bool {
     let (before, seen, after) = (one.term(), other.term(), one.term());

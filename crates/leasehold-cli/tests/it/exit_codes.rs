@@ -66,7 +66,7 @@ fn a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126(wo
     world.assert_nothing_left();
 }
 
-/// Makes a program of this text in the directory of the world.
+/// Makes a program from this text in the directory of the world.
 fn program(world: &World, name: &str, text: &str) {
     std::fs::write(world.path(name), text).expect("a file");
     let all = std::fs::Permissions::from_mode(0o755);
@@ -150,7 +150,7 @@ fn what_waits_inside_a_run_for_its_own_lock_says_so(world: &World) {
         done.code(78).says("already held by an outer leasehold command");
         assert_eq!(done.stdout, "");
     }
-    // This holds for any number of runs in between, and for anything that a script has put into the
+    // This holds for any number of runs in between, and for whatever a script has put into the
     // environment.
     for between in ["", "eval \"$($0 acquire v --ttl 1m)\"; "] {
         let script = format!("{between}$0 run y -- $0 run z -- $0 acquire x --ttl 1m");
@@ -171,7 +171,7 @@ fn what_waits_inside_a_run_for_its_own_lock_says_so(world: &World) {
     world.assert_nothing_left();
 }
 
-/// The numbers at the begin of a text such as `130,143 interrupted` or `69 |`.
+/// The numbers at the beginning of a text such as `130,143 interrupted` or `69 |`.
 fn codes(text: &str) -> BTreeSet<u8> {
     let word = |c: char| c.is_ascii_digit() || c == ',' || c == ' ';
     let numbers = text.split(|c: char| !word(c)).next().unwrap_or_default();

@@ -37,7 +37,7 @@ fn a_run_below_a_run_of_the_same_name_joins_its_lease(world: &World) {
         assert_eq!(shown[0].split(' ').count(), 4, "{shown:?}");
         assert_eq!(shown, [shown[0]; 2], "{flags}");
     }
-    // A shell that is killed by the signal of its last command shows 128 plus its number.
+    // If a signal killed the last command, a shell shows 128 plus the number of the signal.
     let script = format!("{EXE} run x -- sh -c 'kill -KILL $$'; echo $?; {EXE} inspect x --json");
     let done = finish(world.run("x", &[], &script));
     let shown: Vec<_> = done.code(0).stdout.lines().collect();
@@ -49,11 +49,11 @@ fn a_run_below_a_run_of_the_same_name_joins_its_lease(world: &World) {
     world.assert_nothing_left();
 }
 
-/// It would take a lock of its own, and might wait for its own outer run for ever.
+/// It would ask for a lease of its own, and might wait for its own outer run for ever.
 #[test]
 fn a_run_that_cannot_see_the_lock_of_the_outer_one_among_many_is_refused() {
     let world = World::redis();
-    // Those that end first are shown.
+    // Of many holders, `inspect` shows those whose leases end first.
     for _ in 0..101 {
         finish(world.leasehold(["acquire", "x", "--shared", "--ttl", "1m"])).code(0);
     }
@@ -138,7 +138,7 @@ fn the_locks_of_outer_runs_are_joined_and_the_others_taken(world: &World) {
     assert_eq!(shown[5..], ["1", "0"], "only the own lock is released: {done:?}");
     let script = format!("{EXE} run a a b -- true");
     finish(world.run("a", &[], &script)).code(78).says("named twice");
-    // One that is not free: nothing is taken, and the outer run goes on.
+    // One lock is not free, so nothing is taken, and the outer run goes on.
     let mut holder = start(world.run("b", &[], "echo up; read line"));
     holder.expect("up");
     let script = format!("{EXE} run -n a b -- echo inner; echo $?");
@@ -182,13 +182,13 @@ fn a_command_is_not_started_under_a_lock_that_the_outer_run_has_lost(world: &Wor
             next.end().code(1);
         }
     }
-    // Another store, or another namespace, has another lock of that name.
+    // The same name in another store or namespace is another lock.
     let script = format!("{EXE} --namespace n run x -- echo inner");
     assert_eq!(finish(world.run("x", &LONG, &script)).code(0).stdout, "inner\n");
     world.assert_nothing_left();
 }
 
-/// Each command begins in a session of its own, while the keeper kills those before it.
+/// Each command begins in a session of its own, while the keeper kills the commands before it.
 fn whoever_joins_again_and_again_while_it_is_killed_is_dead_at_the_end(world: &World) {
     for _ in 0..3 {
         let script = format!(
@@ -251,7 +251,7 @@ fn a_signal_to_the_outer_run_reaches_the_joined_command() {
     world.assert_nothing_left();
 }
 
-/// A second one would kill it at once.
+/// A second request would kill the command at once.
 #[test]
 fn a_lost_outer_lock_tells_the_command_of_an_inner_run_to_stop_once() {
     let world = World::sqlite();

@@ -139,7 +139,7 @@ fn a_killed_keeper_takes_the_command_along_and_the_lock_is_released() {
     }
 }
 
-/// Stopping the keeper does not help: we kill it, and its processes become our children.
+/// Stopping the keeper saves no process. We kill the keeper, and its processes become our children.
 #[test]
 fn a_keeper_that_hangs_saves_nobody() {
     let world = World::sqlite();
@@ -152,9 +152,9 @@ fn a_keeper_that_hangs_saves_nobody() {
     run.rest_of_stdout();
 }
 
-/// A round of killing so many takes longer than the keeper has for its first answer, and nobody may
-/// take it for one that hangs. On a machine so busy that the keeper does not run, that can happen
-/// once.
+/// Killing so many takes longer than the keeper has for its first answer. Even so, it must not be
+/// taken for a keeper that hangs. On a machine so busy that the keeper does not run, that can
+/// happen once.
 #[test]
 fn a_thousand_sessions_that_ignore_signals_are_killed_when_the_lock_is_lost() {
     let world = World::sqlite();
@@ -178,8 +178,8 @@ fn signal(pid: i32, signal: Signal) {
     rustix::process::kill_process(pid, signal).expect("it is ours");
 }
 
-/// Sends three stop signals in one moment. We leave at the third, before anything can have been
-/// killed: the keeper is stopped until we have left. Returns whether we did leave. On a slow
+/// Sends three stop signals in one moment. The keeper is stopped until we have left, so we leave at
+/// the third signal before anything can have been killed. Returns whether we did leave. On a slow
 /// machine the keeper may seem to hang, and then everything is killed first.
 fn leaves_without_releasing(world: &World) -> bool {
     let script = "trap '' TERM INT QUIT; echo $$; while :; do sleep 0.02; done";
@@ -196,7 +196,7 @@ fn leaves_without_releasing(world: &World) -> bool {
     }
     run.kill(Signal::CONT);
     let exit = run.exit();
-    // Each thread of ours may handle some of them, so any of them may be the third.
+    // Each of our threads may handle some of the signals, so any of them may be the third.
     let left = fatal.iter().any(|third| exit.signal() == Some(third.as_raw()));
     assert!(left || !is_alive(pid), "we ended before the command without having left: {exit:?}");
     if left {
@@ -216,7 +216,7 @@ fn a_third_signal_does_not_release_the_lock_of_a_command_that_still_runs() {
     assert!((0..ROUNDS).any(|_| leaves_without_releasing(&world)), "never within {ROUNDS} rounds");
 }
 
-/// The keeper knows the end of the lease, and needs no message that it has come.
+/// The keeper knows the end of the lease, and kills without an order.
 #[test]
 fn a_stopped_leasehold_does_not_keep_its_command_beyond_the_lease() {
     let world = World::sqlite();
@@ -320,7 +320,7 @@ fn a_stop_signal_that_ends_an_inner_run_leaves_its_keeper_to_kill_the_command() 
     }
 }
 
-/// A shell and its terminal each send one when they are closed.
+/// A shell and its terminal each send a HUP when they are closed.
 #[test]
 fn a_second_hangup_kills_nothing() {
     let world = World::sqlite();
@@ -375,8 +375,8 @@ fn inside(world: &World, (namespaces, setup): (&str, &str), script: &str) -> Opt
 const FOREIGN_PROC: (&str, &str) = ("--pid --fork", "true");
 const NO_PROC: (&str, &str) = ("--mount", "mount -t tmpfs none /proc");
 
-/// /proc hides processes that its reader has no right to inspect: from all but group 0, and from
-/// everybody. `leasehold` becomes a user without rights.
+/// Two forms of /proc that hide processes from readers without the right to inspect them. The first
+/// spares group 0, the second nobody. `leasehold` becomes a user without rights.
 const HIDING_PROC: [(&str, &str); 2] = [
     (
         "--mount --pid --fork",
@@ -390,7 +390,7 @@ const HIDING_PROC: [(&str, &str); 2] = [
     ),
 ];
 
-/// `tree` in this shape, as a program that may be run and not read: the kernel lets nobody look
+/// `tree` in this shape, as a program that may be run but not read. The kernel lets nobody look
 /// into its processes.
 fn unreadable_tree_in(world: &World, shape: &str) -> String {
     let program = world.path("tree");
@@ -428,7 +428,7 @@ fn without_a_proc_everything_is_killed_all_the_same() {
             let unlock = format!("{exe} unlock x --force --yes --why test 2> /dev/null");
             let script = format!("{unlock}; exec {}", unreadable_tree_in(&world, shape));
             let Some(done) = inside(&world, place, &script) else { break };
-            // Its stdout has ended, so all are dead.
+            // The stdout of the command has ended, so all its processes are dead.
             assert_eq!(done.status.code(), Some(79), "{shape}, {place:?}: {done:?}");
         }
     }

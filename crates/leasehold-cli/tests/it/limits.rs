@@ -1,4 +1,4 @@
-//! Limits on a process: each leads to a clear error, and none to a panic.
+//! Limits on a process: each leads to a clear error and never to a panic.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::harness::{Done, World, start};
 
-/// From what the loader of programs needs, to more than any command needs.
+/// Limits of descriptors: from what the program loader needs to more than any command needs.
 const DESCRIPTORS: std::ops::RangeInclusive<u32> = 4..=48;
 
-/// From none to about as many threads and processes as a command starts.
+/// Limits of processes: from none to about as many threads and processes as a command starts.
 const PROCESSES: std::ops::RangeInclusive<u32> = 0..=12;
 
-/// Certainly enough: ended processes of earlier commands count until they are reaped.
+/// Certainly enough processes. Ended processes of earlier commands count until they are reaped.
 const ENOUGH_PROCESSES: u32 = 4_096;
 
 on_every_store! {
@@ -22,7 +22,7 @@ on_every_store! {
     too_few_processes_end_in_an_error,
 }
 
-/// The kernel sends a signal then, which would end us without a word.
+/// At the limit, the kernel sends a signal that would end us without a message.
 #[test]
 fn a_store_that_must_not_grow_ends_in_an_error() {
     let world = World::sqlite();

@@ -1,4 +1,4 @@
-//! The main jobs of the command on the locks at one URL, which no other test uses, and its
+//! The main jobs of the command on the locks at a URL that no other test uses, and URLs with
 //! mistakes.
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What only PostgreSQL has: tables that must be made, its URLs, and its errors.
+//! The parts that only PostgreSQL has: tables that must be made, its URLs, and its errors.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

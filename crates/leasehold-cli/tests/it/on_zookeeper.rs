@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::harness::{World, finish, start, until};
 use crate::main_jobs::{self, on};
 
-/// As long as the tests need no other session.
+/// The time of a session, unless a test needs another.
 const SESSION: &str = "15s";
 
 #[test]
@@ -48,8 +48,8 @@ fn a_lock_of_a_killed_process_is_free_when_its_session_ends() {
     waiter.end().code(0);
 }
 
-/// The session may be about to end: the server heard nothing meanwhile. A new connection restarts
-/// its time.
+/// The session may be about to end, since the server got no request meanwhile. A new connection
+/// restarts the time of the session.
 #[test]
 fn a_client_that_stood_still_connects_anew_before_it_renews() {
     let (world, path) = (World::sqlite(), ZookeeperPath::lend());
@@ -63,7 +63,7 @@ fn a_client_that_stood_still_connects_anew_before_it_renews() {
     assert_eq!(proxy.counts().connections, 1);
     holder.kill(Signal::STOP);
     let stopped = Instant::now();
-    // A third of the margin, and a little more.
+    // This is a little more than a third of the margin.
     until("it stood still", || stopped.elapsed() > Duration::from_millis(1_500));
     let nodes = path.nodes("a");
     holder.kill(Signal::CONT);

@@ -38,7 +38,7 @@ fn a_command_that_succeeded_is_not_run_again_in_its_period(world: &World) {
     let unlock = format!("`leasehold unlock --url {} report --force --why TEXT`", world.url());
     skipped.says(&format!("or at once after {unlock}"));
     assert_eq!(world.state("report"), "idle");
-    // As a lock, the name is kept taken, and nobody can be asked to let go.
+    // Used as a lock, the name is taken, and there is nobody to ask to let go.
     let lock = finish(world.run("report", &["-n"], WORK));
     lock.code(75)
         .says("`report` is kept taken by")
@@ -51,7 +51,7 @@ fn a_command_that_succeeded_is_not_run_again_in_its_period(world: &World) {
     let quiet = finish(world.run("report", &["-q", "-E", "0", "--once-per", "1h"], WORK));
     assert_eq!((quiet.code(0).stderr.as_str(), &*world.read("log")), ("", "done\n"));
 
-    // An operator may have it done once more.
+    // An operator may free the name, so that the work is done once more.
     let words = ["unlock", "report", "--force", "--yes", "--why", "a test"];
     finish(world.leasehold(words)).code(0).says("no work held it");
     finish(once(world, WORK)).code(0);

@@ -7,7 +7,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(root.join(file)).expect("a file of this workspace")
 }
 
-/// The command is seven times as large with its symbols.
+/// With symbols, the command is seven times as large.
 #[test]
 fn what_users_install_has_no_symbols() {
     let manifest = read("Cargo.toml");

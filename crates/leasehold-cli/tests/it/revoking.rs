@@ -68,7 +68,8 @@ fn work_that_was_asked_to_stop_does_not_count_as_done(world: &World) {
     world.assert_nothing_left();
 }
 
-/// Such a client never looks at requests, and notices an end only if it renews.
+/// A client of another library never looks at requests, and notices the end of its lease only if it
+/// renews.
 #[test]
 fn an_operator_is_not_promised_that_another_library_listens() {
     let world = World::redis();

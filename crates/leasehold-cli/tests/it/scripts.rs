@@ -59,7 +59,7 @@ fn shell(world: &World, script: &str) -> Done {
     finish(command)
 }
 
-/// Otherwise `renew` would look elsewhere, and say that the lease is lost.
+/// Otherwise, `renew` would look in another store, and say that the lease is lost.
 fn a_shell_finds_the_store_and_the_namespace_that_flags_of_acquire_chose(world: &World) {
     std::fs::write(world.path("url"), world.url()).expect("a file");
     for (before, flags) in [
@@ -139,7 +139,7 @@ fn a_lease_that_is_not_ours_cannot_be_renewed_or_released(world: &World) {
     world.assert_nothing_left();
 }
 
-/// It would wait for its own lease, and nobody would renew or release that meanwhile.
+/// It would wait for its own lease, which nobody would renew or release meanwhile.
 fn a_shell_that_has_a_lock_does_not_wait_for_itself(world: &World) {
     let script = "set -e; eval \"$($1 acquire x --ttl 1m)\"; set +e; \
                   $1 acquire x --ttl 1m; echo $?; $1 acquire -n x --ttl 1m; echo $?; \
@@ -312,12 +312,12 @@ fn a_reader_that_leaves_early_is_no_error_of_ours(world: &World) {
     command.args(["-c", "\"$0\" ls --json | head -1 | wc -l; echo ${PIPESTATUS[0]}"]);
     command.arg(env!("CARGO_BIN_EXE_leasehold")).env("LEASEHOLD_URL", world.url());
     let done = finish(command);
-    // 141 is 128 + PIPE; 0 if all was written before the reader left.
+    // The code is 141 (128 + PIPE), or 0 if all was written before the reader left.
     assert!(["1\n141\n", "1\n0\n"].contains(&&done.stdout[..]), "{done:?}");
     assert_eq!(done.stderr, "");
 }
 
-/// It prints only what has changed, so a write would not tell for long.
+/// `ls --watch` prints only changes, so it could go on for long before a write fails.
 fn ls_that_watches_ends_with_its_reader(world: &World) {
     world.make_store();
     let mut command = std::process::Command::new("bash");

@@ -61,8 +61,8 @@ fn clients_that_send_half_a_request_keep_nobody_out() {
         })
         .collect();
     assert_eq!(instance.get("/leader").0, 200);
-    // Each of them is ended: the oldest because there are too many, and the others when their time
-    // is over.
+    // The server ends each of these connections: the oldest because there are too many, and the
+    // others when their time is over.
     for mut stream in slow {
         stream.set_read_timeout(Some(CEILING)).expect("a time");
         let answer = stream.read(&mut [0; 64]);

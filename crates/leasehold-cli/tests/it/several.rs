@@ -89,7 +89,7 @@ fn a_wait_names_the_lock_in_the_way_and_an_interrupted_one_leaves_nothing(world:
     world.assert_nothing_left();
 }
 
-/// One line for each, in the order in which they were named.
+/// Each variable has one line for each lock, in the order in which the locks were named.
 fn the_command_learns_of_each_of_its_locks(world: &World) {
     let exe = env!("CARGO_BIN_EXE_leasehold");
     let script = format!(
@@ -120,7 +120,7 @@ fn a_lock_of_several_is_not_waited_for_inside_the_run_that_holds_it(world: &Worl
 }
 
 fn the_loss_of_one_lock_stops_the_command_and_frees_the_others(world: &World) {
-    // Long enough that nothing but a release frees the others.
+    // The ttl is so long that only a release frees the others.
     let script = "trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.02; done";
     let mut run = start(world.run("c", &["b", "a", "--ttl", "20s"], script));
     run.expect("up");
@@ -129,7 +129,7 @@ fn the_loss_of_one_lock_stops_the_command_and_frees_the_others(world: &World) {
     run.expect("term");
     run.end().code(79);
     world.assert_nothing_left();
-    // A release that finds one of them gone.
+    // Here, the release finds one of the locks gone.
     let mut run = start(world.run("a", &["b", "--ttl", "9m"], "echo up; read line; exit 0"));
     run.expect("up");
     finish(world.leasehold(["unlock", "b", "--force", "--yes", "--why", "the test"])).code(0);

@@ -74,7 +74,7 @@ fn never_more_commands_run_than_there_are_permits(world: &World) {
     world.assert_nothing_left();
 }
 
-/// By `kill -9`: its lease runs out, and the other one is renewed.
+/// The reader is killed by `kill -9`. Its lease runs out, and the other reader's lease is renewed.
 fn a_killed_reader_frees_only_itself(world: &World) {
     let flags = ["--shared", "--ttl", "1s"];
     let doomed = start(world.run("x", &flags, "echo up; exec sleep 60"));
@@ -88,7 +88,7 @@ fn a_killed_reader_frees_only_itself(world: &World) {
     until_dead(doomed.pid());
     let mut writer = start(world.run("x", &["--ttl", "1s"], "echo alone"));
     until("it waits", || world.waiters("x") == 1);
-    // Longer than a lease: the other one has been renewed since.
+    // After this, more than a ttl has passed, and the other reader's lease has been renewed.
     let renewed = |seen: &serde_json::Value| seen["holders"][0]["ttl_left_ms"].as_u64();
     let mut last = renewed(&world.inspect("x"));
     let mut renewals = 0;

@@ -57,7 +57,7 @@ fn a_stderr_that_others_made_non_blocking_gets_whole_lines_and_loses_none() {
     let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).expect("a pipe");
     fcntl_setpipe_size(&writer, 4_096).expect("the smallest pipe");
     rustix::io::write(&writer, "{}\n".repeat(1_200).as_bytes()).expect("there is room");
-    // Renewed each second.
+    // The lease is renewed each second.
     let script = "sleep 2.3; echo > $1/late; sleep 1";
     let command = world.run("x", &["-vvv", "--json", "--ttl", "3s"], script);
     let mut run = start_with_stderr(command, Stdio::from(writer));

@@ -56,7 +56,7 @@ fn a_command_that_dies_of_a_forwarded_signal_takes_us_along(world: &World) {
     }
 }
 
-/// Such as a command that the terminal stopped because it is in the background.
+/// For example, a terminal stops a command in the background that reads from it.
 #[test]
 fn a_stopped_command_is_continued_when_it_is_asked_to_end() {
     let world = World::sqlite();
@@ -122,7 +122,8 @@ fn other_signals_reach_the_command(world: &World) {
     holder.end().code(0);
 }
 
-/// As a server that reads its settings again, and whose workers do not expect the signal.
+/// The command is like a server that reads its settings again, and whose workers do not expect the
+/// signal.
 #[test]
 fn a_signal_that_asks_for_no_end_goes_to_the_command_and_not_to_its_children() {
     let world = World::sqlite();
@@ -186,5 +187,5 @@ fn a_command_continued_after_its_lease_lapsed_is_killed(world: &World) {
     assert!(!is_alive(pid));
 }
 
-/// A shell that waits for signals: it handles them between two short sleeps.
+/// A shell that waits for signals, and handles them between two short sleeps.
 const IDLE: &str = "while :; do sleep 0.02; done";

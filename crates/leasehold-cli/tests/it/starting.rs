@@ -45,7 +45,7 @@ fn kill() -> Vec<u8> {
     frame(b'k', &[])
 }
 
-/// A socket that has these orders in it already, and its other end.
+/// A socket that contains these orders already, and its other end.
 fn ordered(orders: &[Vec<u8>]) -> (UnixStream, UnixStream) {
     let (mut ours, theirs) = UnixStream::pair().expect("a socket");
     let nothing = std::fs::File::open("/dev/null").expect("a device");
@@ -133,7 +133,8 @@ fn no_command_begins_for_a_run_that_is_dead() {
     let world = World::sqlite();
     let (ours, theirs) = ordered(&[start_until(SystemHost.now() + HOUR, ": > began")]);
     drop(ours);
-    // It would be killed at once, and so leave no trace. But its keeper would have done its work.
+    // A command that begins would be killed at once, and might leave no trace. But then its keeper
+    // would end with success.
     assert!(!keep(&world, theirs).success());
     assert!(!world.path("began").exists());
 }

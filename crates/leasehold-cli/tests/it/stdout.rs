@@ -48,7 +48,7 @@ fn a_lock_whose_token_cannot_be_printed_is_given_back(world: &World) {
     assert_eq!(world.state("x"), "free");
 }
 
-/// A script stands still with the reading end of our stdout.
+/// A script has the reading end of our stdout, and stands still.
 fn a_lock_whose_token_nobody_reads_is_given_back_after_its_ttl_or_at_a_signal(world: &World) {
     let (_reader, full) = full_pipe();
     let mut command = world.leasehold(["acquire", "x", "--ttl", "1s"]);
@@ -66,7 +66,7 @@ fn a_lock_whose_token_nobody_reads_is_given_back_after_its_ttl_or_at_a_signal(wo
     assert_eq!(world.state("x"), "free");
 }
 
-/// This is what a cron job does that only wants to know whether it is the first.
+/// A cron job does this if it only wants to know whether it is the first.
 fn who_throws_the_token_away_gets_the_lock(world: &World) {
     acquire(world, ">/dev/null", "").code(0);
     assert_eq!(world.state("x"), "held");

@@ -42,7 +42,7 @@ fn a_background_job_whose_own_shell_has_ended_lives_on_when_the_keeper_is_killed
     kill(job);
 }
 
-/// Runs in a pid namespace of its own, in which the next pid can be chosen.
+/// The test runs in a pid namespace of its own, in which it can choose the next pid.
 #[test]
 fn a_process_with_the_pid_of_a_background_job_that_has_ended_is_the_commands() {
     let world = World::sqlite();

@@ -57,7 +57,7 @@ fn a_command_that_closes_its_streams_ends_them_for_others(world: &World) {
     let script = "exec < /dev/null > /dev/null; until [ -e $1/produced ] && [ -e $1/consumed ]; \
                   do sleep 0.02; done; echo done > $1/log";
     let inner = world.run("x", &[], script);
-    // The producer ends when nobody reads, and the consumer when nobody writes.
+    // The producer ends when no process reads, and the consumer when no process writes.
     let pipeline = "{ yes; touch produced; } | \"$@\" | { cat; touch consumed; }";
     let mut outer = std::process::Command::new("sh");
     outer.args(["-c", pipeline, "sh"]).current_dir(world.path(""));
@@ -87,7 +87,8 @@ fn killing_us_takes_the_command_along(world: &World) {
 fn what_the_command_leaves_behind_keeps_the_lock(world: &World) {
     let fifo = world.path("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
-    // A textbook daemon: a session of its own, none of our streams, and its parent gone.
+    // This is a typical daemon: it has a session of its own and none of our streams, and its parent
+    // has ended.
     let script = "setsid sh -c 'read line < $0/fifo; echo daemon > $0/log' $1 \
                   < /dev/null > /dev/null 2>&1 & exit 3";
     let mut run = start(world.run("x", &[], script));
@@ -130,8 +131,8 @@ fn many_ends_at_once_are_all_seen(world: &World) {
     world.assert_nothing_left();
 }
 
-/// In a container we may be process 1: orphans become our children, and default signal actions do
-/// not end us.
+/// In a container we may be process 1. Then orphans become our children, and default signal actions
+/// do not end us.
 fn as_process_1_we_reap_what_comes_to_us_and_end_with_a_code(world: &World) {
     let inside = |script: &str| {
         let inner = world.run("x", &[], script);

@@ -1,4 +1,5 @@
-//! At a terminal: a pseudo-terminal plays it, and setsid(1) makes it the controlling terminal.
+//! The command at a terminal. It is a pseudo-terminal, which setsid(1) makes the controlling
+//! terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -129,7 +130,7 @@ impl Terminal {
             status.is_some()
         });
         let status = status.expect("it has ended");
-        // setsid(1) became the command, so its end is the command's, as a shell would show it.
+        // setsid(1) became the command, so its exit is the command's, as a shell would show it.
         let shown = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
         assert_eq!(shown, Some(code), "{}", self.seen);
     }
@@ -155,7 +156,7 @@ fn ctrl_c_is_the_commands_own_affair_however_often_it_comes(world: &World) {
     world.assert_nothing_left();
 }
 
-/// The terminal has sent it to nobody else.
+/// The terminal has not sent this interrupt to the command.
 #[test]
 fn at_a_terminal_an_interrupt_of_another_process_reaches_the_command() {
     let world = World::sqlite();
@@ -184,7 +185,7 @@ fn at_a_terminal_the_command_of_an_inner_run_is_told_to_stop_by_an_interrupt() {
     world.assert_nothing_left();
 }
 
-/// It signals only the process that leads the session, and that is us.
+/// A closed terminal signals only the leader of the session, and that is us.
 #[test]
 fn a_command_learns_that_its_terminal_was_closed() {
     let world = World::sqlite();
@@ -264,7 +265,7 @@ fn ctrl_c_reaches_a_command_that_has_left_our_process_group() {
     assert_eq!(world.state("x"), "free");
 }
 
-/// It is stopped by Ctrl-Z as a group, and continued as one.
+/// Ctrl-Z stops the command's whole group, and `fg` continues it.
 #[test]
 fn fg_continues_a_command_that_has_left_our_process_group() {
     let world = World::sqlite();
@@ -277,7 +278,7 @@ fn fg_continues_a_command_that_has_left_our_process_group() {
     terminal.expect("up");
     terminal.type_in("\x1a");
     terminal.expect("stopped 147");
-    // Opened for both, so that opening does not wait for a reader that stays stopped.
+    // Open it for both, since opening it for writing alone would wait for the stopped reader.
     let gate = File::options().read(true).write(true).open(world.path("gate"));
     let mut gate = gate.expect("it was made");
     gate.write_all(b"hello\n").expect("it has room");
@@ -286,9 +287,9 @@ fn fg_continues_a_command_that_has_left_our_process_group() {
     terminal.ends_with(0);
 }
 
-/// For example `ssh -t host leasehold run`: there is no shell for `fg`.
+/// With `ssh -t host leasehold run`, for example, there is no shell for `fg`.
 fn ctrl_z_stops_nobody_where_nobody_could_continue_us(world: &World) {
-    // Two processes: the terminal stops both.
+    // The script has two processes, and the terminal stops both.
     let script = "sh -c 'echo up; read line; echo got $line'; echo goes on";
     let mut terminal = Terminal::start(&world.run("x", &[], script));
     terminal.expect("up");
@@ -411,7 +412,7 @@ fn the_status_line_fits_into_a_narrow_terminal() {
     drop(holder.end());
 }
 
-/// That line belongs to the shell: it shows the prompt, and what a person types.
+/// The line belongs to the shell, which shows the prompt and the input of a person.
 #[test]
 fn a_wait_in_the_background_or_at_a_dumb_terminal_overwrites_no_line() {
     let world = World::sqlite();
@@ -454,7 +455,7 @@ fn a_message_in_the_background_waits_for_the_foreground_and_stops_nobody() {
     terminal.ends_with(0);
 }
 
-/// Otherwise the first line of the command would stand behind it.
+/// Otherwise, the first line of the command would appear on the status line.
 #[test]
 fn the_status_line_is_gone_before_the_command_writes() {
     let world = World::sqlite();

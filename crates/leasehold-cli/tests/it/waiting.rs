@@ -51,7 +51,7 @@ fn a_killed_first_waiter_does_not_hold_up_the_next(world: &World) {
     world.assert_nothing_left();
 }
 
-/// A store hands a lock over for 3 s.
+/// After a hand-over, a lease lasts for only 3 s at first.
 fn a_command_that_was_waited_for_begins_with_most_of_its_ttl(world: &World) {
     let mut first = holder(world, &[]);
     let script = "echo $((LEASEHOLD_EXPIRES_AT_MS - $(date +%s%3N)))";
@@ -125,7 +125,8 @@ fn a_store_that_stops_answering_is_told_once_with_its_cause_and_so_is_its_return
     quiet.end().code(0);
 }
 
-/// The waiter learns of its grant, and no renewal of it is answered until the lease has ended.
+/// The waiter learns of its grant. But the store answers no renewal of it until the lease has
+/// ended.
 #[test]
 fn a_grant_that_the_store_cannot_renew_costs_no_run() {
     let world = World::redis();

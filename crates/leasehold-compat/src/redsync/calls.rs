@@ -58,7 +58,8 @@ impl<S: Store> Mutex<S> {
             return Ok(());
         }
         if tried.may_hold {
-            // Sent even if no time is left; only the wait for the answers is limited.
+            // The releases are sent even if no time is left. Only the wait for the answers is
+            // limited.
             let asked = tried.give_back();
             let limit = earlier(now + terms.timeout, end);
             let limit = Some(self.host.sleep_until(limit));
@@ -151,7 +152,7 @@ struct Tried<'a, S: Store> {
 }
 
 impl<S: Store> Tried<'_, S> {
-    /// The requests are sent behind the asks before this returns.
+    /// Releases possible grants. The requests are sent after the asks, before this returns.
     fn give_back(&mut self) -> Vec<Asked> {
         self.may_hold = false;
         self.nodes.give_back(self.key, self.owner)
@@ -161,7 +162,7 @@ impl<S: Store> Tried<'_, S> {
 impl<S: Store> Drop for Tried<'_, S> {
     fn drop(&mut self) {
         if self.may_hold {
-            // If it gets lost too, the key ends by itself.
+            // If a release gets lost too, the key ends by itself.
             drop(self.give_back());
         }
     }

@@ -18,7 +18,7 @@ pub enum Error {
     Elapsed,
     /// A quorum was extended, but it took longer than the expiry (`ErrExtendFailed`).
     ExtendFailed,
-    /// A node has no lock to release: it has ended (`ErrLockAlreadyExpired`).
+    /// A node has no lock to release, because it has ended (`ErrLockAlreadyExpired`).
     LockAlreadyExpired,
     /// A quorum of nodes is held by another client, whatever the rest answers (`*ErrTaken`).
     Taken {
@@ -30,8 +30,8 @@ pub enum Error {
         /// The node.
         node: usize,
     },
-    /// One node gave no answer, or refused (`*RedisError`). Also if a strict server may have
-    /// forgotten who holds the lock.
+    /// One node gave no answer, or refused (`*RedisError`). This is also the error if a strict
+    /// server may have forgotten who holds the lock.
     Redis {
         /// The node.
         node: usize,

@@ -36,8 +36,8 @@
 //! [`Mutex`](leasehold::Mutex) renews, waits for wake-ups, tells when the lock is lost, and gives
 //! every grant a [fencing token](leasehold::Guard::fencing_token). To move, lock the same name with
 //! `client.mutex(name)`, process by process, on the same servers: both kinds contend for the same
-//! keys. On several servers, add `.coexist(Coexist::On)` until no redsync process is left: there a
-//! line never stands aside by itself.
+//! keys. On several servers, add `.coexist(Coexist::On)` until no redsync process is left, because
+//! there a line never stands aside by itself.
 //!
 //! # What differs
 //!

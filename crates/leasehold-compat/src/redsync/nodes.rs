@@ -139,7 +139,7 @@ impl<S: Store> Nodes<S> {
     }
 }
 
-/// Without companion keys, like the original.
+/// The lease of an owner, without companion keys, like the original.
 fn lease(key: &Key, owner: &OwnerToken) -> LeaseId {
     LeaseId { key: key.clone(), owner: owner.clone(), claim: Claim::Plain }
 }

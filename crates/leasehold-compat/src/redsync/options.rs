@@ -102,8 +102,8 @@ fn times(span: Duration, factor: f64) -> Duration {
 
 /// Options, each named like its original `WithExpiry` and so on. They apply from the next call.
 impl<S: Store> Mutex<S> {
-    /// Sets how long a lock lasts without an extension. Default: 8 s. From 10 ms to 24 h, or the
-    /// next call fails.
+    /// Sets how long a lock lasts without an extension. Default: 8 s. The next call fails unless it
+    /// is from 10 ms to 24 h.
     #[must_use]
     pub fn with_expiry(mut self, expiry: Duration) -> Self {
         self.options.expiry = expiry;

@@ -11,7 +11,7 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// Nobody is inside yet. `count` participants.
+    /// Starts with nobody inside, for `count` participants.
     pub(crate) fn of(count: usize) -> Self {
         Self { busy: Arc::default(), turns: (0..count).map(|_| AtomicU32::new(0)).collect() }
     }

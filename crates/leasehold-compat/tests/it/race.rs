@@ -72,7 +72,7 @@ impl Second {
 
 impl Drop for Second {
     fn drop(&mut self) {
-        // It also ends with its input. This is for one that hangs.
+        // The process also ends with its input. Kill it in case it hangs.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }

@@ -86,7 +86,7 @@ fn go_zeros_lock_is_16_letters_and_digits_under_the_very_key() {
     play(async |world| {
         let lock = gozero(world).await;
         let mut monitor = Monitor::start(world.server());
-        // The first time with a script, which shows whether the server allows scripts.
+        // The first request uses a script, which shows whether the server allows scripts.
         for _ in 0..2 {
             let _looked = monitor.until(world.server(), "looked");
             assert!(lock.acquire().await.expect("an answer"));
@@ -166,7 +166,7 @@ fn the_recipes_own_commands_and_this_lock_exclude_each_other() {
     });
 }
 
-/// It does not hand the key over, so that any kind of client may get it next.
+/// The release does not hand the key over, so that any kind of client may get it next.
 #[test]
 fn a_release_frees_the_key_and_tells_the_first_of_leaseholds_waiters() {
     play(async |world| {

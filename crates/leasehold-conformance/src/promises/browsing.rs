@@ -71,7 +71,7 @@ pub(crate) async fn a_pattern_takes_the_signs_of_engines_literally(world: &World
     assert_eq!(list(world.browse(), "a?").await, ["a%", "a\\", "a^", "a_", "ab"]);
 }
 
-/// Takes all of these, not too many at a time: a slow server answers each of them in time.
+/// Takes all of these keys, few at a time, so that a slow server answers each request in time.
 async fn take_all(anna: &Actor, names: &[String]) {
     const AT_ONCE: usize = 100;
     for some in names.chunks(AT_ONCE) {

@@ -4,7 +4,7 @@
 use leasehold::store::{Capabilities, Hint, Released, Renewed};
 
 use crate::check::{granted, released, rises_past, taken};
-use crate::world::{World, key, ms};
+use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str =
     "a release that wakes frees the key and tells the head of the line";
@@ -29,8 +29,8 @@ pub(crate) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(w
     bert.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
 }
 
-/// Between our own clients, the order is that of the line: an ask that finds the key free hands it
-/// to the head.
+/// Leasehold's own clients keep the order of the line: an ask that finds the key free hands it to
+/// the head.
 pub(crate) async fn who_is_woken_keeps_its_place_and_its_turn(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).send().await);
@@ -98,4 +98,38 @@ pub(crate) async fn a_release_that_wakes_passes_by_the_dead(world: &World) {
     if world.capabilities().fencing {
         rises_past(last, before, 1);
     }
+}
+
+/// The release has woken the head alone. If the head leaves, nobody else knows that the key is
+/// free. A store may also hand the key over then.
+pub(crate) async fn who_waits_behind_a_woken_head_that_leaves_is_told(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join_as(1, 9_000, 3_000).send().await);
+    taken(carl.ask(&key("a")).join_as(1, 9_000, 3_000).send().await);
+    world.settle().await;
+    released(anna.free(&key("a")).await, Released::Freed);
+    bert.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
+    // A store may wake more waiters than it must. It has done so by now.
+    world.pass(SLACK).await;
+    let _ = carl.hints();
+    released(bert.free(&key("a")).await, Released::NotHeld);
+    carl.expect_hint(|hint| matches!(hint, Hint::MaybeFree { .. } | Hint::Granted { .. })).await;
+    granted(carl.ask(&key("a")).join_as(2, 9_000, 3_000).send().await);
+}
+
+/// The head knows already that the key is free.
+pub(crate) async fn who_waits_and_leaves_a_free_key_tells_nobody_in_vain(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).join_as(1, 9_000, 3_000).send().await);
+    taken(carl.ask(&key("a")).join_as(1, 9_000, 3_000).send().await);
+    world.settle().await;
+    released(anna.free(&key("a")).await, Released::Freed);
+    bert.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
+    world.pass(SLACK).await;
+    let _ = bert.hints();
+    released(carl.free(&key("a")).await, Released::NotHeld);
+    world.pass(SLACK).await;
+    assert_eq!(bert.hints(), [], "it was woken before");
 }

@@ -13,7 +13,7 @@ pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
-/// To the last millisecond.
+/// It lives to the last millisecond.
 pub(crate) async fn a_lease_lives_for_all_of_its_ttl(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let sent = world.now();
@@ -22,7 +22,7 @@ pub(crate) async fn a_lease_lives_for_all_of_its_ttl(world: &World) {
     taken(bert.ask(&key("a")).send().await);
 }
 
-/// For all clients.
+/// It is free for all clients.
 pub(crate) async fn an_expired_lease_is_free(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -30,7 +30,7 @@ pub(crate) async fn an_expired_lease_is_free(world: &World) {
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// Whether or not another client has the key now.
+/// This holds whether or not another client has the key now.
 pub(crate) async fn an_expired_lease_is_neither_renewed_nor_released(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     for asked_meanwhile in [false, true] {
@@ -45,7 +45,7 @@ pub(crate) async fn an_expired_lease_is_neither_renewed_nor_released(world: &Wor
     }
 }
 
-/// 10 ms, and 24 h with a lock delay of 24 h.
+/// They are 10 ms, and 24 h with a lock delay of 24 h.
 pub(crate) async fn the_shortest_and_the_longest_ttl_are_kept(world: &World) {
     world.fine_only("the shortest ttl lasts longer there").await;
     let (anna, bert) = (world.actor(), world.actor());
@@ -55,7 +55,7 @@ pub(crate) async fn the_shortest_and_the_longest_ttl_are_kept(world: &World) {
         let key = key(&format!("{ttl:?}"));
         let sent = world.now();
         granted(anna.ask(&key).for_ttl(ttl).send().await);
-        // On real time, the shortest one may be over before anybody else can ask.
+        // On real time, the shortest lease may be over before anybody else can ask.
         if early < ttl.get() {
             world.pass_until(sent + (ttl.get() - early)).await;
             taken(bert.ask(&key).send().await);

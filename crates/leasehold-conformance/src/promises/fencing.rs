@@ -13,7 +13,7 @@ pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.fencing
 }
 
-/// For any sequence of owners.
+/// They rise for any sequence of owners.
 pub(crate) async fn tokens_rise_from_release_to_grant(world: &World) {
     let mut before = 0;
     for _ in 0..20 {
@@ -25,7 +25,7 @@ pub(crate) async fn tokens_rise_from_release_to_grant(world: &World) {
     }
 }
 
-/// The purpose of fencing tokens.
+/// This is the purpose of fencing tokens.
 pub(crate) async fn tokens_rise_over_an_expiry(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let before = fence(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -33,7 +33,7 @@ pub(crate) async fn tokens_rise_over_an_expiry(world: &World) {
     rises(fence(bert.ask(&key("a")).send().await), before);
 }
 
-/// Even if the evicted client gets no further grant.
+/// They rise even if the evicted client gets no further grant.
 pub(crate) async fn tokens_rise_over_an_eviction(world: &World) {
     if !world.capabilities().browse {
         return;
@@ -63,7 +63,7 @@ pub(crate) async fn a_block_is_consecutive_and_never_given_again(world: &World) 
     }
 }
 
-/// It gives no tokens either.
+/// The grant gives no tokens either.
 pub(crate) async fn a_grant_without_fencing_leaves_the_counter_alone(world: &World) {
     let actor = world.actor();
     let before = fence(actor.ask(&key("a")).send().await);

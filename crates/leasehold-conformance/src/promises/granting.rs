@@ -21,7 +21,7 @@ pub(crate) async fn a_free_key_is_granted(world: &World) {
     granted(world.actor().ask(&key("a")).send().await);
 }
 
-/// Through any handle.
+/// It is taken through any handle.
 pub(crate) async fn a_key_held_by_another_is_taken(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -30,7 +30,7 @@ pub(crate) async fn a_key_held_by_another_is_taken(world: &World) {
     taken(anna.another().ask(&key("a")).send().await);
 }
 
-/// If the refusal says so: no earlier ask ends the new lease.
+/// If the refusal allows this, no earlier ask ends the new lease.
 pub(crate) async fn who_was_told_taken_may_ask_again_by_the_same_token(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -107,8 +107,8 @@ pub(crate) async fn keys_are_independent(world: &World) {
     taken(anna.ask(&key("b")).send().await);
 }
 
-/// In whatever order the asks meet. Those that were refused leave nothing: after the release, the
-/// key is free.
+/// The asks may arrive in any order. Refused asks leave nothing, so the key is free after the
+/// release.
 pub(crate) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
     for round in 0..20 {
         let key = key(&format!("round {round}"));
@@ -141,7 +141,7 @@ pub(crate) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
     }
 }
 
-/// The store accepts a token again after its lease ended: the new lease is another one.
+/// The store accepts a token again after its lease ended. The new lease is another one.
 pub(crate) async fn an_owner_whose_lease_has_ended_is_granted_anew(world: &World) {
     let anna = world.actor();
     let before = granted(anna.ask(&key("a")).ttl(1_000).send().await);

@@ -28,7 +28,7 @@ pub(crate) async fn a_released_key_is_the_heads_before_anybody_can_ask(world: &W
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// First come, first served, in whatever order the waiters ask again.
+/// It is first come, first served, in whatever order the waiters ask again.
 pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came(world: &World) {
     let mut holder = world.actor();
     let waiters: Vec<Actor> = (0..5).map(|_| world.actor()).collect();
@@ -47,7 +47,7 @@ pub(crate) async fn waiters_are_served_in_the_order_in_which_they_came(world: &W
     released(holder.release(&key("a")).await, Released::Freed);
 }
 
-/// A waiter that died just before costs no more than that.
+/// So a waiter that died just before costs no more than this ttl.
 pub(crate) async fn a_handed_lease_lives_for_its_handed_ttl(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -66,7 +66,7 @@ pub(crate) async fn a_handed_lease_lives_for_its_handed_ttl(world: &World) {
     lost(bert.renew(&key("a"), 1_000).await);
 }
 
-/// By an ask or by a renewal. The fencing tokens stay.
+/// It does so by an ask or by a renewal. The fencing tokens stay.
 pub(crate) async fn who_was_handed_a_lease_lifts_it_to_its_full_ttl(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     for by_asking in [true, false] {
@@ -118,7 +118,7 @@ pub(crate) async fn after_a_crash_any_ask_hands_the_key_to_the_head(world: &Worl
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// A head that died right after it was handed the key.
+/// The head died right after it was handed the key.
 pub(crate) async fn a_dead_new_owner_costs_its_handed_ttl_and_no_more(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -168,7 +168,7 @@ pub(crate) async fn a_token_whose_lease_was_kept_is_spent(world: &World) {
     taken(bert.ask(&key("a")).join().send().await);
 }
 
-/// For people: the owner keeps the lease although none of its tasks uses it.
+/// It tells people that the owner keeps the lease although none of its tasks uses it.
 pub(crate) async fn a_lease_is_shown_as_idle_while_its_renewals_say_so(world: &World) {
     let anna = world.actor();
     let heir = anna.another();
@@ -229,7 +229,7 @@ pub(crate) async fn a_hand_over_repeats_the_number_of_the_last_ask(world: &World
     assert_eq!(granted(bert.ask(&key("a")).send().await), fencing, "of this very grant");
 }
 
-/// A thousand asks and releases at the same time.
+/// This holds for a thousand asks and releases at the same time.
 pub(crate) async fn the_key_is_never_held_twice_and_nobody_is_forgotten(world: &World) {
     let actors: Vec<Actor> = (0..8).map(|_| world.actor()).collect();
     let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));

@@ -44,8 +44,8 @@ pub(crate) async fn a_hand_over_by_an_ask_is_told_too(world: &World) {
     assert_eq!(bert.hint(granted_key).await, key("a"));
 }
 
-/// The holder can then give up a lease that it does not use. Both clients use one handle: a store
-/// may inform holders in other processes only at their next renewal, by `wanted`.
+/// The holder can then give up a lease that it does not use. Both clients use one handle, because a
+/// store may inform holders in other processes only at their next renewal, by `wanted`.
 pub(crate) async fn a_holder_is_told_that_another_waits(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     granted(anna.ask(&key("a")).send().await);

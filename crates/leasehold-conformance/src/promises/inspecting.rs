@@ -19,7 +19,7 @@ pub(crate) async fn a_key_that_nobody_used_shows_nothing(world: &World) {
     assert_eq!(whole(world.inspect(&key("a")).await), Snapshot::default());
 }
 
-/// The client, the reason, the beginning, and the time left.
+/// People see the client, the reason, the beginning, and the time left.
 pub(crate) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World) {
     let anna = world.actor();
     let wall = world.wall();
@@ -32,7 +32,7 @@ pub(crate) async fn a_holder_is_shown_with_all_that_is_known_of_it(world: &World
     assert_eq!(holder.client.as_ref(), Some(&anna.record()));
     assert_eq!(holder.why.as_deref(), Some("nightly report"));
     between(holder.ttl_left.expect("it has an end"), ms(7_900), ms(8_000) + world.slack());
-    // Not every store knows it.
+    // Not every store knows the ttl.
     if let Some(ttl) = holder.ttl {
         between(ttl, ms(10_000), ms(11_000));
     }
@@ -110,7 +110,7 @@ pub(crate) async fn a_lease_that_ended_is_not_shown(world: &World) {
     released(anna.release(&key("a")).await, Released::NotHeld);
 }
 
-/// The first hundred, in order, each with its client.
+/// The first hundred are shown in order, each with its client.
 pub(crate) async fn waiters_are_shown_in_order_and_all_are_counted(world: &World) {
     if !world.capabilities().line {
         return;

@@ -29,7 +29,8 @@ fn hostile_names() -> Vec<String> {
     names.chain(long).collect()
 }
 
-/// Whether a store refuses a name that a cluster cannot keep: its keys would not share a slot.
+/// Whether a store refuses a name that a cluster cannot keep, because its keys would not share a
+/// slot.
 fn is_scattered(name: &str, answer: &Result<Acquired, Error>) -> bool {
     let is_odd = matches!(name, "{}" | "}{");
     is_odd && answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Config)
@@ -83,7 +84,7 @@ pub(crate) async fn every_name_is_listed_as_it_is(world: &World) {
     }
 }
 
-/// For any text.
+/// This holds for any text.
 pub(crate) async fn every_reason_is_shown_as_it_was_given(world: &World) {
     let longest = "\u{1f512}".repeat(Note::WHY_BYTES_MAX / 4);
     let reasons = [
@@ -106,7 +107,7 @@ pub(crate) async fn every_reason_is_shown_as_it_was_given(world: &World) {
     }
 }
 
-/// For any token that another library may write.
+/// This holds for any token that another library may write.
 pub(crate) async fn every_foreign_token_is_an_owner(world: &World) {
     let longest = "~".repeat(OwnerToken::MAX_BYTES);
     let tokens = [

@@ -66,7 +66,7 @@ pub(crate) async fn who_stands_by_never_passes_a_living_place(world: &World) {
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);
     world.pass(ms(1_000) + world.slack()).await;
-    // The lease has ended, and no client has asked since: the key is Bert's by right.
+    // The lease has ended, and no client has asked since. Bert is next in line.
     let (retry_in, ahead) = taken(carl.ask(&key("a")).send().await);
     assert!(retry_in.is_some_and(|left| left <= ms(3_000)), "{retry_in:?}: the handed lease");
     assert_eq!(ahead, 0, "the line is empty: its head is the owner now");
@@ -74,7 +74,7 @@ pub(crate) async fn who_stands_by_never_passes_a_living_place(world: &World) {
     assert_eq!(holder, bert.owner().as_str().as_bytes(), "handed over by that very ask");
 }
 
-/// Without a hand-over, because the head itself asks.
+/// There is no hand-over, because the head itself asks.
 pub(crate) async fn the_head_of_the_line_is_granted_a_free_key(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -85,7 +85,7 @@ pub(crate) async fn the_head_of_the_line_is_granted_a_free_key(world: &World) {
     let snapshot = world.inspect(&key("a")).await;
     assert_eq!(snapshot.waiting, 1, "its own place is gone, the other is not");
     assert!(snapshot.holders[0].ttl_left > Some(ms(9_000)), "for its full ttl: {snapshot:?}");
-    // A hint may be doubled: a store that watches its keys may tell of this very grant, too.
+    // A hint may come twice. A store that watches its keys may tell of this very grant, too.
     let is_another =
         |hint: &Hint| matches!(hint, Hint::Granted { fencing, .. } if *fencing != block);
     if world.capabilities().frees {
@@ -94,7 +94,7 @@ pub(crate) async fn the_head_of_the_line_is_granted_a_free_key(world: &World) {
     }
 }
 
-/// Even if the head does not join again.
+/// This holds even if the head does not join again.
 pub(crate) async fn the_head_of_the_line_is_granted_without_joining_again(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -104,7 +104,7 @@ pub(crate) async fn the_head_of_the_line_is_granted_without_joining_again(world:
     assert_eq!(world.inspect(&key("a")).await.waiting, 0);
 }
 
-/// Otherwise it would be told *taken* without a place in the line.
+/// Otherwise the asker would be told *taken* without a place in the line.
 pub(crate) async fn an_asker_behind_the_head_takes_its_place_before_the_hand_over(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -135,7 +135,7 @@ pub(crate) async fn a_dead_place_is_passed(world: &World) {
     assert_eq!(ahead, 1, "dora waits, and nobody else");
 }
 
-/// To the last millisecond.
+/// It lives to the last millisecond.
 pub(crate) async fn a_place_lives_for_all_of_its_ttl(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);

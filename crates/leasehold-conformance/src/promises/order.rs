@@ -53,7 +53,7 @@ pub(crate) async fn a_renewal_whose_answer_was_dropped_has_restarted_the_ttl(wor
     taken(bert.ask(&key("a")).send().await);
 }
 
-/// Even if the answers are polled in another order, or late.
+/// This holds even if the answers are polled in another order, or late.
 pub(crate) async fn requests_are_answered_in_the_order_in_which_they_were_made(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     for _ in 0..20 {

@@ -13,7 +13,7 @@ pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
-/// At once, for all clients.
+/// The key is free at once, for all clients.
 pub(crate) async fn a_release_by_the_owner_frees_the_key(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -31,7 +31,7 @@ pub(crate) async fn a_release_by_another_ends_nothing(world: &World) {
     renewed(anna.renew(&key("a"), 10_000).await);
 }
 
-/// The classic bug of locks without an owner token.
+/// The opposite is the classic bug of locks without an owner token.
 pub(crate) async fn a_release_by_a_former_holder_leaves_the_new_holder_untouched(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -42,7 +42,7 @@ pub(crate) async fn a_release_by_a_former_holder_leaves_the_new_holder_untouched
     renewed(bert.renew(&key("a"), 10_000).await);
 }
 
-/// The answer if a release is repeated because its reply was lost.
+/// A client gets this answer if it repeats a release whose reply was lost.
 pub(crate) async fn a_second_release_finds_nothing(world: &World) {
     let anna = world.actor();
     granted(anna.ask(&key("a")).send().await);
@@ -68,7 +68,7 @@ pub(crate) async fn a_renewal_by_another_is_lost_and_changes_nothing(world: &Wor
     lost(anna.renew(&key("a"), 20_000).await);
 }
 
-/// A lease belongs to its token, not to a process: another process may go on with it, or at least
+/// A lease belongs to its token, not to a process. Another process may continue it, or at least
 /// release it.
 pub(crate) async fn a_lease_is_renewed_and_released_through_any_handle(world: &World) {
     let anna = world.actor_here();
@@ -84,7 +84,7 @@ pub(crate) async fn a_lease_is_renewed_and_released_through_any_handle(world: &W
     lost(anna.renew(&key("a"), 1_000).await);
 }
 
-/// No case folding, and no truncation.
+/// There is no case folding, and no truncation.
 pub(crate) async fn tokens_are_compared_byte_for_byte(world: &World) {
     let token = |text: &str| world.actor().with_token(OwnerToken::new(text).expect("printable"));
     let long = "x".repeat(OwnerToken::MAX_BYTES);

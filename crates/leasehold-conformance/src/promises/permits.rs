@@ -41,7 +41,7 @@ pub(crate) async fn permits_have_weights(world: &World) {
     taken(anna.another().ask(&key("a")).permits(1, 5).send().await);
 }
 
-/// A crash leaks no permits: they are free when the lease ends.
+/// A crash leaks no permits, since they are free when the lease ends.
 pub(crate) async fn permits_of_the_dead_come_back(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 3).ttl(1_000).send().await);
@@ -53,7 +53,7 @@ pub(crate) async fn permits_of_the_dead_come_back(world: &World) {
     renewed(bert.renew_as(&key("a"), of(3), 5_000).await);
 }
 
-/// It also loses them alone.
+/// Each owner also loses them alone.
 pub(crate) async fn each_owner_renews_its_permits_alone(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).ttl(1_000).send().await);
@@ -65,7 +65,7 @@ pub(crate) async fn each_owner_renews_its_permits_alone(world: &World) {
     taken(anna.another().ask(&key("a")).permits(1, 2).send().await);
 }
 
-/// Nobody can tell which of them is wrong, so both must hear of it.
+/// Nobody can tell which number is wrong, so both clients must hear of it.
 pub(crate) async fn a_number_of_permits_that_others_do_not_use_is_refused(world: &World) {
     let [anna, bert, ..] = actors(world);
     granted(anna.ask(&key("a")).permits(1, 2).send().await);
@@ -98,7 +98,7 @@ pub(crate) async fn a_key_is_a_lock_or_a_semaphore_and_not_both(world: &World) {
     refused(carl.ask(&key("a")).permits(1, 2).send().await, ErrorKind::Config);
 }
 
-/// Requests for no permits, and for more than there are.
+/// These are requests for no permits, and for more than there are.
 pub(crate) async fn permits_that_cannot_exist_are_refused(world: &World) {
     let anna = world.actor();
     for (want, of) in [(0, 2), (3, 2), (0, 0), (1, PERMITS_MAX + 1)] {

@@ -88,7 +88,7 @@ pub(crate) async fn a_plain_lock_and_a_usual_one_exclude_each_other(world: &Worl
     granted(ask(&anna.another(), &key("a"), 10_000).await);
 }
 
-/// Even if a lock with fencing left a counter on the same key.
+/// This holds even if a lock with fencing left a counter on the same key.
 pub(crate) async fn a_plain_lease_never_has_fencing_tokens(world: &World) {
     let client = acquainted(world).await;
     for _ in 0..3 {

@@ -13,7 +13,7 @@ pub(crate) fn needs(_: &Capabilities) -> bool {
     true
 }
 
-/// Counted from the renewal.
+/// The ttl counts from the renewal.
 pub(crate) async fn a_renewal_restarts_the_ttl(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -39,7 +39,7 @@ pub(crate) async fn a_renewal_never_shortens_a_lease(world: &World) {
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// Not even if no other client wants the key.
+/// This holds even if no other client wants the key.
 pub(crate) async fn a_renewal_never_brings_an_ended_lease_back(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("released")).send().await);

@@ -36,7 +36,7 @@ fn told(answer: Result<Renewed, Error>) -> Option<Arc<Revocation>> {
     }
 }
 
-/// With who asked and why. The lease goes on.
+/// It learns who asked and why. The lease goes on.
 pub(crate) async fn a_holder_that_is_asked_learns_it_with_each_renewal(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let fencing = granted(anna.ask(&key("a")).ttl(1_000).send().await);
@@ -104,7 +104,7 @@ pub(crate) async fn the_next_holder_never_sees_a_request_that_was_not_for_it(wor
     assert_eq!(world.inspect(&key("a")).await.holders[0].revoked, None);
 }
 
-/// Whether a waiter gets the key, or its client again by another token.
+/// Neither a waiter that gets the key sees it, nor the same client with another token.
 pub(crate) async fn a_request_to_let_go_is_not_handed_over(world: &World) {
     if !world.capabilities().line {
         return;
@@ -134,7 +134,7 @@ pub(crate) async fn the_holder_of_a_plain_lock_is_asked_too(world: &World) {
     assert_eq!(told(bert.renew(&key("a"), 10_000).await), None);
 }
 
-/// It will not learn of it, and is shown as before.
+/// The holder does not learn of the request, and is shown as before.
 pub(crate) async fn a_foreign_holder_stays_as_it_was(world: &World) {
     let anna = world.actor();
     let foreign = anna.with_token(OwnerToken::new("somebody-else").expect("a token"));

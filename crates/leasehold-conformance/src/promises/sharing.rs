@@ -13,7 +13,7 @@ pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.shared
 }
 
-/// Of any kind.
+/// They keep out exclusive owners of any kind.
 pub(crate) async fn readers_share_a_key_and_keep_everybody_else_out(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     assert_eq!(granted(anna.ask(&key("a")).shared().send().await), None, "it asked for no token");
@@ -26,7 +26,7 @@ pub(crate) async fn readers_share_a_key_and_keep_everybody_else_out(world: &Worl
     granted(carl.ask(&key("a")).send().await);
 }
 
-/// The other way round.
+/// This is the other way round.
 pub(crate) async fn a_writer_keeps_readers_out(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -50,7 +50,7 @@ pub(crate) async fn a_repeated_shared_ask_counts_once(world: &World) {
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// It is renewed, ends and is lost alone.
+/// Each lease is renewed, ends and is lost alone.
 pub(crate) async fn each_reader_has_a_lease_of_its_own(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).shared().ttl(1_000).send().await);
@@ -80,7 +80,7 @@ pub(crate) async fn a_reader_that_leaves_shortens_no_other(world: &World) {
     renewed(bert.renew_as(&key("a"), Claim::Shared, 1_000).await);
 }
 
-/// For people: each with what is known of it.
+/// People see each reader with all that is known of it.
 pub(crate) async fn readers_are_shown_and_evicted_one_by_one(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).shared().named().why("a report").send().await);

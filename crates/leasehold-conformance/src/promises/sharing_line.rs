@@ -14,7 +14,7 @@ pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.shared && capabilities.line
 }
 
-/// Whether it waits or only tries: readers without end must not starve a writer.
+/// This holds whether it waits or only tries. Readers without end must not starve a writer.
 pub(crate) async fn a_reader_does_not_pass_a_waiting_writer(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().send().await);
@@ -25,7 +25,7 @@ pub(crate) async fn a_reader_does_not_pass_a_waiting_writer(world: &World) {
     taken(carl.ask(&key("a")).shared().send().await);
 }
 
-/// From the front of the line up to the next writer.
+/// The run goes from the front of the line up to the next writer.
 pub(crate) async fn a_run_of_readers_is_granted_together(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     let erik = world.actor();
@@ -45,7 +45,7 @@ pub(crate) async fn a_run_of_readers_is_granted_together(world: &World) {
     assert_eq!(world.inspect(&key("a")).await.waiting, 2);
 }
 
-/// In one step, as any release.
+/// It does so in one step, like any release.
 pub(crate) async fn the_last_reader_hands_over_to_the_writer(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().send().await);
@@ -115,7 +115,7 @@ pub(crate) async fn an_ask_that_is_granted_lets_those_behind_it_in(world: &World
     }
 }
 
-/// At once, since nothing keeps them out any more.
+/// They get in at once, since nothing keeps them out any more.
 pub(crate) async fn readers_behind_a_writer_that_goes_away_are_let_in(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().send().await);
@@ -130,7 +130,7 @@ pub(crate) async fn readers_behind_a_writer_that_goes_away_are_let_in(world: &Wo
     }
 }
 
-/// As when any other waiter dies.
+/// This is as when any other waiter dies.
 pub(crate) async fn readers_behind_a_writer_that_died_are_let_in_by_any_ask(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).shared().ttl(20_000).send().await);
@@ -158,7 +158,7 @@ pub(crate) async fn a_writer_that_shares_from_now_on_leaves_no_gap(world: &World
     granted(bert.ask(&key("a")).send().await);
 }
 
-/// Up to the next writer.
+/// It lets them in up to the next writer.
 pub(crate) async fn a_downgrade_lets_in_those_that_wait_to_share(world: &World) {
     let [anna, heir, bert, carl] = actors(world);
     granted(anna.ask(&key("a")).send().await);
@@ -170,7 +170,7 @@ pub(crate) async fn a_downgrade_lets_in_those_that_wait_to_share(world: &World) 
     granted(carl.ask(&key("a")).shared().send().await);
 }
 
-/// The lease ended on the way, so it is a release like any other.
+/// The lease ended on the way, so the downgrade is a release like any other.
 pub(crate) async fn a_downgrade_that_comes_too_late_lets_in_those_that_wait(world: &World) {
     let (anna, heir, bert) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);

@@ -4,13 +4,17 @@ use leasehold::core::line::GIVES_WAY_FOR;
 use leasehold::store::{Capabilities, Evicted, Hint, Released};
 
 use crate::check::{granted, released, renewed, taken};
-use crate::world::{World, key, ms};
+use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "a client that only watches is woken, and never becomes the owner";
 pub(crate) const CONTRACT: &str = "`Capabilities::watching` and `Line::Watch`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.watching
+}
+
+fn may_be_free(hint: &Hint) -> bool {
+    *hint == Hint::MaybeFree { key: key("a") }
 }
 
 /// The woken client then asks for the key.
@@ -25,6 +29,62 @@ pub(crate) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it
     assert!(world.inspect(&key("a")).await.holders.is_empty());
     bert.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
     granted(bert.ask(&key("a")).watch(3_000).send().await);
+}
+
+/// The release has woken the head alone. If the head leaves, nobody else knows that the key is
+/// free.
+pub(crate) async fn who_watches_behind_a_woken_head_that_leaves_is_woken(world: &World) {
+    let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(bert.ask(&key("a")).watch(9_000).send().await);
+    taken(carl.ask(&key("a")).watch(9_000).send().await);
+    world.settle().await;
+    released(anna.release(&key("a")).await, Released::Freed);
+    bert.expect_hint(may_be_free).await;
+    // A store may wake more waiters than it must. It has done so by now.
+    world.pass(SLACK).await;
+    let _ = carl.hints();
+    released(bert.release(&key("a")).await, Released::NotHeld);
+    carl.expect_hint(may_be_free).await;
+    granted(carl.ask(&key("a")).watch(9_000).send().await);
+}
+
+/// The woken head died, so its place has ended. The next one leaves.
+pub(crate) async fn who_watches_behind_a_dead_head_and_one_that_leaves_is_woken(world: &World) {
+    world.fine_only("a place of half a second lasts longer there").await;
+    let (anna, dora) = (world.actor(), world.actor());
+    let (bert, carl) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    taken(dora.ask(&key("a")).watch(500).send().await);
+    taken(bert.ask(&key("a")).watch(9_000).send().await);
+    taken(carl.ask(&key("a")).watch(9_000).send().await);
+    released(anna.release(&key("a")).await, Released::Freed);
+    world.pass(ms(600)).await;
+    let _ = carl.hints();
+    released(bert.release(&key("a")).await, Released::NotHeld);
+    carl.expect_hint(may_be_free).await;
+    granted(carl.ask(&key("a")).watch(9_000).send().await);
+}
+
+/// The head knows already that the key is free, and nobody can use a key that is held.
+pub(crate) async fn who_watches_and_leaves_wakes_nobody_in_vain(world: &World) {
+    let (anna, bert) = (world.actor(), world.actor());
+    let (carl, dora) = (world.actor(), world.actor());
+    granted(anna.ask(&key("a")).send().await);
+    for actor in [&dora, &bert, &carl] {
+        taken(actor.ask(&key("a")).watch(9_000).send().await);
+    }
+    world.settle().await;
+    released(dora.release(&key("a")).await, Released::NotHeld);
+    world.pass(SLACK).await;
+    assert_eq!((bert.hints(), carl.hints()), (vec![], vec![]), "the key is held");
+    released(anna.release(&key("a")).await, Released::Freed);
+    bert.expect_hint(may_be_free).await;
+    world.pass(SLACK).await;
+    let _ = bert.hints();
+    released(carl.release(&key("a")).await, Released::NotHeld);
+    world.pass(SLACK).await;
+    assert_eq!(bert.hints(), [], "it was woken before");
 }
 
 /// An eviction does the same as a release here.

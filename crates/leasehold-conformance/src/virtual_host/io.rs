@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Something real that the tasks of a [`VirtualHost`](super::VirtualHost) talk to. Its answers take
 /// real time, but no virtual time.
 pub trait Outside: Send + Sync + 'static {
-    /// Blocks until everything that was on its way has arrived and its waiters have been woken. The
-    /// time is limited: it panics if something never arrives.
+    /// Blocks until everything that was on its way has arrived and its waiters have been woken.
+    /// Panics if something does not arrive within a limited time.
     fn settle(&self);
 
     /// A number that grows whenever something goes out.
@@ -208,8 +208,8 @@ impl Future for IoTask {
             let Some(task) = &mut self.task else { return Poll::Ready(()) };
             let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
             if polled.is_ready() {
-                // Dropped within the turn: tasks that the drop wakes must count before the turn
-                // ends.
+                // Drop the task inside the turn, so that the tasks that it wakes count before the
+                // turn ends.
                 self.task = None;
             }
             polled

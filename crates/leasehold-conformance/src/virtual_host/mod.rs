@@ -191,7 +191,7 @@ impl VirtualHost {
     }
 
     /// Runs `task` concurrently with the other tasks. Await the returned value for its output, or
-    /// drop that value: the task goes on.
+    /// drop the value and let the task go on.
     pub fn task<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -281,7 +281,7 @@ impl VirtualHost {
         self.outsides().iter().for_each(|outside| outside.time_is(now));
     }
 
-    /// If no task can go on: waits for everything on its way from outside. Returns whether a task
+    /// Waits for everything on its way from outside, if no task can go on. Returns whether a task
     /// can go on after that.
     fn something_came_in(&self) -> bool {
         let outsides = self.outsides();
@@ -307,7 +307,7 @@ impl VirtualHost {
         panic!("the I/O tasks and the outside go in circles, and time stands still");
     }
 
-    /// If no task can go on: wakes the tasks that waited for that, or jumps to the next timer.
+    /// If no task can go on, wakes the tasks that waited for that, or jumps to the next timer.
     fn go_on_in_time(&self) {
         let mut state = self.shared.state();
         let settling = std::mem::take(&mut state.settling);

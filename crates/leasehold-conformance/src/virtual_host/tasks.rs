@@ -47,7 +47,7 @@ impl Tasks {
 }
 
 /// The tasks that were woken, in the order of their ids. The next task must not depend on the order
-/// of wake-ups, because that may come from a hash map.
+/// of wake-ups, because that order may come from a hash map.
 #[derive(Debug, Default)]
 pub(super) struct Ready(Mutex<Vec<TaskId>>);
 

@@ -48,7 +48,7 @@ pub(super) struct VirtualSleep {
 }
 
 impl VirtualSleep {
-    /// `at` is on the clock that stands still during suspend.
+    /// Makes a timer. `at` is on the clock that stands still during suspend.
     pub(super) fn new(shared: Arc<Shared>, at: Moment) -> Self {
         Self { shared, at, armed: None }
     }

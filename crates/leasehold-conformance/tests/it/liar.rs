@@ -42,7 +42,7 @@ struct Kept {
     counters: HashMap<Key, (Moment, u64, u64)>,
     grants: u64,
     sinks: Vec<Weak<dyn HintSink>>,
-    /// Sinks of ours: the store keeps weak references only.
+    /// Our own sinks, since the store keeps only weak references.
     echoes: Vec<Arc<dyn HintSink>>,
 }
 
@@ -139,7 +139,7 @@ impl Liar {
         self.answered(&asked, answer)
     }
 
-    /// What the store says of an ask.
+    /// The answer to an ask, as the store tells it.
     fn answered(&self, asked: &Ask, answer: Result<Acquired, Error>) -> Result<Acquired, Error> {
         let fencing = match answer? {
             Acquired::Refused(_) if self.lie == Lie::GrantsAHeldKey => {

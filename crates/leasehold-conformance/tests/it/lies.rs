@@ -58,7 +58,7 @@ pub(crate) enum Lie {
     PromisesByHandle,
 }
 
-/// Each lie, the case that must catch it, and what the failure says that was seen.
+/// Each lie, the case that must catch it, and a text in the failure.
 const TABLE: [(Lie, &str, &str); 40] = [
     (Lie::GrantsAHeldKey, "a_key_held_by_another_is_taken", "not taken: Ok(Granted"),
     (

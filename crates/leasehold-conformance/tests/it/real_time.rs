@@ -15,7 +15,7 @@ fn memory() -> Opener {
     Box::new(move || Box::pin(ready(AnyStore::new(store.clone()))))
 }
 
-/// All that end soon: `LEASEHOLD_CONFORMANCE_ALL=1` has the others too.
+/// Runs all cases that end soon. `LEASEHOLD_CONFORMANCE_ALL=1` runs the others too.
 #[test]
 fn cases_hold_on_real_time_or_say_what_only_virtual_time_can_show() {
     let all = std::env::var_os("LEASEHOLD_CONFORMANCE_ALL").is_some();
@@ -52,7 +52,7 @@ fn cases_hold_on_real_time_or_say_what_only_virtual_time_can_show() {
     }
 }
 
-/// A real server is slow, so each run on it is late. This one sometimes grants a key twice.
+/// A real server is slow, so each run on it is late. This store sometimes grants a key twice.
 #[test]
 fn two_holders_or_a_token_that_does_not_rise_are_believed_in_a_late_run() {
     for (lie, name) in [

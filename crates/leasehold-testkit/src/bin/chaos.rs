@@ -16,18 +16,18 @@ use leasehold_testkit::history::event::ProcessId;
 
 const USAGE: &str = "\
 usage: chaos [FLAGS]
-  --minutes N       how long faults are done; default 1
-  --seed S          what the choices follow from; default: another one each time
-  --json FILE       where the record goes
-  --worlds N        servers side by side; default 3
+  --minutes N       how long faults are injected; default 1
+  --seed S          the seed of all choices; default: a random one
+  --json FILE       the file for the record
+  --worlds N        how many worlds run side by side; default 3
   --deployment D    one (default), tls, sentinels, cluster, quorum, postgres,
                     mysql, etcd or zookeeper
   --kinds A,B       only these faults
   --black-holes N   how many children lose their server for good; default 100
   --ttl-ms N        the ttl of every lock; default 1200
   --leasehold FILE  the command; default: beside this program
-  --without-run     no `leasehold run`: what it takes is not done
-  --commit HASH     what the record says was tried
+  --without-run     without `leasehold run`, and without faults that need it
+  --commit HASH     the commit in the record
 Exits with 1 if a promise was broken, or if a fault counted too rarely.";
 
 fn main() -> ExitCode {
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The flags, by name without the dashes.
+/// The flags, by their names without the dashes.
 struct Flags(HashMap<String, String>);
 
 impl Flags {
@@ -70,7 +70,7 @@ impl Flags {
 
     fn optional<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
-        value.parse().map(Some).map_err(|_| format!("`--{name} {value}` does not read"))
+        value.parse().map(Some).map_err(|_| format!("`--{name} {value}` is not understood"))
     }
 
     fn value<T: FromStr>(&self, name: &str) -> Result<T, String> {
@@ -104,12 +104,12 @@ fn live(flags: &Flags) -> Result<ChildPlan, String> {
 }
 
 fn campaign(flags: &Flags) -> Result<Campaign, String> {
-    let chaos = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
+    let chaos = std::env::current_exe().map_err(|error| format!("cannot find chaos: {error}"))?;
     let without_run = flags.has("without-run");
     let leasehold: PathBuf = flags.or("leasehold", chaos.with_file_name("leasehold"))?;
     if !without_run && !leasehold.is_file() {
         let leasehold = leasehold.display();
-        return Err(format!("{leasehold} is missing: build it, or say --without-run"));
+        return Err(format!("{leasehold} is missing: build it, or use --without-run"));
     }
     let deployment: String = flags.or("deployment", Deployment::One.name().to_owned())?;
     let deployment = Deployment::of_name(&deployment)

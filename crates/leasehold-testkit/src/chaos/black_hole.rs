@@ -30,7 +30,7 @@ const LIMIT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 /// The end of one child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
-    /// Whether it ignored the request to stop.
+    /// Whether the child ignored the request to stop.
     pub stubborn: bool,
     /// When it last reported that it lives.
     pub last_word: Moment,
@@ -78,7 +78,7 @@ pub fn run(chaos: &Path, leasehold: &Path, times: u64, seed: u64) -> BlackHoles 
     BlackHoles { tried: times, child_dead_in_time: in_time.into_inner() }
 }
 
-/// Tests one child: at some moment the network to its server swallows everything.
+/// Tests one child. At some moment, the network to its server begins to swallow everything.
 fn fall(
     server: &RedisServer,
     chaos: &Path,
@@ -106,7 +106,7 @@ fn fall(
     };
     next().expect("the child begins");
     let child = child_of(process.pid());
-    // At any moment between two renewals.
+    // The network fails at any moment between two renewals.
     let falls = SystemHost.now() + span(random, 0, 1_000);
     let mut last_word = SystemHost.now();
     while last_word < falls {

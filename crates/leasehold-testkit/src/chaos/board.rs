@@ -116,7 +116,7 @@ mod tests {
         let board = Board::new(&Kind::ALL);
         let mut random = SeededRandom::new(2);
         for round in 1..=3 {
-            // Some of them at the same time, as in several worlds.
+            // Draw all faults before any of them is done, as several worlds do.
             let drawn: Vec<Kind> = Kind::ALL.iter().map(|_| board.next(&mut random)).collect();
             drawn.iter().for_each(|kind| assert!(board.done(*kind, ATTEMPTS_LEAST)));
             for (kind, fault) in board.injected() {

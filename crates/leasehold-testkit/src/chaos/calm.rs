@@ -11,14 +11,14 @@ use leasehold::core::Moment;
 use crate::history::event::{CallKind, Event, Name, Outcome, ProcessId, What};
 use crate::history::{Bounds, summary};
 
-/// How long a world goes on after its last fault, at least.
+/// The shortest time for which a world goes on after its last fault.
 const LASTS_MIN: Duration = Duration::from_secs(15);
 
-/// How long a world goes on after all effects of its last fault, at least.
+/// The shortest time for which a world goes on after all effects of its last fault.
 const CALM_MIN: Duration = Duration::from_secs(8);
 
-/// In calm weather, half of the wake-ups of a process take no longer. On a busy machine, half of
-/// them take up to 10 ms, and 95 ms in processes that get no hints and ask again by themselves.
+/// The longest median of a process's wake-ups in calm weather. On a busy machine the median is up
+/// to 10 ms, and 95 ms in processes that get no hints and poll.
 const WAKE_UP_MAX: Duration = Duration::from_millis(50);
 
 /// How many wake-ups of a process are needed to judge it.
@@ -33,7 +33,7 @@ pub(super) fn lasts(bounds: &Bounds) -> Duration {
 pub(super) fn after_faults(events: &[Event], bounds: &Bounds) -> Duration {
     let is_fault = |event: &Event| matches!(event.what, What::FaultBegan { .. });
     let Some(last) = events.iter().rposition(is_fault) else { return Duration::ZERO };
-    // Only the weather counts. Calls and windows would have to be whole.
+    // Keep only the events of the weather. The checker would need calls and windows as a whole.
     let is_weather = |event: &&Event| {
         use What::{Crashed, FaultBegan, FaultEnded, Forgot, Over, Resumed, Stopped};
         matches!(
@@ -51,7 +51,7 @@ pub(super) fn after_faults(events: &[Event], bounds: &Bounds) -> Duration {
     summary(&weather, bounds).calm
 }
 
-/// From when on the last fault of a history has no effects.
+/// The moment from which the last fault of a history has no effects.
 pub(super) fn begins(events: &[Event], bounds: &Bounds) -> Option<Moment> {
     let is_end = |event: &&Event| matches!(event.what, What::FaultEnded { .. });
     events.iter().rfind(is_end).map(|event| event.at + bounds.aftermath())
@@ -77,7 +77,7 @@ pub(super) fn wake_ups(events: &[Event]) -> Vec<WakeUp> {
     events.iter().filter_map(|event| waits.see(event)).collect()
 }
 
-/// The processes that were woken late again and again: they lost their hints for good.
+/// The processes that were woken late again and again, because they lost their hints for good.
 pub(super) fn slow(wake_ups: &[WakeUp]) -> Vec<String> {
     let mut of_process: BTreeMap<ProcessId, Vec<Duration>> = BTreeMap::new();
     for wake_up in wake_ups {

@@ -14,10 +14,10 @@ use super::world::{Make, World};
 use crate::history::event::What;
 use crate::virtual_host::SeededRandom;
 
-/// How long after the last process ends the server may still do what it was asked to.
+/// How long the server may still carry out requests after the last process has ended.
 const ALL_GONE: Duration = Duration::from_millis(500);
 
-/// A run with this many faults of each kind has seen everything once: some crash surely hit a
+/// A run with this many faults of each kind has surely seen everything once, such as the crash of a
 /// `leasehold run` with a child.
 const ALL_SEEN: u64 = 10;
 
@@ -105,7 +105,7 @@ impl Campaign {
         (record, wrong)
     }
 
-    /// Promises that the run says nothing about, because nothing of the kind happened.
+    /// The promises that the run did not test, because nothing of the kind happened.
     fn unjudged(&self, verdict: &Verdict, killed_runs: u64) -> Vec<String> {
         let has_worlds = self.minutes > 0.0 && self.worlds > 0;
         let shares = has_worlds && self.make.deployment.shares();

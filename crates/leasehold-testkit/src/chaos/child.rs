@@ -9,7 +9,7 @@ use crate::history::event::{CallId, ProcessId, What, WindowId};
 /// The settings from its command line.
 #[derive(Clone, Copy, Debug)]
 pub struct ChildPlan {
-    /// The `leasehold run` that runs it.
+    /// The `leasehold run` that started it.
     pub process: ProcessId,
     /// How long it lives if nobody kills it.
     pub lives: Duration,

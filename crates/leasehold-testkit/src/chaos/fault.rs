@@ -91,7 +91,7 @@ impl World {
         let (victims, lasts) = (self.victims(), self.some(15, 180));
         victims.iter().for_each(|slot| self.proxy(*slot).hold(way));
         self.wait(lasts);
-        // The deliveries that were held back arrive now, or never.
+        // The bytes that were held back arrive now, or never.
         let arrives = self.random.once_in(2);
         for slot in victims {
             let proxy = self.proxy(slot);
@@ -125,8 +125,8 @@ impl World {
         victims.iter().for_each(|slot| self.proxy(*slot).be_faithful());
     }
 
-    /// Requests on open connections wait until their clients have given those connections up and
-    /// made new ones. Clients need the limits of a request and of a probe for that.
+    /// Holds the requests on open connections back until their clients have given those connections
+    /// up and made new ones. Clients do so after the limits of a request and of a probe.
     fn be_late(&mut self) {
         let (victims, lasts) = (self.victims(), self.some(60, 200));
         victims.iter().for_each(|slot| self.proxy(*slot).strand());
@@ -240,7 +240,7 @@ impl World {
         self.until_it_holds(slot);
         let lasts = self.some(10, 200);
         if self.stop(slot) {
-            // Nothing replaces it while it stands still, because it has not ended.
+            // No other process replaces it while it stands still, because it has not ended.
             self.wait(lasts);
             self.resume(slot);
             self.wait(NOTICED_WITHIN);

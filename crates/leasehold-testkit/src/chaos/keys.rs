@@ -12,7 +12,7 @@ impl World {
         }
     }
 
-    /// The keys of shared locks on the servers, which nobody may leave behind.
+    /// The keys of shared locks that are on the servers, although no process may leave them behind.
     pub(super) fn left_behind(&self) -> Vec<String> {
         let servers = self.servers.granting();
         let keys = servers.into_iter().flat_map(|server| server.keys()).map(|(name, _)| name);

@@ -14,7 +14,7 @@ use crate::history::from_line;
 /// Logs the reports of a process and its children.
 pub(super) struct Reader {
     pub(super) process: ProcessId,
-    /// The share of its lock that its child has. `None` for a mutex, and for a worker.
+    /// The share of the lock that the child has. `None` for a mutex, and for a worker.
     pub(super) share: Option<Share>,
     pub(super) journal: Arc<Journal>,
     pub(super) watch: Arc<Watch>,
@@ -23,7 +23,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads until all of them have ended. Returns whether a lock was granted.
+    /// Reads until the process and its children have ended. Returns whether a lock was granted.
     pub(super) fn read(self, reports: impl Read) -> bool {
         let mut granted = false;
         let mut open: Option<(WindowId, Moment)> = None;
@@ -67,7 +67,7 @@ impl Reader {
             }
         }
         self.holds.store(false, Ordering::Release);
-        // A killed child gives nothing up: its window ends with its last report.
+        // A killed child does not report that it gives up, so its window ends with its last report.
         if let Some((window, at)) = open {
             self.journal.push(Event { at, what: What::GaveUp { window } });
         }
@@ -75,7 +75,8 @@ impl Reader {
     }
 }
 
-/// Since when the reports of a child count. None do while its `leasehold run` stands still.
+/// Since when the reports of a child count. They do not count while its `leasehold run` stands
+/// still.
 #[derive(Debug)]
 pub(super) struct Watch(Mutex<Option<Moment>>);
 
@@ -107,7 +108,7 @@ mod tests {
         Moment::from_nanos(ms * 1_000_000)
     }
 
-    /// When the window of a child ends that reported at 1 ms and gave up at 3 ms.
+    /// The end of a child's window. The child reports at 1 ms and gives up at 3 ms.
     fn ends(watch: Watch) -> Moment {
         let (process, window) = (ProcessId(1), WindowId(first_number(ProcessId(1)) + 1));
         let call = CallId(first_number(process));

@@ -34,14 +34,14 @@ pub struct Record {
     pub black_holes: BlackHoles,
     /// The times from the end of a window to the next window of a waiter, outside of faults.
     pub wake_up_ms: WakeUps,
-    /// For how many seconds the worlds were calm after their last fault. Errors and waiting need
-    /// another cause than a fault then.
+    /// For how many seconds the worlds were calm after their last fault. In that time, a fault
+    /// excuses no error and no long wait.
     #[serde(default)]
     pub calm_s: u64,
     /// How long waiters waited after a release in that time.
     #[serde(default)]
     pub calm_wake_up_ms: WakeUps,
-    /// How many of the grants were to readers, or of permits.
+    /// How many grants were to readers, or of permits.
     #[serde(default)]
     pub shares_granted: u64,
     /// In how many hand-overs the fencing tokens were compared.

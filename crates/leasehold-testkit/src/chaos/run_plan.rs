@@ -1,4 +1,4 @@
-//! What one `leasehold run` does: the lock that it takes, and the command that it runs.
+//! The plan of one `leasehold run`: the lock that it takes, and the command that it runs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use super::{share, span};
 use crate::history::event::{ProcessId, Share};
 use crate::virtual_host::SeededRandom;
 
-/// One run in this many takes a lock that holders share.
+/// One `leasehold run` in this many takes a lock that holders share.
 const SHARED_ONE_IN: usize = 3;
 
-/// What one `leasehold run` does.
+/// The plan of one `leasehold run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RunPlan {
     /// The name of its lock.
@@ -35,7 +35,7 @@ impl RunPlan {
             };
             (key, Some(share), span(random, 50, 1_500))
         } else if random.once_in(3) {
-            // A command that nobody kills outlives the lease of its killed `leasehold run`.
+            // If nobody kills it, the command outlives the lease of its killed `leasehold run`.
             ("d", None, share(random, ttl, 50, 400))
         } else {
             ("b", None, span(random, 50, 1_500))

@@ -17,7 +17,7 @@ pub(super) const PREFIX: &str = "chaos";
 /// The timeout of the sessions at a ZooKeeper server. No lease may be longer than half of it.
 pub(super) const SESSION: Duration = Duration::from_secs(4);
 
-/// The clock of a PostgreSQL server, with steps.
+/// The clock of a PostgreSQL server, to which steps can be added.
 const POSTGRES_CLOCK: &str = "CREATE TABLE clock_steps (us bigint NOT NULL);
     INSERT INTO clock_steps VALUES (0);
     CREATE OR REPLACE FUNCTION leasehold.clock() RETURNS bigint LANGUAGE sql VOLATILE AS $$
@@ -25,7 +25,7 @@ const POSTGRES_CLOCK: &str = "CREATE TABLE clock_steps (us bigint NOT NULL);
              + (SELECT us FROM public.clock_steps)
     $$";
 
-/// The clock of a MariaDB server, with steps.
+/// The clock of a MariaDB server, to which steps can be added.
 const MYSQL_CLOCK: &str = "CREATE TABLE clock_steps (us bigint NOT NULL);
     INSERT INTO clock_steps VALUES (0);
     CREATE OR REPLACE PROCEDURE leasehold_clock(OUT now_us BIGINT)
@@ -41,7 +41,7 @@ const POSTGRES_KEYS: &str = "
         UNION ALL SELECT '{' || key || '}:lh:place', expires FROM leasehold.places
     ) AS kept (key, expires) WHERE expires > leasehold.clock()";
 
-/// The same of a MariaDB server.
+/// The same for a MariaDB server.
 const MYSQL_KEYS: &str = "
     CALL leasehold_clock(@now);
     SELECT name, expires - @now FROM (
@@ -80,7 +80,7 @@ pub(super) enum Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// For faults that only Redis knows.
+    /// The Redis server, for faults that only Redis knows.
     pub(super) fn redis(self) -> &'a RedisServer {
         match self {
             Self::Redis(server) => server,
@@ -204,7 +204,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// The names of the keys that it has, and the time to live of each. `None` is for ever.
+    /// The names of the keys that it has, and the time to live of each. `None` means for ever.
     pub(super) fn keys(self) -> Vec<(String, Option<Duration>)> {
         match self {
             Self::Redis(server) => {
@@ -249,7 +249,7 @@ fn etcd_key(key: &str) -> Option<String> {
 
 /// For how long a key stays; `None` if it is gone meanwhile.
 fn left(server: &RedisServer, name: &str) -> Option<Option<Duration>> {
-    // Its slot may have moved meanwhile.
+    // The slot of the key may have moved meanwhile.
     let Ok(Reply::Int(left)) = server.try_command(&["PTTL", name]) else { return None };
     match u64::try_from(left) {
         Ok(left) => Some(Some(Duration::from_millis(left))),

@@ -16,7 +16,7 @@ use crate::servers::{Authority, Cluster, Proxy, RedisServer, Sentinels};
 /// The members of a cluster of etcd, and of an ensemble of ZooKeeper.
 const MEMBERS: usize = 3;
 
-/// The faults of a network that knows no message.
+/// The faults of a network that does not tell messages apart.
 const NETWORK: [Kind; 6] = [
     Kind::Delay,
     Kind::Partition,
@@ -53,7 +53,7 @@ pub enum Deployment {
 }
 
 impl Deployment {
-    /// All of them.
+    /// All deployments.
     pub const ALL: [Self; 9] = [
         Self::One,
         Self::Tls,
@@ -96,7 +96,7 @@ impl Deployment {
         let steps = [Kind::ClockStepBack, Kind::ClockStepForward];
         let server = [Kind::ServerStop, Kind::ServerRestart];
         let redis = [Kind::SubscriberKill, Kind::ScriptFlush];
-        // Other networks than that of one Redis cannot tell one reply from the next.
+        // Only the network of a single Redis server can tell one reply from the next.
         let own: &[&[Kind]] = match self {
             Self::One => return Kind::OF_ONE.to_vec(),
             Self::Tls => &[&NETWORK, &server, &data, &redis, &[Kind::Flushall]],
@@ -107,7 +107,7 @@ impl Deployment {
             Self::Quorum => &[&redis, &server, &[Kind::OutOfMemory]],
             Self::Postgres => &[&NETWORK, &server, &steps, &[Kind::SubscriberKill, Kind::Flushall]],
             Self::Mysql => &[&NETWORK, &server, &steps, &[Kind::Flushall]],
-            // Their clocks are not those of the day.
+            // These servers do not use the time of day.
             Self::Etcd | Self::Zookeeper => &[&NETWORK, &server, &[Kind::Flushall]],
         };
         [own, &[&OF_PROCESSES]].concat().concat()
@@ -118,7 +118,7 @@ impl Deployment {
         !matches!(self, Self::Quorum | Self::Etcd | Self::Zookeeper)
     }
 
-    /// How long a lease may stay after a crash of its client, where that is not its ttl.
+    /// How long a lease may stay after a crash of its client. This is the ttl, except on ZooKeeper.
     pub(super) const fn stays_after_crash(self, ttl: Duration) -> Duration {
         match self {
             Self::Zookeeper => SESSION,
@@ -180,7 +180,7 @@ pub(super) enum Servers {
 }
 
 impl Servers {
-    /// A bad network in front of them, for that slot, where there can be one.
+    /// A bad network in front of the servers, for that slot. `None` if there can be none.
     pub(super) fn proxy(&self, slot: usize) -> Option<Proxy> {
         match self {
             Self::Etcd(all) => far(slot).map(|member| Proxy::to(all.port(member))),
@@ -193,7 +193,7 @@ impl Servers {
         }
     }
 
-    /// The URLs by which a process reaches them: several for a quorum.
+    /// The URLs by which a process reaches the servers. A quorum has several.
     pub(super) fn urls(&self, proxy: Option<&Proxy>) -> Vec<String> {
         match (self, proxy) {
             (Self::Tls(_, authority), Some(proxy)) => {
@@ -226,7 +226,7 @@ impl Servers {
         }
     }
 
-    /// The server that a fault hits, of which number `number` is one.
+    /// The server that a fault hits. Of several equal servers, `number` chooses one.
     pub(super) fn victim(&self, number: usize, key: &str) -> Server<'_> {
         let redis = match self {
             Self::Postgres(server) => return Server::Postgres(server),
@@ -241,7 +241,7 @@ impl Servers {
         Server::Redis(redis)
     }
 
-    /// A number that rises with each failover, where somebody watches the servers.
+    /// A number that rises with each failover, if sentinels watch the servers. Otherwise zero.
     pub(super) fn epoch(&self) -> u64 {
         match self {
             Self::Sentinels(all) => all.epoch(),
@@ -265,8 +265,8 @@ impl Servers {
     }
 }
 
-/// The one member that the process of a slot knows, over a bad network. Every other process knows
-/// all members.
+/// The only member that the process of a slot knows, over a bad network. `None` if the process
+/// knows all members.
 fn far(slot: usize) -> Option<usize> {
     slot.is_multiple_of(2).then_some(slot / 2 % MEMBERS)
 }

@@ -35,7 +35,7 @@ impl Wish {
         match random.below(6) {
             0 => Self::Write(client.rwlock(READ)),
             1 | 2 => Self::Read(client.rwlock(READ)),
-            // Often one, so that a large wish may have to wait for several holders.
+            // Often take one permit, so that a large wish may have to wait for several holders.
             3 | 4 => Self::permits(client, 1),
             _ => Self::permits(client, PERMITS_OF - u32::from(random.once_in(2))),
         }
@@ -106,8 +106,8 @@ fn may_stay(key: &str) -> bool {
         || (lock_of(key) == PERMITS && key.ends_with(":lh:shares"))
 }
 
-/// Splits a history: first the events of mutexes, then those of locks that holders share. Events of
-/// no lock are in both. The checker has other questions about each.
+/// Splits a history: first the events of mutexes, then the events of locks that holders share.
+/// Events that concern no lock are in both. The checker judges the two by different rules.
 pub(super) fn split(events: &[Event]) -> [Vec<Event>; 2] {
     let mut shared = Shared::default();
     let mut halves = [Vec::new(), Vec::new()];

@@ -1,4 +1,4 @@
-//! Faults of deployments with several servers: somebody takes over, or moves.
+//! Faults of deployments with several servers: a server takes over, or a slot moves.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::world::World;
 use crate::history::event::{Event, What};
 use crate::servers::{Cluster, RedisServer, Sentinels};
 
-/// The numbers of faults that nobody injected begin here.
+/// The numbers of faults that happened without being injected begin here.
 const OWN_FAULTS: u32 = 1_000_000;
 
 /// How a primary ends.
@@ -21,8 +21,8 @@ enum End {
 }
 
 impl World {
-    /// Another server takes over for one that was killed or stopped, or by a command. The replicas
-    /// often lack what the primary granted last.
+    /// Makes another server take over, because the primary was killed or stopped, or by a command.
+    /// The replicas often lack the last grants of the primary.
     pub(super) fn fail_over(&mut self) {
         let ends = [End::Killed, End::Stopped, End::Told];
         let end = ends[self.random.below(ends.len())];
@@ -58,8 +58,8 @@ impl World {
         self.journal.tell(What::Forgot);
     }
 
-    /// Chooses another member of etcd than the leader, if the leader must not stand still: older
-    /// versions then end leases that others have renewed, as GUARANTEES.md says.
+    /// Chooses another member of etcd than the leader, if the leader must not stand still. Older
+    /// versions of etcd would then end leases that others have renewed, as GUARANTEES.md says.
     pub(super) fn spare_a_faulty_leader(&mut self) {
         let servers = Arc::clone(&self.servers);
         let Servers::Etcd(all) = &*servers else { return };
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// Forgets which failovers there were. Call it after one that was injected.
+    /// Forgets the failovers so far. Call this after an injected failover.
     pub(super) fn read_epoch(&mut self) {
         self.epoch = (self.servers.epoch(), self.now());
     }
@@ -103,7 +103,7 @@ impl World {
         repair();
     }
 
-    /// A primary hands over to its replica, which has everything.
+    /// Makes a primary hand over to its replica, which has everything.
     pub(super) fn hand_over(&mut self) {
         let (servers, key) = (Arc::clone(&self.servers), self.some_key());
         let Servers::Cluster(all) = &*servers else { nobody() };
@@ -111,7 +111,7 @@ impl World {
         all.until_whole();
     }
 
-    /// The slot of a lock moves to another node, with the locks.
+    /// Moves the slot of a lock to another node, with its locks.
     pub(super) fn move_slot(&mut self) {
         let (servers, key) = (Arc::clone(&self.servers), self.some_key());
         let Servers::Cluster(all) = &*servers else { nobody() };
@@ -121,13 +121,13 @@ impl World {
         all.move_keys(key, to);
         let lasts = self.some(0, 50);
         self.wait(lasts);
-        // Others may have come meanwhile.
+        // More keys may have come meanwhile.
         all.move_keys(key, to);
         all.end_to_move(key, to);
         all.until_whole();
     }
 
-    /// A sentinel stops or dies, and comes back.
+    /// Makes a sentinel stop or die, and come back.
     pub(super) fn stop_sentinel(&mut self) {
         let servers = Arc::clone(&self.servers);
         let Servers::Sentinels(all) = &*servers else { nobody() };

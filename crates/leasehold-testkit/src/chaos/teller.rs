@@ -14,7 +14,7 @@ use crate::history::to_line;
 /// How many numbers a process has for its calls and windows.
 const NUMBERS: u32 = 250_000;
 
-/// How late a process may look at the clock that did not stand still.
+/// How late a running process may look at the clock. If it is later, it stood still.
 const LATE_MAX: Duration = Duration::from_millis(15);
 
 /// Reports events, and numbers calls and windows.
@@ -79,7 +79,8 @@ impl Teller {
     /// Reports an event that happened at `at`. Ends the process if nobody listens any more.
     pub fn tell_at(&self, at: Moment, what: What) {
         let line = to_line(&Event { at, what }) + "\n";
-        // In one piece, so that a killed process leaves at most half a line at the very end.
+        // Write the line in one piece, so that a killed process leaves at most half a line at the
+        // very end.
         if std::io::stdout().lock().write_all(line.as_bytes()).is_err() {
             std::process::exit(0);
         }

@@ -7,7 +7,7 @@ use super::{calm, shares};
 use crate::history::event::{CallKind, Event, Outcome, Share, What};
 use crate::history::{Bounds, Violation, check, summary};
 
-/// The result of the history of a world.
+/// The verdict on the history of a world.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
     /// Violations of promises, by invariant.
@@ -111,7 +111,7 @@ pub(super) fn bounds(ttl: Duration, stays: Duration) -> Bounds {
         hiccup: ttl / 8,
         wake: Duration::from_millis(250),
         notice: Duration::from_millis(500),
-        // To others, a lease that stays longer than its ttl is one with a lock delay.
+        // For others, a lease that stays longer than its ttl looks like a lease with a lock delay.
         lock_delay: stays.saturating_sub(ttl),
         ..Bounds::of_ttl(ttl)
     }
@@ -147,7 +147,7 @@ mod tests {
         ]
     }
 
-    /// Shares are judged, too: the two windows together are more than there is.
+    /// Shares are judged too. The two windows together use more permits than there are.
     #[test]
     fn a_history_in_which_holders_have_too_much_of_a_lock_fails() {
         let overlaps = |key: &str, of: [Share; 2]| {

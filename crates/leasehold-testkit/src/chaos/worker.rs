@@ -216,12 +216,12 @@ impl Worker {
     async fn hold(&self, held: Held, random: &mut SeededRandom) -> Option<Held> {
         let Held { guard, window, mut until } = held;
         let is_for_long = self.plan.keys.last().is_some_and(|last| last == guard.name());
-        // Those that share a lock hold it longer, so that they meet.
+        // Holders that share a lock hold it longer, so that their windows overlap.
         let is_shared = shares::NAMES.contains(&guard.name());
         let (short, longer) = if is_shared { (50, 90) } else { (85, 97) };
         let holds = match random.below(100) {
-            // Much longer than a lease lives without renewal. A holder that is cut off meanwhile
-            // must notice.
+            // This may be much longer than a lease lives without renewal. A holder that is cut off
+            // meanwhile must notice.
             _ if is_for_long => share(random, self.plan.ttl, 50, 400),
             drawn if drawn < short => span(random, 0, 15),
             drawn if drawn < longer => span(random, 50, 250),
@@ -301,7 +301,7 @@ impl Worker {
     async fn part(&self, guard: Guard, open: Option<WindowId>, random: &mut SeededRandom) {
         let is_dropped = random.once_in(3);
         let name = guard.name().to_owned();
-        // The checker knows a window and its release by their common moment.
+        // The checker recognises a window and its release by their common moment.
         let now = self.teller.now();
         if let Some(window) = open {
             self.teller.tell_at(now, What::GaveUp { window });

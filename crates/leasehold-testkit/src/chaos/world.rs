@@ -25,7 +25,7 @@ use crate::virtual_host::SeededRandom;
 /// How often a waiting world checks its processes.
 const TEND_EVERY: Duration = Duration::from_millis(20);
 
-/// The shortest time between two process starts in one slot: without a server, processes end at
+/// The shortest time between two process starts in one slot. Without a server, processes end at
 /// once.
 const BEGIN_EVERY: Duration = Duration::from_millis(200);
 
@@ -210,7 +210,7 @@ impl World {
     ///
     /// # Panics
     ///
-    /// If it is not a bad one.
+    /// If the slot has no bad network.
     pub(super) fn proxy(&self, slot: usize) -> &Proxy {
         self.slots[slot].proxy.as_ref().expect("the deployment has bad networks")
     }
@@ -466,7 +466,7 @@ impl World {
 const fn outcome(code: Option<i32>) -> Outcome {
     match code {
         Some(69) => Outcome::Unavailable,
-        // It was told to end, or killed its child before the child reported anything.
+        // `leasehold run` was told to end, or killed its child before the child reported anything.
         Some(79 | 130 | 143) | None => Outcome::Dropped,
         Some(_) => Outcome::Failed,
     }

@@ -15,15 +15,16 @@ use leasehold::{Key, OwnerToken, Ttl};
 use crate::protocol::{self, Answer, Command, Line, Value, greeting, served};
 use crate::{Deaf, VirtualHost};
 
-/// The time limit of all requests together: twice the longest limit of one.
+/// The time limit of all requests together: twice the longest limit of one request.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Longer than the steps of a client that wants to listen.
+/// How long a client may take to listen. This is longer than the limits of its steps.
 const LISTENED: Duration = Duration::from_secs(3);
 
-/// A server sends these bytes and closes the connection. It sends them after the handshake, or
-/// instead of an answer within it if the bytes begin with `!`. If they begin with `>`, it speaks
-/// RESP3 to subscribers. Checks that requests and subscriptions end.
+/// Runs a client against a server that sends these bytes and closes the connection. Checks that
+/// requests and subscriptions end. The server sends the bytes after the handshake. If they begin
+/// with `!`, it sends them instead of an answer of the handshake. If they begin with `>`, it speaks
+/// RESP3 to subscribers.
 ///
 /// # Panics
 ///

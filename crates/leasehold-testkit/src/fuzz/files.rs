@@ -16,7 +16,7 @@ use crate::VirtualHost;
 const PAUSE: Duration = Duration::from_secs(1_000);
 
 /// Opens a file with these bytes. The store must refuse it, or end every step. Its answers do not
-/// matter: a user who may write the file decides who holds what.
+/// matter, because a user who may write the file decides who holds which lock.
 ///
 /// # Panics
 ///

@@ -15,16 +15,15 @@ use super::served::Served;
 use crate::VirtualHost;
 use crate::protocol::{Answer, Refused, Value};
 
-/// The time limit of one step: twice the longest limit of a request.
+/// The time limit of one step, which is twice the longest limit of a request.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The largest depth of a reply.
 const DEPTH_MAX: usize = 6;
 
-/// Reads the bytes as protocol replies with one value per line, where the bytes of a string follow
-/// `$` on the same line. Each step of a store gets these replies from the first one on, and so does
-/// a client that locks and releases. Every step must end, and every number must be within its
-/// bounds.
+/// Reads the bytes as protocol replies with one value per line. The bytes of a string follow `$` on
+/// the same line. Each step of a store gets these replies, beginning with the first, and so does a
+/// client that locks and releases. Every step must end, and every number must be within its bounds.
 ///
 /// # Panics
 ///
@@ -153,7 +152,7 @@ async fn lock(store: AnyStore, host: Arc<VirtualHost>) -> Result<(), Error> {
     Ok(())
 }
 
-/// `None` is the end of the connection.
+/// The replies that the bytes describe. `None` is the end of the connection.
 fn answers(data: &[u8]) -> VecDeque<Option<Answer>> {
     let mut lines = data.split(|byte| *byte == b'\n');
     let mut answers = VecDeque::new();
@@ -173,7 +172,7 @@ fn value<'a>(line: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>, depth: usiz
         [b':', text @ ..] => number(text).map_or(Value::Nil, Value::Int),
         [b'$', bytes @ ..] => Value::Bytes(bytes.to_vec()),
         [b'*', count @ ..] if depth < DEPTH_MAX => {
-            // Limited by the number of lines, whatever the count says.
+            // The number of lines limits this loop, whatever the count says.
             let count = number(count).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
             let mut values = Vec::new();
             while values.len() < count {

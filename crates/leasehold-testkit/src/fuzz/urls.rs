@@ -26,7 +26,7 @@ pub fn urls(data: &[u8]) {
         let url = format!("{before}{password}{after}");
         let rest = format!("{before}{after} {}", messages());
         let is_known = rest.contains(password) || password.len() < PASSWORD_CHARS_MIN;
-        // Digits alone could be a port.
+        // A text of digits could be a port.
         let is_plain = password.bytes().all(|byte| byte.is_ascii_alphanumeric())
             && password.bytes().any(|byte| byte.is_ascii_alphabetic());
         let scheme = before.split("://").next().unwrap_or_default();
@@ -91,7 +91,7 @@ fn check(url: &str, password: Option<&str>) {
     }
 }
 
-/// Whether an `@` after the text makes it a password.
+/// Whether an `@` follows the text, which makes it a password.
 fn is_in_its_place(url: &str, password: &str) -> bool {
     let Some((before, after)) = url.split_once(password) else { return false };
     let authority = before.split_once("://").map(|(_, rest)| rest).unwrap_or_default();

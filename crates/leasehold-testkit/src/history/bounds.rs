@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 /// How long things take at most in the world of a history. A bound that is too narrow accuses a
-/// correct world. One that is too wide lets bugs pass.
+/// correct world. A bound that is too wide lets bugs pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The longest ttl in use.
     pub ttl_max: Duration,
     /// The longest lock delay in use.
     pub lock_delay: Duration,
-    /// How much longer the store keeps every lease than its holder relies on it, at least.
+    /// The least time for which the store keeps a lease after its holder has stopped relying on it.
     pub margin: Duration,
     /// The longest life of a place in the line.
     pub waiter_ttl: Duration,
@@ -28,11 +28,11 @@ pub struct Bounds {
     /// How long a client may take to learn, without a hint, that another client waits for a lease
     /// that it keeps without a guard.
     pub wanted: Duration,
-    /// How long a line may stand aside for clients of other libraries, and its head may take to
-    /// notice the end. Zero where it never does.
+    /// How long a line may stand aside for clients of other libraries, plus the time until its head
+    /// notices the end. Zero if the line never stands aside.
     pub opened: Duration,
-    /// A process that stood still for less than this does not cause an error. Zero if it always is
-    /// one.
+    /// A process that stood still for less than this does not cause an error. Zero if every stop
+    /// can cause an error.
     pub hiccup: Duration,
     /// How late a running process may notice a moment: the delay of its timers.
     pub wake: Duration,
@@ -75,8 +75,8 @@ impl Bounds {
         span / 100 + Duration::from_millis(2)
     }
 
-    /// The shortest real life of a place that was taken for `life`: less the error of clocks, and a
-    /// millisecond of rounding.
+    /// The shortest real life of a place that was taken for `life`: the error of clocks and a
+    /// millisecond of rounding are subtracted.
     #[must_use]
     pub fn surely(life: Duration) -> Duration {
         life.saturating_sub(Self::drift(life) + Duration::from_millis(1))

@@ -23,7 +23,7 @@ pub(super) fn s(seconds: f64) -> Moment {
 }
 
 /// A history in the making. The moment and the key apply to all later events. A window is named
-/// after its token, and `""` means nobody.
+/// after its token. As an owner, `""` means nobody.
 pub(super) struct Tale {
     events: Vec<Event>,
     now: Moment,
@@ -141,13 +141,13 @@ impl Tale {
         self.locks(process).gets(process, token, fence, until)
     }
 
-    /// The window has its key together with others.
+    /// The window shares its key with others.
     pub(super) fn shares(self, token: &str, share: Share) -> Self {
         let window = self.windows[token];
         self.tell(What::Shares { window, share })
     }
 
-    /// Holders share the key, and nobody has it.
+    /// The history is of a key that holders share, and that nobody has.
     pub(super) fn shares_keys(self) -> Self {
         self.steps(JOIN, "", Standing::default(), Standing::default())
     }
@@ -244,7 +244,7 @@ impl Tale {
         self.tell(What::Served { request, key, token, before, after, left, block, travelled })
     }
 
-    /// How long ago the first request of this kind was sent that has not been served.
+    /// How long ago the oldest unserved request of this kind was sent.
     fn oldest_unserved(&self, request: Request, token: &Name) -> Option<Duration> {
         let kind = std::mem::discriminant(&request);
         let (mut sent, mut served) = (Vec::new(), 0);
@@ -299,7 +299,7 @@ impl Tale {
         self.tell(What::LeavesTaken { window })
     }
 
-    /// The process is told that another waits.
+    /// The process is told that another client waits.
     pub(super) fn hints(self, process: u32) -> Self {
         let (process, key) = (ProcessId(process), self.key.clone());
         self.tell(What::Hinted { process, key })

@@ -73,7 +73,7 @@ pub enum What {
         /// How it ended.
         outcome: Outcome,
     },
-    /// A call returned a guard: a validity window begins.
+    /// A call returned a guard, so a validity window begins.
     Granted {
         /// The window.
         window: WindowId,
@@ -95,21 +95,21 @@ pub enum What {
         /// How long.
         span: Duration,
     },
-    /// The holder leaves the key taken: it wants the lease to last, but no guard watches it any
+    /// The holder leaves the key taken. It wants the lease to last, but no guard watches it any
     /// more.
     LeavesTaken {
         /// The window.
         window: WindowId,
     },
-    /// A message told a process that another waits for a key that it holds.
+    /// A message told a process that another client waits for a key that it holds.
     Hinted {
         /// The process.
         process: ProcessId,
         /// The key.
         key: Name,
     },
-    /// A process was just seen to rely on a window until a moment. Logged after each renewal that
-    /// the recorder can tell apart, and before a process stops.
+    /// The recorder saw that a process relies on a window until a moment. Logged after each renewal
+    /// that the recorder can tell apart, and before a process stops.
     Extended {
         /// The window.
         window: WindowId,
@@ -186,7 +186,7 @@ pub enum What {
         after: Option<Name>,
         /// How long the new owner's lease has left on the server.
         left: Duration,
-        /// The fencing tokens that the server told the new owner are reserved for it, if any.
+        /// The fencing tokens that the server reserved for the new owner and told it, if any.
         block: Option<Block>,
         /// How long the request was on its way; `None` if it is a copy of one that arrived before.
         travelled: Option<Duration>,
@@ -200,9 +200,9 @@ pub enum What {
         key: Name,
         /// The owner token; empty if the request names none.
         token: Name,
-        /// Just before, without what had expired.
+        /// The state just before, without expired leases and places.
         before: Standing,
-        /// Just after.
+        /// The state just after.
         after: Standing,
         /// How long the request was on its way; `None` if it is a copy of one that arrived before.
         #[serde(default)]
@@ -231,24 +231,24 @@ pub enum What {
         /// How many counts open it.
         of: u32,
     },
-    /// A call is about to return that saw how many counts of its latch were missing: none, if it
-    /// saw the latch open.
+    /// A call is about to return, and saw how many counts of its latch were missing. The number is
+    /// zero if it saw the latch open.
     Remains {
         /// The call.
         call: CallId,
         /// How many.
         left: u32,
     },
-    /// A window has its key together with others. Logged directly after `Granted`. Without it, the
-    /// window has the key alone.
+    /// A window shares its key with others. Logged directly after `Granted`. Without it, the window
+    /// has the key alone.
     Shares {
         /// The window.
         window: WindowId,
         /// The share of the key that it has.
         share: Share,
     },
-    /// One node of a quorum granted a key. That alone makes no lease: the client must release the
-    /// key there if it gets no lease.
+    /// One node of a quorum granted a key. That alone makes no lease. If the client gets no lease,
+    /// it must release the key at this node.
     GrantedAt {
         /// The node.
         node: u32,
@@ -259,7 +259,7 @@ pub enum What {
         /// How long the node keeps it.
         left: Duration,
     },
-    /// The server's view of a window, at a moment when its process relies on it.
+    /// The server's view of a window, at a moment at which its process relies on it.
     Compared {
         /// The window.
         window: WindowId,
@@ -268,8 +268,8 @@ pub enum What {
         /// The owner of the key on the server. In a quorum: the window's token, if a majority has
         /// it.
         owner: Option<Name>,
-        /// How long that lease has left on the server, or at least on a majority of the nodes: at
-        /// most this long on the common clock.
+        /// How long that lease has left on the server, or on a majority of the nodes. This is the
+        /// most that it can be on the common clock.
         left: Duration,
     },
     /// A key was seen on the server.
@@ -279,8 +279,8 @@ pub enum What {
         /// How long until it expires; `None` if never.
         left: Option<Duration>,
     },
-    /// All clients are gone, and the longest lease and place would have expired. Keys that are seen
-    /// from now on were left behind.
+    /// All clients are gone, and the longest lease and place would have expired. Keys that are
+    /// logged from now on were left behind.
     Over,
     /// A fault begins.
     FaultBegan {
@@ -298,25 +298,25 @@ pub enum What {
     Forgot,
 }
 
-/// What somebody has or wants of a key.
+/// The part of a key that a client has or wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Share {
-    /// All of it.
+    /// The whole key.
     Alone,
-    /// All of it, together with other readers.
+    /// The whole key, together with other readers.
     Reader,
     /// Some of its permits.
     Permits {
         /// How many.
         want: u32,
-        /// Of how many, as far as its client knows.
+        /// The number of all permits, as far as its client knows.
         of: u32,
     },
 }
 
 impl Share {
-    /// How many permits it is.
+    /// How many permits this is.
     #[must_use]
     pub const fn permits(self) -> u32 {
         if let Self::Permits { want, .. } = self { want } else { 0 }
@@ -331,14 +331,14 @@ impl Share {
         }
     }
 
-    /// Of how many permits.
+    /// How many permits there are in all.
     #[must_use]
     pub const fn of(self) -> u32 {
         if let Self::Permits { of, .. } = self { of } else { 0 }
     }
 }
 
-/// Who holds a key and who waits for it.
+/// The holders and the waiters of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Standing {
     /// How many permits there are, if the server knows.
@@ -350,7 +350,7 @@ pub struct Standing {
     pub lefts: Vec<Duration>,
     /// The living places that may be made holders, in order.
     pub line: Vec<(Name, Share)>,
-    /// How many dead places are before them.
+    /// How many dead places stand before the living ones.
     pub dead: usize,
     /// All dead places, each with the number of living ones before it. An ask revives its own.
     pub expired: Vec<(Name, usize)>,
@@ -388,7 +388,8 @@ pub enum CallKind {
     TryLock,
     /// `lock` or `lock_timeout`, which wait in the line.
     Lock,
-    /// Of several locks together, for each a call: all of them are taken, or none.
+    /// One lock of several that are taken together. Each has its own call, and all of them are
+    /// taken, or none.
     LockAll,
     /// `Guard::renew`.
     Renew,
@@ -407,7 +408,7 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// Whether it may take a place in the line.
+    /// Whether this call may take a place in the line.
     #[must_use]
     pub const fn waits(self) -> bool {
         matches!(self, Self::Lock | Self::LockAll)
@@ -434,9 +435,9 @@ pub enum Outcome {
     NotHeld,
     /// The lease was lost.
     Lost,
-    /// The store surely did nothing: `Unavailable`.
+    /// The store surely did nothing (`Unavailable`).
     Unavailable,
-    /// The store may have done it: `Unknown`.
+    /// The store may have carried the request out (`Unknown`).
     Unknown,
     /// Another error, which no fault explains.
     Failed,
@@ -458,7 +459,7 @@ pub enum Request {
     Renew,
     /// Ends the lease and the place.
     Release,
-    /// Ends the place. Ends the lease too if another waits, and otherwise restarts its ttl.
+    /// Ends the place. Ends the lease too if another client waits, and otherwise restarts its ttl.
     Keep,
     /// Ends the lease of another client.
     Evict,

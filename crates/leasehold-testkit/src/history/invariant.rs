@@ -14,7 +14,7 @@ pub enum Invariant {
     WindowInsideLease,
     /// Fencing tokens are unique and rise.
     FencingRises,
-    /// Each fencing token is used by the owner that it was reserved for.
+    /// Each fencing token is used by the owner for which it was reserved.
     FenceReserved,
     /// While nothing is wrong, a key that has a waiter is soon held.
     NoLostWakeUp,
@@ -24,9 +24,9 @@ pub enum Invariant {
     LineOrder,
     /// A line that hands a key on stands aside now and then, for clients that take no place in it.
     LineOpens,
-    /// Once another waits, a client passes a lease among its tasks only for a short while.
+    /// Once another client waits, a client passes a lease among its tasks only for a short while.
     PassesBounded,
-    /// A lease without a guard is given up once another waits, and when its time is over.
+    /// A lease without a guard is given up once another client waits, and when its time is over.
     WantedAnswered,
     /// A holder is told that its lease is lost before its own deadline.
     ToldBeforeDeadline,
@@ -44,11 +44,11 @@ pub enum Invariant {
     TakenIsTrue,
     /// Errors and losses have a cause, and the answer to a release says whether there was a lease.
     OutcomeExplained,
-    /// The holders that a server keeps of a key fit together.
+    /// The shares of a key that a server has granted fit together.
     SharesFit,
     /// A writer that becomes a reader leaves no gap.
     NoGap,
-    /// No more starts are allowed in a period than its limit.
+    /// In each period, no more starts are allowed than the limit.
     StartsLimited,
     /// A latch counts each count once, and opens with the last one.
     LatchCounts,
@@ -139,8 +139,8 @@ pub struct Violation {
     pub at: Moment,
     /// The description for people.
     pub text: String,
-    /// Whether GUARANTEES.md promises that this does not happen. `false` if a fault may be the
-    /// cause that GUARANTEES.md does not cover. Such a violation is counted, but the run does not
+    /// Whether GUARANTEES.md promises that this does not happen. `false` if the cause may be a
+    /// fault that GUARANTEES.md does not cover. Such a violation is counted, but the run does not
     /// fail.
     pub promised: bool,
 }

@@ -11,7 +11,7 @@ pub struct Promised {
     /// Windows never overlap.
     pub windows: bool,
     /// Leases stay, so windows lie inside them. This is promised wherever `windows` is, except at a
-    /// strict server: it may lose leases, but nobody else gets the key.
+    /// strict server, which may lose leases but gives their keys to nobody else.
     pub leases: bool,
     /// Fencing tokens rise.
     pub fencing: bool,

@@ -14,8 +14,8 @@ use super::weather::Weather;
 #[derive(Clone, Debug)]
 pub(super) struct Window<'a> {
     pub(super) id: WindowId,
-    /// When the call began that got it. For several windows of one lease: when the first call
-    /// began.
+    /// The beginning of the call that got the window. For several windows of one lease, the
+    /// beginning of the first call.
     pub(super) called: Moment,
     pub(super) process: ProcessId,
     pub(super) token: &'a str,
@@ -28,7 +28,7 @@ pub(super) struct Window<'a> {
     pub(super) crashed: Option<Moment>,
     /// When an operator ended its lease.
     pub(super) evicted: Option<Moment>,
-    /// The number of the event with which its process ended it.
+    /// The number of the event by which its process ended the window.
     pub(super) closed: Option<usize>,
     /// How long its client may keep the lease without a guard.
     pub(super) keeps: Duration,
@@ -41,8 +41,8 @@ pub(super) struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// When its process stopped relying on it. A dead process relies on nothing. After an eviction
-    /// nothing is promised.
+    /// When its process stopped relying on the window. A dead process relies on nothing. After an
+    /// eviction, nothing is promised.
     pub(super) fn end(&self) -> Moment {
         let ends = [self.told, self.gave_up, self.crashed, self.evicted];
         ends.into_iter().flatten().fold(self.until, Moment::min)
@@ -55,7 +55,7 @@ impl Window<'_> {
         self.evicted.filter(|evicted| *evicted < learnt).map(|evicted| (evicted, learnt))
     }
 
-    /// Whether nothing ended it before its deadline.
+    /// Whether the window lasted until its deadline.
     pub(super) fn ran_out(&self) -> bool {
         self.end() == self.until
     }
@@ -78,7 +78,7 @@ pub(super) struct Call {
     pub(super) limit: Option<Duration>,
     pub(super) called: Moment,
     pub(super) returned: Option<(Moment, Outcome)>,
-    /// How many counts of a latch it saw missing.
+    /// How many missing counts of a latch the call saw.
     pub(super) left: Option<u32>,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct Stood<'a> {
     pub(super) travelled: Option<Duration>,
 }
 
-/// When a process ran and stood still.
+/// When a process ran, and when it stood still.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Life {
     /// The spans in which it stood still.
@@ -184,13 +184,13 @@ pub(super) struct OfKey<'a> {
     pub(super) windows: Vec<Window<'a>>,
     pub(super) calls: Vec<Call>,
     pub(super) served: Vec<Served<'a>>,
-    /// The same, if holders share the key.
+    /// The requests that the server carried out, if holders share the key.
     pub(super) stood: Vec<Stood<'a>>,
     /// When the server made each owner token a holder of the key.
     pub(super) owned: HashMap<&'a str, Vec<Moment>>,
     /// The highest number of permits to which anybody changed it; 0 if nobody did.
     pub(super) resized: u32,
-    /// When the first of them was about to do so.
+    /// When a client was first about to change it.
     pub(super) resized_at: Option<Moment>,
     /// How many starts there are in each period, if its permits are starts.
     pub(super) limit: Option<(u32, Duration)>,
@@ -199,8 +199,8 @@ pub(super) struct OfKey<'a> {
 }
 
 impl<'a> OfKey<'a> {
-    /// The owner tokens whose leases an operator ended, and when. The operator names the
-    /// token, so a step that ends another lease is not an eviction.
+    /// The owner tokens whose leases an operator ended, and when. The operator names the token, so
+    /// a step that ends another lease is no eviction.
     fn evicted(&self) -> HashMap<&'a str, Moment> {
         let ends_alone =
             |step: &&Served<'_>| step.before == Some(step.token) && step.after != Some(step.token);
@@ -226,7 +226,7 @@ pub(super) struct Story<'a> {
     pub(super) may_forget: bool,
     /// Whether holders share keys.
     pub(super) is_shared: bool,
-    /// Whether some locks are taken together. Those that wait for others are held without a window.
+    /// Whether some locks are taken together. A lock that waits for the others has no window yet.
     pub(super) takes_several: bool,
     pub(super) keys: BTreeMap<&'a str, OfKey<'a>>,
     /// The keys of our locks.
@@ -485,7 +485,7 @@ mod tests {
             stood: vec![(at(10), Some(at(20))), (at(30), Some(at(35)))],
             crashed: Some(at(50)),
         };
-        // from, to, ran
+        // Columns: from, to, how long the process ran.
         for (from, to, ran) in
             [(0, 5, 5), (0, 40, 25), (12, 18, 0), (15, 32, 10), (0, 99, 35), (60, 70, 0)]
         {

@@ -22,9 +22,9 @@ pub struct Summary {
     pub acquisitions: u64,
     /// How many calls of any kind there were.
     pub calls: u64,
-    /// How many of them were told *taken*, or gave up waiting.
+    /// How many calls were told *taken*, or gave up waiting.
     pub in_vain: u64,
-    /// How many of them ended in an error.
+    /// How many calls ended in an error.
     pub errors: u64,
     /// How many windows were lost.
     pub lost: u64,
@@ -43,7 +43,7 @@ pub struct Summary {
 pub struct Injected {
     /// How many faults there were.
     pub injected: u64,
-    /// How many of them met enough load: 50 attempted acquisitions between their beginning and one
+    /// How many faults met enough load: 50 attempted acquisitions between their beginning and one
     /// ttl after their end.
     pub counted: u64,
 }

@@ -41,7 +41,7 @@ impl<'a> Weather<'a> {
         Self { lease: bounds.lease(), aftermath: bounds.aftermath(), ..Self::default() }
     }
 
-    /// An unknown kind counts as covered, so that a wrong name fails loudly.
+    /// Adds a fault. An unknown kind counts as covered, so that a wrong name fails loudly.
     pub(super) fn began(&mut self, at: Moment, fault: u32, kind: &'a str) {
         let all = Promised { windows: true, leases: true, fencing: true };
         let promised = promised(kind).unwrap_or(all);
@@ -58,7 +58,8 @@ impl<'a> Weather<'a> {
         self.disturbed.push((from, to));
     }
 
-    /// After all faults are known: merges the spans that they disturbed, with their aftermath.
+    /// Merges the spans that faults disturbed, with their aftermath. Call this after all faults are
+    /// known.
     pub(super) fn settle(&mut self) {
         let spells = self.spells.iter().map(|spell| (spell.began, spell.ended()));
         let mut all: Vec<_> = self.disturbed.iter().copied().chain(spells).collect();
@@ -74,7 +75,7 @@ impl<'a> Weather<'a> {
         self.disturbed = merged;
     }
 
-    /// Whether nothing was wrong in a span, nor shortly before it.
+    /// Whether nothing was wrong during a span and shortly before it.
     pub(super) fn is_calm(&self, from: Moment, to: Moment) -> bool {
         let next = self.disturbed.partition_point(|(_, end)| *end < from);
         self.disturbed.get(next).is_none_or(|(began, _)| *began > to)
@@ -130,13 +131,13 @@ impl<'a> Weather<'a> {
         })
     }
 
-    /// Whether fencing tokens are promised to rise at `at`. They are not after the beginning of a
-    /// fault without that promise, because a counter that fell back may take any time to catch up.
+    /// Whether fencing tokens are promised to rise at `at`. After the beginning of a fault without
+    /// that promise, they are not, because a counter that fell back may take any time to catch up.
     pub(super) fn fencing_promised(&self, at: Moment) -> bool {
         !self.spells.iter().any(|spell| !spell.promised.fencing && spell.began <= at)
     }
 
-    /// Whether places in the line may end early or vanish during such a fault.
+    /// Whether places in the line may end early or vanish during a fault of this kind.
     pub(super) fn hurts_places(kind: &str) -> bool {
         // A full server refuses to store places. A server whose clock jumps ends them.
         promised(kind).is_some_and(|promised| !promised.leases)
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn calm_begins_when_the_aftermath_is_over() {
         let weather = weather();
-        // 10.102 s for a lease, 3.032 s for a place
+        // The aftermath is 10.102 s for a lease and 3.032 s for a place.
         let calm = |from, to| weather.is_calm(at(from), at(to));
         assert!(calm(0, 99) && calm(124, 199) && calm(234, 999));
         assert!(!calm(0, 100) && !calm(123, 150) && !calm(207, 208) && !calm(0, 999));
@@ -184,7 +185,7 @@ mod tests {
     #[test]
     fn a_fault_that_ends_leases_excuses_only_those_that_it_met() {
         let weather = weather();
-        // asked, at, promised
+        // Columns: when the lease was asked for, the moment, whether it is promised.
         for (asked, met, promised) in [
             (99, 99, true),
             (99, 100, false),
@@ -201,7 +202,7 @@ mod tests {
     #[test]
     fn a_fault_that_ends_leases_excuses_those_that_were_to_last() {
         let weather = weather();
-        // asked, at, promised
+        // Columns: when the lease was asked for, the moment, whether it is promised.
         for (asked, met, promised) in
             [(0, 99, true), (0, 100, false), (110, 500, false), (111, 500, true)]
         {

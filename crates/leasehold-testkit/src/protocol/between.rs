@@ -10,28 +10,28 @@ use leasehold::store::redis::Stream;
 use super::{Answer, Command, Requests, Sent, take_sent};
 use crate::protocol;
 
-/// Sees the requests and the answers of one connection.
+/// Sees the requests and the answers of one connection, and may change them.
 pub trait Onlooker: Send + 'static {
     /// A request leaves. Returns what the server gets. Default: the same.
     fn leaves(&mut self, request: Command) -> Command {
         request
     }
 
-    /// The answer to what the server got arrives. Returns what the client gets instead. Default:
-    /// nothing else.
+    /// The answer to the request that the server got arrives. Returns the answer that the client
+    /// gets instead, if it is another one. Default: `None`.
     fn arrives(&mut self, request: &Command, answer: &Answer) -> Option<Answer> {
         let _any = (request, answer);
         None
     }
 
-    /// A request of the onlooker itself, for which it is asked whenever the stream is polled. Its
+    /// Returns a request of the onlooker itself. The stream calls this whenever it is polled. Its
     /// answer goes to [`hears`](Self::hears). Default: none.
     fn asks(&mut self, cx: &Context<'_>) -> Option<Command> {
         let _never = cx;
         None
     }
 
-    /// The answer to a request of its own arrives.
+    /// The answer to a request of the onlooker itself arrives.
     fn hears(&mut self) {}
 
     /// The connection ends, or the client closes it.
@@ -45,7 +45,7 @@ pub struct Between<O: Onlooker> {
     requests: Requests,
     /// Requests on their way to the server.
     writing: Vec<u8>,
-    /// The requests without an answer. `None` is one of the onlooker.
+    /// The requests without an answer. `None` is a request of the onlooker.
     asked: VecDeque<Option<Command>>,
     arrived: Vec<u8>,
     /// Bytes that the client may read.
@@ -67,7 +67,7 @@ impl<O: Onlooker> Between<O> {
         Box::new(Self { stream, onlooker, requests, writing, asked, arrived, read })
     }
 
-    /// Passes on what the client and the onlooker have to say.
+    /// Passes on the requests of the client and of the onlooker.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if let Some(own) = self.onlooker.asks(cx) {
             self.writing.extend(own.bytes());
@@ -85,7 +85,7 @@ impl<O: Onlooker> Between<O> {
         }
     }
 
-    /// Sorts what has arrived.
+    /// Sorts the answers and messages that have arrived.
     fn sort(&mut self) {
         let mut rest = &self.arrived[..];
         loop {
@@ -100,7 +100,7 @@ impl<O: Onlooker> Between<O> {
                         self.onlooker.hears();
                         continue;
                     }
-                    // A server at its limit of clients reports that without a request.
+                    // A server that has too many clients says so without a request.
                     None => None,
                 },
             };
@@ -115,7 +115,7 @@ impl<O: Onlooker> Between<O> {
 
 impl<O: Onlooker> Stream for Between<O> {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        // An error shows in what is read, behind what arrived before it.
+        // The reader sees the error after the bytes that arrived before it.
         let _failed = self.write(cx);
         while self.read.is_empty() {
             let mut piece = [0; 4096];

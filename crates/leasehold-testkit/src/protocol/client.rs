@@ -1,4 +1,5 @@
-//! A client that says what it is told, in order, and logs in only if it is told to.
+//! A client that sends exactly the requests that it is told to send, in order. It does not log in
+//! by itself.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -56,7 +57,7 @@ impl Client {
         Ok(Self::over(connector.open().await?))
     }
 
-    /// Speaks over a stream.
+    /// Makes a client that speaks over a stream.
     #[must_use]
     pub fn over(stream: Box<dyn Stream>) -> Connection {
         let client = Self(Arc::default());
@@ -86,8 +87,8 @@ impl Client {
     }
 }
 
-/// Waits for an answer. `None` if the connection ended first. Dropping it does not take the request
-/// back.
+/// Waits for an answer. `None` if the connection ended first. Dropping this does not cancel the
+/// request.
 #[derive(Debug)]
 pub struct Asking(oneshot::Receiver<Answer>);
 
@@ -127,7 +128,7 @@ impl Moving {
             let mut rest = &self.arrived[..];
             while let Some(sent) = take_sent(&mut rest) {
                 match sent {
-                    // A caller that has gone needs neither.
+                    // A caller that has gone needs neither answers nor messages.
                     Sent::News(all) => all.into_iter().for_each(|news| {
                         let _gone = self.telling.send(news);
                     }),

@@ -1,6 +1,6 @@
 //! The protocol of Redis, with its bytes: what clients ask, and what servers send.
 //!
-//! It is written apart from the library's codec, so that a mistake in one is seen by the other.
+//! It is written apart from the library's codec, so that each shows the mistakes of the other.
 //!
 //! A test has three ways to use it. With a [`Client`] it asks a server. With [`served`] it plays a
 //! server itself. With [`Between`] it sees everything that passes on a connection, and may change
@@ -74,8 +74,8 @@ impl Command {
         self.args().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
     }
 
-    /// Whether a client of the library sends it to make a connection, or to receive messages, and
-    /// not for a lock.
+    /// Whether a client of the library sends this command to make a connection or to receive
+    /// messages, and not for a lock.
     #[must_use]
     pub fn is_of_the_connection(&self) -> bool {
         let words: Vec<_> = self.args().collect();
@@ -158,7 +158,7 @@ impl Refused {
     }
 }
 
-/// The answer to a request. A refusal anywhere in it refuses the whole.
+/// The answer to a request. A refusal of one part refuses the whole.
 pub type Answer = Result<Value, Refused>;
 
 /// The bytes of an answer.
@@ -181,7 +181,7 @@ pub enum News {
     Published(Message),
     /// This key has changed, and is no longer tracked.
     Changed(Vec<u8>),
-    /// All keys may have changed, and none is tracked any longer.
+    /// All keys may have changed. The server no longer tracks any key.
     AllChanged,
 }
 
@@ -210,14 +210,15 @@ pub fn greeting(command: &Command, ids: [&str; 2]) -> Option<Vec<u8>> {
     let text = |text: String| Ok(Value::Bytes(text.into_bytes()));
     let said = match words[..] {
         [b"PING"] => text("PONG".to_owned()),
-        // Whether the database is switched to strict mode.
+        // This asks whether the database is in strict mode.
         [b"HMGET", b":lh:epoch", b"switch"] => Ok(Value::Array(vec![Value::Nil])),
         [b"INFO", b"server"] => text(format!("# Server\r\nrun_id:{}\r\n", ids[0])),
         [b"INFO", b"replication"] => {
             text(format!("# Replication\r\nconnected_slaves:1\r\nmaster_replid:{}\r\n", ids[1]))
         }
         [b"WAIT", b"0", b"1"] => Ok(Value::Int(1)),
-        // An old server. Its messages are arrays, and it tells of no changes.
+        // Like an old server, refuse these commands. Its messages are arrays, and it does not
+        // report changes.
         [b"HELLO" | b"CLIENT", ..] => Err(Refused("ERR unknown command".to_owned())),
         _ => return None,
     };

@@ -1,4 +1,4 @@
-//! Reads what a client writes.
+//! Reads the requests that a client writes.
 
 use super::Command;
 
@@ -6,7 +6,7 @@ use super::Command;
 #[derive(Debug, Default)]
 pub struct Requests {
     bytes: Vec<u8>,
-    /// How many of them were taken.
+    /// How many of the bytes were taken.
     taken: usize,
 }
 

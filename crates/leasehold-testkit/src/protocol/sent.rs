@@ -1,4 +1,4 @@
-//! Reads and writes what a server sends.
+//! Reads and writes the values that a server sends.
 
 use super::{Answer, Message, News, Refused, Value, write_word};
 
@@ -7,7 +7,7 @@ use super::{Answer, Message, News, Refused, Value, write_word};
 pub(crate) enum Sent {
     /// The answer to the oldest request.
     Answer(Answer),
-    /// A message that was not asked for. Empty if nobody needs messages of its kind.
+    /// A message that was not asked for. The list is empty if nobody needs messages of its kind.
     News(Vec<News>),
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn take_sent(bytes: &mut &[u8]) -> Option<Sent> {
     })
 }
 
-/// Maps and pushes are read as arrays.
+/// Reads one value. Maps and pushes are read as arrays.
 fn value(rest: &mut &[u8]) -> Option<Answer> {
     let end = rest.windows(2).position(|two| two == b"\r\n")?;
     let (&mark, line) = rest[..end].split_first().expect("a server sends values");

@@ -1,4 +1,4 @@
-//! A server that a test plays. It needs no I/O, and its streams go by wakers alone.
+//! A server that a test plays. It needs no I/O. Its streams only use wakers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ pub struct Line(Arc<Mutex<State>>);
 struct State {
     /// Bytes that the client has not read yet.
     arrived: VecDeque<u8>,
-    /// The answers in order. `None` is one that the server has not given yet.
+    /// The answers in order. `None` stands for an answer that the server has not given yet.
     answers: VecDeque<Option<Vec<u8>>>,
     /// How many answers have left.
     left: usize,
@@ -52,7 +52,7 @@ impl Line {
         Later { line: self.clone(), number }
     }
 
-    /// Sends something that nobody asked for.
+    /// Sends a message without a request.
     pub fn tell(&self, bytes: &[u8]) {
         let mut state = self.state();
         state.arrived.extend(bytes);

@@ -1,8 +1,8 @@
-/* Loaded before a server's own libraries: its clock reads what a test wrote into a file of two
- * numbers, microseconds both: {frozen_us, offset_us}. With frozen_us the time of day stands there,
- * else it is the machine's plus offset_us. Redis takes the time of day from gettimeofday alone.
- * Valkey counts on by the processor's clock for up to a millisecond, unless it cannot read what
- * processor there is. */
+/* A library that is loaded before a server's own libraries. The server's clock then reads a file
+ * that a test wrote, with two numbers in microseconds: {frozen_us, offset_us}. If frozen_us is not
+ * zero, the time of day stands still there. Otherwise it is the machine's time plus offset_us.
+ * Redis takes the time of day only from gettimeofday. Valkey goes on by the processor's clock for
+ * up to a millisecond, unless it cannot find out what processor there is. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

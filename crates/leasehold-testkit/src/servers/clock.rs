@@ -1,8 +1,8 @@
 //! A server's clock that a test controls.
 //!
-//! A few lines of C replace the server's clock. They read what the test wrote into a file that both
-//! processes map. With a frozen clock, expiry on the server is exact to the millisecond. To step
-//! the clock, the test writes a number.
+//! A few lines of C replace the server's clock. It reads the numbers that the test wrote into a
+//! file that both processes map. With a frozen clock, expiry on the server is exact to the
+//! millisecond. To step the clock, the test writes a number.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -71,14 +71,14 @@ impl ServerClock {
     }
 
     fn set(&self) -> MutexGuard<'_, Setting> {
-        // Always valid, even after a panic.
+        // The settings are valid even after a panic.
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, change: impl FnOnce(&mut Setting)) {
         let mut set = self.set();
         change(&mut set);
-        // One write for each number: the server may read between the writes, but never half a
+        // Write each number at once. The server may read between the writes, but never half a
         // number.
         for (number, at) in [(set.frozen, 0), (set.offset, 8)] {
             self.page.write_all_at(&number.to_ne_bytes(), at).expect("the file takes 16 bytes");

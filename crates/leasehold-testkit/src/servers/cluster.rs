@@ -1,4 +1,4 @@
-//! A Redis Cluster, whose slots and primaries move.
+//! A Redis Cluster whose slots and primaries move.
 
 use super::certificates::{Authority, Identity};
 use super::redis_server::{RedisServer, RedisServerBuilder};
@@ -23,7 +23,7 @@ pub struct ClusterBuilder {
 /// Three primaries with a third of the slots each, and a replica of each, all on free ports of
 /// 127.0.0.1. They are killed when this is dropped.
 ///
-/// A node that is silent for a second is taken for down.
+/// The nodes treat a node as down after a second of silence.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<RedisServer>,
@@ -73,7 +73,7 @@ impl ClusterBuilder {
                 node.command(&[add.as_slice(), &slots].concat());
             }
         }
-        // Each meets each, so that nobody has to wait for gossip.
+        // Introduce each node to each other node, so that no node has to wait for gossip.
         for node in &cluster.nodes {
             for other in cluster.nodes.iter().filter(|other| other.port() != node.port()) {
                 let port = cluster.port_of(other).to_string();
@@ -117,7 +117,7 @@ impl Cluster {
         let slots: Vec<_> = (0..SLOTS).map(|slot| slot.to_string()).collect();
         let add = ["CLUSTER".to_owned(), "ADDSLOTS".to_owned()];
         node.command(&[add.as_slice(), &slots].concat());
-        // A new node waits for two seconds before it serves anybody.
+        // A new node serves nobody for two seconds.
         node.clock().step_by(3_000_000);
         until("the node serves its slots", || {
             field(&node, "cluster_state").as_deref() == Some("ok")
@@ -197,7 +197,7 @@ impl Cluster {
         let mut found = keys();
         while !found.is_empty() {
             for key in found {
-                // It may have expired meanwhile.
+                // The key may have expired meanwhile.
                 from.command(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
             }
             found = keys();
@@ -216,7 +216,7 @@ impl Cluster {
         for node in [to].into_iter().chain(others) {
             node.command(&["CLUSTER", "SETSLOT", &text, "NODE", &id]);
         }
-        // Until it knows the new epoch, a node may believe an older message about the slot.
+        // Until a node knows the new epoch, it may believe an older message about the slot.
         let epoch = field(to, "cluster_my_epoch").expect("it answers");
         self.until_each("all nodes know where the slot is", |node| {
             epoch_of(node, &id).as_ref() == Some(&epoch)
@@ -236,8 +236,8 @@ impl Cluster {
         to
     }
 
-    /// Moves the slot of a key with its keys, in one step. Returns the node that has it now; `None`
-    /// if these servers cannot do that, which Valkey can from 9.0 on.
+    /// Moves the slot of a key with its keys, in one step. Returns the node that has it now. `None`
+    /// if these servers cannot do that. Valkey can from 9.0 on.
     ///
     /// # Panics
     ///
@@ -292,7 +292,7 @@ impl Cluster {
     }
 
     /// Tells the replica of a key's primary to take over. With `force`, it does so alone, even if
-    /// it lacks what the primary wrote. Otherwise the primary first waits until the replica has
+    /// it lacks writes of the primary. Otherwise the primary first waits until the replica has
     /// everything.
     ///
     /// # Panics
@@ -333,7 +333,7 @@ impl Cluster {
         self.nodes.iter().find(|node| is_at(node, port)).expect("one of ours")
     }
 
-    /// Starts again what was killed, and waits until all nodes serve or follow.
+    /// Starts the killed nodes again, and waits until all nodes serve or follow.
     ///
     /// # Panics
     ///
@@ -345,7 +345,7 @@ impl Cluster {
         self.until_whole();
     }
 
-    /// Waits until another node than this one, which was killed, has the slot of a key.
+    /// Waits until a node other than `before`, which was killed, has the slot of a key.
     ///
     /// # Panics
     ///
@@ -378,7 +378,7 @@ impl Cluster {
         });
     }
 
-    /// The port for clients: that for TLS, if there is one.
+    /// The port for clients, which is the TLS port if there is one.
     fn port_of(&self, node: &RedisServer) -> u16 {
         if self.tls { node.tls_port() } else { node.port() }
     }
@@ -394,7 +394,7 @@ impl Cluster {
     }
 }
 
-/// Whether a node is at this port, which may be that for TLS.
+/// Whether a node is at this port, which may be its TLS port.
 fn is_at(node: &RedisServer, port: u16) -> bool {
     node.port() == port || node.has_tls_port(port)
 }
@@ -411,7 +411,7 @@ fn is_primary(node: &RedisServer) -> bool {
     node.runs() && info(node).contains("role:master")
 }
 
-/// A field of what a node knows of its cluster.
+/// A field of a node's information about its cluster.
 fn field(node: &RedisServer, name: &str) -> Option<String> {
     let said = node.look(&["CLUSTER", "INFO"])?.text();
     let value = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -10,7 +10,7 @@ use super::frames::Frames;
 use super::listening::Listening;
 use super::port::Port;
 
-/// Listens on a port of 127.0.0.1 and treats every connection the same way. Dropping it ends it.
+/// Listens on a port of 127.0.0.1 and treats every connection the same way, until it is dropped.
 pub struct FakeServer {
     port: Port,
     kept: Arc<Mutex<Vec<TcpStream>>>,

@@ -40,7 +40,7 @@ impl Frames {
             }
             b'*' | b'~' | b'>' => number().unwrap_or(0),
             b'%' => number().unwrap_or(0) * 2,
-            // A status, a number or an error. Each line of nonsense counts as well.
+            // This is a status, a number or an error. A line of nonsense counts as a frame too.
             _ => 0,
         };
         if parts > 0 {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn frames_of_every_kind_are_told_apart() {
-        // the bytes, how many frames end in them, whether another one has begun
+        // Columns: the bytes, how many frames end in them, whether another frame has begun.
         let table: [(&[u8], u64, bool); 12] = [
             (b"+OK\r\n", 1, false),
             (b"-ERR no\r\n:1\r\n", 2, false),

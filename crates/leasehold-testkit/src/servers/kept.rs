@@ -1,4 +1,4 @@
-//! Servers whose processes a shell keeps: they end with the test process, however it ends.
+//! Servers whose processes a shell keeps, so that they end with the test process, however it ends.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -11,8 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::servers::process::tail;
 
-/// Starts the server, and ends it when the test process ends, however it does: then its end of the
-/// pipe is closed. Removes the folder unless it is told to keep it.
+/// Starts the server, and ends it when the test process ends, in whatever way. It notices this
+/// because the other end of the pipe is closed then. Removes the folder unless it is told to keep
+/// it.
 const KEEPER: &str = r#"home=$1; shift
 "$@" & server=$!
 echo $server > "$home/pid"
@@ -45,7 +46,7 @@ impl Kept {
         command.args(["-c", KEEPER, "sh"]).arg(&self.folder).arg(program.get_program());
         command.args(program.get_args());
         command.stdin(Stdio::piped()).stdout(log.try_clone().expect("a file"));
-        // An interrupt from the keyboard is for the tests.
+        // An interrupt from the keyboard must reach only the tests.
         command.stderr(log).process_group(0);
         *self.keeper() = Some(command.spawn().expect("sh runs"));
     }

@@ -30,8 +30,9 @@ impl Listening {
         let listen = move || {
             for stream in listener.incoming() {
                 if stopped.load(Ordering::Acquire) {
-                    // A process that is just being started has a copy of it until its `exec`, and
-                    // a copy listens on. Linux alone ends that; elsewhere this is an error.
+                    // A child process has a copy of this socket until its `exec`, and the copy
+                    // keeps listening. On Linux, `shutdown` stops all copies. On other systems it
+                    // fails, and the error is ignored.
                     let _ = rustix::net::shutdown(&listener, Shutdown::Both);
                     return;
                 }

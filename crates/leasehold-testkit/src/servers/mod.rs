@@ -68,5 +68,6 @@ pub use resp::Reply;
 pub use sentinels::Sentinels;
 pub use zookeeper::{ZookeeperClient, ZookeeperPath, ZookeeperServer};
 
-/// How long anything real may take before the test gives up: far more than a slow machine needs.
+/// How long any step in real time may take before the test gives up. This is far more than a slow
+/// machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);

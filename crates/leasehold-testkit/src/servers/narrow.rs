@@ -9,11 +9,11 @@ use super::listening::Listening;
 use super::port::Port;
 use super::redis_server::RedisServer;
 
-/// The commands that it passes on to the server.
+/// The commands that the proxy passes on to the server.
 const KNOWN: [&str; 8] = ["PING", "AUTH", "GET", "SET", "DEL", "HMGET", "EVAL", "EVALSHA"];
 
 /// Passes on the requests that a proxy such as twemproxy knows, and no others. So locks work behind
-/// it, and all else does not. Dropping it ends its connections.
+/// it, and everything else fails. Dropping it ends its connections.
 #[derive(Debug)]
 pub struct NarrowProxy {
     port: Port,
@@ -21,7 +21,7 @@ pub struct NarrowProxy {
     _listening: Listening,
 }
 
-/// How it treats a command that it does not know.
+/// How the proxy treats a command that it does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// It closes the connection, as twemproxy does.

@@ -9,8 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::{Authority, Cluster, PATIENCE, RedisServer, Reply};
 
-/// The largest number of servers that are lent at a time, and of those that stay, of all kinds
-/// together.
+/// The largest number of servers of all kinds, lent and idle together.
 const SERVERS_MAX: usize = 8;
 
 struct Pool {
@@ -23,7 +22,7 @@ struct Pool {
 struct Member {
     server: RedisServer,
     kind: Kind,
-    /// The certificate of the authority that signed the server's own, if it has a TLS port.
+    /// The certificate of the authority that signed the server's certificate, if it has a TLS port.
     ca: Option<Vec<u8>>,
 }
 
@@ -41,8 +40,8 @@ static RETURNED: Condvar = Condvar::new();
 /// A server of the pool, lent to one test until this is dropped.
 ///
 /// It has no directory any more, so it cannot be restarted. A test starts its own server if it
-/// needs another configuration, or if its clients may outlive it: they would connect to the server
-/// of the next test.
+/// needs another configuration, or if its clients may outlive it, since they would connect to the
+/// server of the next test.
 pub struct PooledServer {
     /// `Some` until it is dropped.
     member: Option<Member>,
@@ -62,7 +61,8 @@ pub fn lend() -> PooledServer {
     lend_all(1).remove(0)
 }
 
-/// Lends several servers together. Tests that took them one by one could wait for each other.
+/// Lends several servers together. Tests that borrowed servers one by one could wait for each
+/// other.
 ///
 /// # Panics
 ///
@@ -106,7 +106,7 @@ fn lend_kind(kind: Kind, count: usize) -> Vec<PooledServer> {
     let (mut pool, waited) = limit.unwrap_or_else(PoisonError::into_inner);
     assert!(!waited.timed_out(), "too many servers of the pool are lent, and stay so");
     pool.lent += count;
-    // From here on, even a panic returns the places to the pool.
+    // From here on, even a panic gives the servers back to the pool.
     let mut all: Vec<_> = (0..count).map(|_| PooledServer { member: pool.take(kind) }).collect();
     drop(pool);
     for lent in &mut all {
@@ -119,7 +119,7 @@ fn lend_kind(kind: Kind, count: usize) -> Vec<PooledServer> {
 }
 
 fn pool() -> MutexGuard<'static, Pool> {
-    // Always valid, even after a panic.
+    // The pool is valid even after a panic.
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -152,8 +152,8 @@ impl Member {
 
 fn reset(server: &RedisServer) -> Result<(), String> {
     server.clock().run_free();
-    // A new connection: when the server serves it, it has accepted all earlier ones and can close
-    // them.
+    // Use a new connection. When the server serves it, the server has accepted all earlier
+    // connections and can close them.
     let mut client = server.connect().map_err(|error| error.to_string())?;
     for command in
         ["CLIENT KILL TYPE normal", "CLIENT KILL TYPE pubsub", "FLUSHALL", "SCRIPT FLUSH"]
@@ -190,12 +190,12 @@ impl fmt::Debug for PooledServer {
 impl Drop for PooledServer {
     fn drop(&mut self) {
         let member = self.member.take().filter(|member| member.server.is_fit());
-        // A failed test prints the log of its server, and nobody else gets that server.
+        // A failed test prints the log of its server, and no other test gets that server.
         let member = member.filter(|_| !std::thread::panicking());
         let mut pool = pool();
         pool.lent -= 1;
         pool.idle.extend(member);
-        // Servers of another kind are ended instead.
+        // End servers of another kind instead.
         let too_many = (pool.lent + pool.idle.len()).saturating_sub(SERVERS_MAX);
         let ended: Vec<_> = pool.idle.drain(..too_many).collect();
         drop(pool);

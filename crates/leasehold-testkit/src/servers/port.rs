@@ -7,8 +7,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use crate::virtual_host::SeededRandom;
 
-/// Below the ports that systems give to outgoing connections, so that none of those takes a port
-/// while its server is down.
+/// The ports to choose from. Systems give higher ports to outgoing connections, so that no
+/// connection takes a port while its server is down.
 const RANGE: std::ops::Range<u16> = 12_000..32_000;
 
 const TRIES: usize = 1_000;
@@ -20,7 +20,7 @@ const BUS: u16 = 10_000;
 /// listener.
 ///
 /// The process binds the UDP port with the same number as a mark. Every process that tests with
-/// this kit respects the mark. The system frees it when the process ends, however it ends.
+/// this kit respects the mark. The system frees the mark when the process ends, in whatever way.
 #[derive(Debug)]
 pub(super) struct Port {
     number: u16,
@@ -67,9 +67,9 @@ impl Port {
     }
 }
 
-/// Whether a port has no listener. The test only binds the port, without listening. A process that
-/// another thread is just starting has a copy of every socket until it executes its program. A
-/// listening copy would block the port for that long.
+/// Whether a port has no listener. This check only binds the port, and does not listen. A process
+/// that another thread is starting has a copy of every socket until its `exec`. A listening copy
+/// would block the port for that long.
 fn is_free(port: u16) -> bool {
     let made = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     made.is_ok_and(|socket| {

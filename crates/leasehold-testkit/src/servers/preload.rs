@@ -13,7 +13,7 @@ static COMPILED: Mutex<Vec<(&str, &[u8])>> = Mutex::new(Vec::new());
 ///
 /// If it cannot be compiled.
 pub(super) fn compiled(name: &'static str, source: &str) -> &'static [u8] {
-    // Always valid, even after a panic.
+    // The map is valid even after a panic.
     let mut known = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, library)) = known.iter().find(|(known, _)| *known == name) {
         return library;

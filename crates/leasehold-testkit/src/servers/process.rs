@@ -1,4 +1,4 @@
-//! Processes that end with their parent, however the parent ends.
+//! Processes that end when their parent ends, in whatever way.
 
 use std::fs::File;
 use std::io;
@@ -15,8 +15,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
 };
 
-/// A shell script that executes the program. It ends at once if its parent died before it asked the
-/// kernel to be killed with its parent.
+/// A shell script that executes the program. The script ends at once if its parent died before the
+/// kernel was asked to kill it with its parent.
 const BECOME: &str = r#"[ "$PPID" = "$1" ] && shift && exec "$@""#;
 
 /// The largest part of a log that is shown.
@@ -104,14 +104,14 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        // It is our child and was not waited for yet, so no other process can have its pid.
+        // The process is our child and was not reaped yet, so no other process can have its pid.
         kill_process(self.pid, signal).expect("a process of ours can be signalled");
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself, which is fine.
+        // The process may have ended by itself, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -125,7 +125,7 @@ fn becoming(program: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Starts a command on a thread that lives as long as the process. The kernel kills a child when
+/// Starts a command on a thread that lives as long as this process. The kernel kills a child when
 /// the *thread* that started it ends, and the threads of tests end early.
 fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
     type Order = (Command, Sender<io::Result<Child>>);
@@ -202,7 +202,7 @@ mod tests {
         let copy = log.try_clone().expect("a file");
         let started = std::thread::spawn(move || {
             let process = Process::start("sleep", &["1000"], &[], &copy).expect("it starts");
-            // Until then, the process has not asked to be killed with its parent.
+            // Before `exec`, the process has not asked to be killed with its parent.
             let name = format!("/proc/{}/comm", process.pid());
             while std::fs::read_to_string(&name).expect("it lives") != "sleep\n" {
                 std::thread::yield_now();

@@ -33,8 +33,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// absolute path.
 ///
 /// It writes nothing to disk unless configured to. It is killed when this is dropped, even by a
-/// panic, and when the test process ends, in whatever way. If a test fails, the server's log is
-/// printed.
+/// panic. It is also killed when the test process ends, in whatever way. If a test fails, the
+/// server's log is printed.
 ///
 /// ```
 /// use leasehold_testkit::servers::RedisServer;
@@ -54,8 +54,8 @@ pub struct RedisServer {
     process: Mutex<Option<Process>>,
     paused: AtomicBool,
     client: Mutex<Option<Client>>,
-    /// Last, so that the process ends before its files are deleted. `None` after the server has
-    /// left its directory.
+    /// This field is last, so that the process ends before its files are deleted. `None` after the
+    /// server has left its directory.
     home: Option<TempDir>,
 }
 
@@ -300,7 +300,7 @@ impl RedisServer {
         self.clock.as_ref().expect("the server was built with a clock")
     }
 
-    /// Stops it by SIGSTOP: connections stay open, but nothing is answered. It has stopped when
+    /// Stops it by SIGSTOP. Its connections stay open, but it answers nothing. It has stopped when
     /// this returns.
     ///
     /// # Panics
@@ -345,7 +345,7 @@ impl RedisServer {
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
-        // The old socket would do no harm, but it looks alive.
+        // The old socket does no harm, but it looks like one with a server.
         let _ = std::fs::remove_file(self.path("socket"));
         self.begin();
     }

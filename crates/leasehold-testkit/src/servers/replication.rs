@@ -1,4 +1,4 @@
-//! A primary whose replicas lag: they get nothing that it writes.
+//! A primary whose replicas lag, because they get none of its writes.
 
 use super::redis_server::RedisServer;
 
@@ -6,8 +6,8 @@ impl RedisServer {
     /// Cuts off its replicas. They lose their connections, and get no new ones. Its writes from
     /// now on are lost if one of them takes over.
     ///
-    /// A replica that only stops would not do: what was sent to it waits in its socket, and it
-    /// reads that when it goes on.
+    /// Stopping a replica is not enough. The data that was sent to it waits in its socket, and the
+    /// replica reads this data when it goes on.
     ///
     /// # Panics
     ///
@@ -17,7 +17,7 @@ impl RedisServer {
         self.command(&["CLIENT", "KILL", "TYPE", "replica"]);
     }
 
-    /// Lets its replicas in again. They get all that it wrote. A server that was killed and started
+    /// Lets its replicas in again. They get all its writes. A server that was killed and started
     /// again lets them in, too.
     ///
     /// # Panics

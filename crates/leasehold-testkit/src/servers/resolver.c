@@ -1,5 +1,6 @@
-/* Loaded before a program's own libraries: the address of one host name is what a test wrote into a
- * file. If the file is empty, there is no such host. All other names are looked up as ever. */
+/* A library that is loaded before a program's own libraries. A test writes the address of one host
+ * name into a file. If the file is empty, there is no such host. Other names are looked up as
+ * usual. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

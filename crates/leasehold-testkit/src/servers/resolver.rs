@@ -10,10 +10,10 @@ use super::preload::compiled;
 
 const SOURCE: &str = include_str!("resolver.c");
 
-/// The name that the resolver knows. No real one ends like this (RFC 6761).
+/// The name that the resolver knows. No real name ends like this (RFC 6761).
 const HOST: &str = "store.test";
 
-/// A host name that programs look up as this says. At first there is no such host.
+/// A host name that programs look up through this resolver. At first, the name has no address.
 #[derive(Debug)]
 pub struct Resolver {
     home: TempDir,
@@ -44,13 +44,13 @@ impl Resolver {
         ]
     }
 
-    /// From now on, that is the address of the host.
+    /// Sets the address of the host from now on.
     ///
     /// # Panics
     ///
     /// If the file cannot be written.
     pub fn points_to(&self, address: &str) {
-        // In one step, so that a program never reads half of it.
+        // Replace the file in one step, so that a program never reads half of it.
         let new = self.home.path().join("new");
         std::fs::write(&new, address).expect("the directory takes files");
         std::fs::rename(new, self.address()).expect("the directory takes files");

@@ -114,7 +114,7 @@ impl Client {
         if stream.set_nonblocking(true).is_err() {
             return false;
         }
-        // No request is open, so only the end of the connection could arrive.
+        // No request is open, so only the end of the connection can arrive.
         let seen = stream.peek(&mut [0]);
         let silent = matches!(seen, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         silent && stream.set_nonblocking(false).is_ok()

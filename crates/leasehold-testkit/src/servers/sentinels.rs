@@ -20,7 +20,7 @@ pub const PRIMARY: &str = "locks";
 /// The lines that let sentinels use host names.
 const HOST_NAMES: &str = "sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n";
 
-/// How often a state is looked at while it is waited for.
+/// How often to check whether an awaited state has come.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The settings of [`Sentinels`].
@@ -33,7 +33,7 @@ pub struct SentinelsBuilder {
     password: Option<String>,
     /// Whether the servers speak TLS.
     tls: bool,
-    /// Whether the sentinels do.
+    /// Whether the sentinels speak TLS.
     sentinel_tls: bool,
     /// How the sentinels call the machine.
     host: &'static str,
@@ -42,7 +42,7 @@ pub struct SentinelsBuilder {
 /// A primary, its replicas, and three sentinels, all on free ports of 127.0.0.1. They are killed
 /// when this is dropped.
 ///
-/// The sentinels take a server that is silent for 300 ms for down, and two of them must agree.
+/// The sentinels treat a server as down after 300 ms of silence, if two of them agree.
 #[derive(Debug)]
 pub struct Sentinels {
     servers: Vec<RedisServer>,
@@ -58,7 +58,7 @@ pub struct Sentinel {
     log: File,
     password: Option<String>,
     process: Mutex<Option<Process>>,
-    /// Last, so that the process ends before its files are deleted.
+    /// This field is last, so that the process ends before its files are deleted.
     _home: TempDir,
 }
 
@@ -90,7 +90,7 @@ impl SentinelsBuilder {
         self.with_tls_at_the_sentinels(identity, authority)
     }
 
-    /// Makes the sentinels speak TLS to clients, with this certificate, and the servers not.
+    /// Makes the sentinels speak TLS to clients, with this certificate, but not the servers.
     pub fn with_tls_at_the_sentinels(mut self, identity: &Identity, authority: &Authority) -> Self {
         let files = [
             ("tls-cert-file", identity.cert.as_path()),
@@ -103,7 +103,7 @@ impl SentinelsBuilder {
         self
     }
 
-    /// Makes everybody call the machine `localhost`.
+    /// Makes servers and sentinels call the machine `localhost`.
     pub fn with_host_names(mut self) -> Self {
         self.server = self.server.config("replica-announce-ip", "localhost");
         self.host = "localhost";
@@ -126,7 +126,7 @@ impl SentinelsBuilder {
     #[must_use]
     pub fn start(self) -> Sentinels {
         let primary = self.server.clone().start();
-        // With TLS, everybody is known by the port for TLS.
+        // With TLS, each server is known by its TLS port.
         let port = |server: &RedisServer| if self.tls { server.tls_port() } else { server.port() };
         let of = format!("{} {}", self.host, port(&primary));
         let replica = |_| {
@@ -220,7 +220,7 @@ impl Sentinels {
         });
     }
 
-    /// Makes all sentinels forget the primary. Nobody can ask for it from then on.
+    /// Makes all sentinels forget the primary. From then on, clients cannot ask for it.
     ///
     /// # Panics
     ///
@@ -271,7 +271,7 @@ impl Sentinels {
         newest.named().parse().expect("a port")
     }
 
-    /// Starts again what was killed, and waits until the sentinels have made it a replica.
+    /// Starts the killed servers again, and waits until the sentinels have made them replicas.
     ///
     /// # Panics
     ///
@@ -281,7 +281,7 @@ impl Sentinels {
             server.restart();
         }
         until("all others follow the primary", || {
-            // Asked each time: on a busy machine, there may be yet another failover.
+            // Ask each time, since there may be yet another failover on a busy machine.
             let primary = self.newest_primary();
             let mut others = self.servers.iter().filter(|server| server.port() != primary);
             others.all(|server| {
@@ -294,9 +294,9 @@ impl Sentinels {
         self.until_known();
     }
 
-    /// Makes all sentinels believe that a failover to this server took place: each gets the
-    /// message that another one would send. The old primary is not told for some seconds, as if it
-    /// was cut off from the sentinels.
+    /// Makes all sentinels believe that a failover to this server took place: each gets the message
+    /// that another sentinel would send. The old primary learns of it only after some seconds, as
+    /// if it were cut off from the sentinels.
     ///
     /// # Panics
     ///
@@ -320,7 +320,7 @@ impl Sentinels {
     ///
     /// If that takes too long.
     pub fn until_switched(&self, before: u16) {
-        // With TLS, they name another port of it.
+        // With TLS, the sentinels name another port of the server.
         let is_it = |named: &str| {
             let named = named.parse().unwrap_or(before);
             let server = self.servers.iter().find(|server| server.port() == before);
@@ -390,7 +390,7 @@ impl Sentinel {
         sentinel
     }
 
-    /// The port for clients: that for TLS, if there is one.
+    /// The port for clients, which is the TLS port if there is one.
     fn client_port(&self) -> u16 {
         self.tls.as_ref().unwrap_or(&self.port).number()
     }
@@ -436,8 +436,8 @@ impl Sentinel {
         self.process().as_ref().expect("the sentinel runs").go_on();
     }
 
-    /// The port of the server that it names, or nothing. In a failover, this changes before what
-    /// `SENTINEL MASTER` says.
+    /// The port of the server that it names, or nothing. In a failover, this changes before the
+    /// answer to `SENTINEL MASTER`.
     fn named(&self) -> String {
         match self.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY]) {
             Some(Reply::Array(place)) if place.len() == 2 => place[1].text(),
@@ -445,7 +445,7 @@ impl Sentinel {
         }
     }
 
-    /// A field of what it knows about the primary, or nothing.
+    /// A field of its information about the primary, or nothing.
     fn master(&self, field: &str) -> String {
         let Some(Reply::Array(fields)) = self.ask(&["SENTINEL", "MASTER", PRIMARY]) else {
             return String::new();

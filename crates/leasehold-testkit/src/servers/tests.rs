@@ -158,7 +158,7 @@ fn a_running_clock_steps_forward_and_back() {
 /// Set if this program runs as a child of its own test.
 const CHILD: &str = "LEASEHOLD_TESTKIT_CHILD";
 
-/// Runs one test of this program as a process of its own. Returns the process and its output lines.
+/// Runs one test of this program in a new process. Returns the process and its output lines.
 fn start_as_child(test: &str, temp: &Path) -> (Child, impl Iterator<Item = String>) {
     let mut command = Command::new(std::env::current_exe().expect("the program of this test"));
     command.args([&format!("servers::tests::{test}"), "--exact", "--nocapture"]);
@@ -208,7 +208,8 @@ fn a_server_of_the_pool_comes_without_what_others_left_on_it() {
         let connection = Client::connect(server.port()).expect("it listens");
         ((server.pid(), sha), connection)
     };
-    // Other tests of this process may have taken it meanwhile, so the test checks all servers.
+    // Other tests of this process may have borrowed the server meanwhile, so the test checks all
+    // servers.
     let servers = pool::lend_all(3);
     for server in &servers {
         assert_eq!(server.command(&["DBSIZE"]).int(), 0);

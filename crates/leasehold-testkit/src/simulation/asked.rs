@@ -1,4 +1,4 @@
-//! Reads a command: which request it makes, and which fencing tokens its answer contains.
+//! Reads which request a command makes, and which fencing tokens its answer contains.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub(super) fn asked(script: &str, command: &Command) -> Option<Asked> {
     let argv = |number: usize| command.args().nth(3 + count + number).map(text);
     let request = match script {
         "acquire" => {
-            // `j|waiter_ttl_ms|…`. Only a client that joins the line has a turn, and no watcher.
-            // Nobody joins at a strict server.
+            // `j|waiter_ttl_ms|…`. A client that joins the line gets a turn. A watcher does not. At
+            // a strict server, no client joins.
             let place = argv(5).filter(|place| place.starts_with(['j', 's', 'p']));
             let waiter_ttl_ms = place.and_then(|place| place.split('|').nth(1)?.parse().ok());
             Request::Ask { place: waiter_ttl_ms.map(Duration::from_millis) }
@@ -54,7 +54,8 @@ pub(super) fn asked(script: &str, command: &Command) -> Option<Asked> {
                 token: "".into(),
             });
         }
-        // The next argument is how long to keep the key, or says in a word how it is released.
+        // The next argument is the time for which to keep the key, or a word that says how it is
+        // released.
         "release" if argv(1).is_some_and(|word| word.parse::<u64>().is_ok()) => Request::Keep,
         "release" | "release_plain" | "release_foreign" => Request::Release,
         "evict" => Request::Evict,
@@ -63,8 +64,8 @@ pub(super) fn asked(script: &str, command: &Command) -> Option<Asked> {
     Some(Asked { request, key: keys(0)?.into(), token: argv(0)?.into() })
 }
 
-/// The fencing tokens that the owner is told: in the reply to its acquire or release, or in the
-/// message that hands the key over.
+/// The fencing tokens that the server tells the owner, in the reply to its acquire or release, or
+/// in the message that hands the key over.
 pub(super) fn told_block(executed: &Executed, owner: Option<&str>) -> Option<Block> {
     let block = |first: u64, count: u64| (first > 0 && count > 0).then_some(Block { first, count });
     for publication in &executed.published {

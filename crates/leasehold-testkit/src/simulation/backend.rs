@@ -1,4 +1,4 @@
-//! Where a world keeps its locks: on simulated servers behind a network, or on one machine.
+//! The place where a world keeps its locks: simulated servers behind a network, or one machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::server::Server;
 use crate::VirtualHost;
 use crate::history::event::{Name, ProcessId};
 
-/// Where a world keeps its locks.
+/// The place where a world keeps its locks.
 pub(super) enum Backend {
     /// The nodes of a quorum, or one server.
     Servers(Vec<Network>),
@@ -25,7 +25,7 @@ pub(super) enum Backend {
     Local(Arc<Local>),
 }
 
-/// How one process reaches the locks.
+/// The way in which one process reaches the locks.
 pub(super) enum Door {
     Servers(Vec<SimulatedConnector>),
     Local(Arc<Local>),
@@ -55,7 +55,7 @@ impl Backend {
         }
     }
 
-    /// How a process reaches the locks.
+    /// The way in which a process reaches the locks.
     pub(super) fn door(&self, process: &Process) -> Door {
         match self {
             Self::Servers(networks) => {

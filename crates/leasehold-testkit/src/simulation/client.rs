@@ -65,8 +65,8 @@ impl Life {
                     .await
                     .expect("a store that is there, and options within bounds");
                 Self::work(&world, number, &client, &host, &mut seeds).await;
-                // The shutdown ends idle leases, or they are given up because nothing can renew
-                // them any more.
+                // The shutdown ends idle leases. Without it the client gives them up, because
+                // nothing can renew them any more.
                 if plan.shut_down_after.is_some() {
                     let _left = client.shutdown(SHUTS_DOWN_WITHIN).await;
                 }

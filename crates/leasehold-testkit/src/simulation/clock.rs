@@ -33,14 +33,14 @@ impl ServerClock {
         self.stepped_us -= self.off_at(moment);
     }
 
-    /// The time that it shows, in µs since the epoch. It depends on the moment alone.
+    /// The time that it shows, in µs since the epoch. It depends only on the moment.
     pub(super) fn at(&self, moment: Moment) -> u64 {
         let right = unstepped_wall(moment).as_unix_micros();
         right.saturating_add_signed(self.off_at(moment))
     }
 
-    /// How long on the common clock it takes at most until this clock has advanced by `span`. Wave
-    /// and jitter may be at opposite ends at the two moments.
+    /// The longest time on the common clock until this clock has advanced by `span`. Wave and
+    /// jitter may be at opposite ends at the two moments.
     pub(super) fn lasts_at_most(&self, span: Duration) -> Duration {
         let span_us = span.as_micros();
         let own_second = u128::from(1_000_000_u64.saturating_add_signed(self.faster_ppm));

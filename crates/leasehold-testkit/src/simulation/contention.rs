@@ -1,4 +1,4 @@
-//! Many clients want the same lock of a quorum all the time: who gets it, and at what cost.
+//! Measures who gets the lock of a quorum that many clients want all the time, and at what cost.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -112,11 +112,11 @@ impl Contention {
         }
     }
 
-    /// Runs it.
+    /// Runs the world.
     ///
     /// # Panics
     ///
-    /// If a call fails: nothing in this world can make one fail.
+    /// If a call fails, since nothing in this world can make a call fail.
     #[must_use]
     pub fn run(self) -> Contended {
         let host = VirtualHost::new(self.seed);

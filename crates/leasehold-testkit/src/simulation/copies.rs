@@ -36,7 +36,8 @@ impl Copied {
 }
 
 /// Gives a world's server replicas if the seed says so. The choice uses its own random source, so
-/// all other worlds stay as they are. A quorum gets no replicas: it has several nodes already.
+/// all other worlds stay as they are. A quorum gets no replicas, since it has several nodes
+/// already.
 ///
 /// Failovers replace the other faults that make a server forget, except at a strict server, where
 /// everything is promised in any case.
@@ -73,14 +74,14 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
 /// How long a fault of copies lasts, and its size.
 fn extent(random: &mut SeededRandom, fault: Fault) -> (Duration, u64) {
     let (lasts_ms, much) = match fault {
-        // Chooses among the fit replicas. After a short outage, more of the leases that the replica
-        // lacks are still alive.
+        // The size chooses among the fit replicas. After a short outage, more of the leases that
+        // the replica lacks are still alive.
         Fault::FailoverCopies => {
             (random.next_u64() % [20, 100, 500][random.below(3)], random.next_u64())
         }
         // The size is the largest lag in milliseconds.
         Fault::ReplicaLag => (200 + random.next_u64() % 3_000, [5, 50, 500][random.below(3)]),
-        // The size says which replicas; in half of the cases all of them.
+        // The size says which replicas. In half of the cases, it means all of them.
         _ => {
             let all = random.once_in(2);
             (50 + random.next_u64() % 3_000, if all { ALL } else { random.next_u64() })

@@ -17,7 +17,7 @@ pub(super) struct Disk {
     has: u64,
     /// The server's write position of the data handed to the disk.
     sent: u64,
-    /// How often it was restarted. A write that was under way at a restart never arrives.
+    /// How often the server was restarted. A write that was under way at a restart never arrives.
     life: u32,
     last: Moment,
 }
@@ -36,7 +36,8 @@ impl Disk {
         (self.data, self.has, self.sent) = (data, written, written);
     }
 
-    /// The server restarted. It hands over again all data that had not arrived.
+    /// Records a restart of the server, which hands all data that had not arrived to the disk
+    /// again.
     pub(super) const fn begin_again(&mut self) {
         self.life += 1;
         self.sent = self.has;
@@ -51,7 +52,7 @@ impl Disk {
         })
     }
 
-    /// When a write arrives: never before an earlier write.
+    /// The moment at which a write arrives, which is never before an earlier write.
     pub(super) fn in_order(&mut self, now: Moment, takes: Duration) -> Moment {
         self.last = self.last.max(now + takes);
         self.last

@@ -25,8 +25,8 @@ pub(super) struct Log {
 #[derive(Default)]
 struct Written {
     events: Vec<Event>,
-    /// The calls to which everything that happens now belongs, each with its key: several only
-    /// while locks are taken together.
+    /// The calls to which everything that happens now belongs, each with its key. There are several
+    /// only while locks are taken together.
     calls: Vec<(Name, CallId)>,
     /// The calls that have not returned.
     running: BTreeSet<CallId>,
@@ -90,7 +90,7 @@ impl Log {
         self.written().present(key)
     }
 
-    /// The present call about this key makes a request with this token.
+    /// Records that the present call about this key makes a request with this token.
     pub(super) fn note(&self, key: &Key, token: &OwnerToken) {
         let now = self.host.now();
         let mut written = self.written();
@@ -99,8 +99,8 @@ impl Log {
         }
     }
 
-    /// The call to which a request with this token belongs that leaves now. `None` if that call has
-    /// returned before.
+    /// The call that a request with this token, which leaves now, belongs to. `None` if that call
+    /// has returned.
     pub(super) fn call_of(&self, token: &Name) -> Option<CallId> {
         let now = self.host.now();
         let written = self.written();

@@ -1,4 +1,5 @@
-//! Clients of another library, which poll, and ours want one lock all the time: who gets it.
+//! Measures who gets a lock that our clients and clients of another library, which poll, want all
+//! the time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,19 +21,19 @@ use crate::history::event::ProcessId;
 use crate::protocol::{Client, Command, Connection, Value};
 use crate::virtual_host::SeededRandom;
 
-/// A world without faults. Everybody holds one lock of one server for a moment, and wants it again
-/// at once.
+/// A world without faults. Each client holds one lock of one server for a moment, and wants it
+/// again at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Mixture {
     /// The seed of every random choice.
     pub seed: u64,
-    /// How many processes use Leasehold, and how many tasks of each want the lock.
+    /// How many processes use Leasehold.
     pub clients: usize,
-    /// How many tasks of each of these processes want the lock.
+    /// How many tasks of each process that uses Leasehold want the lock.
     pub tasks: usize,
-    /// How many processes of another library want it.
+    /// How many processes of another library want the lock.
     pub foreigners: usize,
-    /// How long after ours the others begin.
+    /// How long after our processes the foreign ones begin.
     pub begin_after: Duration,
     /// The shortest and the longest pause between two polls, in milliseconds.
     pub poll_ms: (u64, u64),
@@ -49,11 +50,11 @@ pub struct Mixture {
 pub struct Side {
     /// How often each member got the lock.
     pub turns: Vec<u64>,
-    /// How long the first of them waited for the lock.
+    /// How long it took until a member first had the lock.
     pub first: Duration,
-    /// The longest time without a grant for any of them.
+    /// The longest time in which no member got the lock.
     pub longest_gap: Duration,
-    /// The longest time that one of them went without a grant.
+    /// The longest time that one member went without a grant.
     pub longest_wait: Duration,
 }
 
@@ -64,14 +65,14 @@ pub struct Mixed {
     pub ours: Side,
     /// The other library.
     pub foreign: Side,
-    /// How often a holder had the lock while another one had it.
+    /// How often a holder had the lock while another holder had it.
     pub overlaps: usize,
     /// Whether each opening is long enough to meet a poll of each foreign client.
     is_quick: bool,
 }
 
-/// The longest time without the lock: for one of our tasks, and for a library of which one client
-/// was seen. Libraries divide their share among their own clients as they like.
+/// The longest time without the lock for one of our tasks, and for the other library as a whole.
+/// How a library divides its share among its own clients is not judged.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// The length of an opening while no foreign client was seen.
@@ -112,7 +113,7 @@ impl Side {
         }
     }
 
-    /// Whether it has a tenth of an equal share of all grants.
+    /// Whether this side has at least a tenth of an equal share of all grants.
     fn has_its_share(&self, other: &Self) -> bool {
         let (all, members) = (self.grants() + other.grants(), self.turns.len() as u64);
         self.grants() * 10 * (members + other.turns.len() as u64) >= all * members
@@ -147,7 +148,7 @@ impl Mixture {
     pub fn of_seed(seed: u64) -> Self {
         let mut random = SeededRandom::new(seed ^ 0x0a11_0fd1_ff05);
         let (clients, tasks) = [(2, 2), (3, 1), (1, 4), (4, 2)][random.below(4)];
-        // The last ones are those of redsync, and of bsm/redislock and redis-py.
+        // The last two are the pauses of redsync, and of bsm/redislock and redis-py.
         let polls = [(1, 1), (2, 10), (10, 10), (10, 30), (50, 250), (100, 100)];
         Self {
             seed,
@@ -162,11 +163,11 @@ impl Mixture {
         }
     }
 
-    /// Runs it.
+    /// Runs the world.
     ///
     /// # Panics
     ///
-    /// If a call fails: nothing in this world can make one fail.
+    /// If a call fails, since nothing in this world can make a call fail.
     #[must_use]
     pub fn run(self) -> Mixed {
         let host = VirtualHost::new(self.seed);
@@ -223,7 +224,7 @@ struct Player {
 }
 
 impl Player {
-    /// Runs the tasks of one of our clients. The first of them has the number `first`.
+    /// Runs the tasks of one of our clients. The first task has the number `first`.
     async fn queues(self, first: usize) {
         let own = Arc::new(self.process.clone());
         let builder = connect(std::slice::from_ref(&self.connector), &own).await;
@@ -293,7 +294,7 @@ mod tests {
         Moment::default() + Duration::from_millis(ms)
     }
 
-    /// Two tasks of ours, and two foreign clients, with a turn of 10 ms at each of these moments.
+    /// Two of our tasks and two foreign clients, with a turn of 10 ms at each of these moments.
     fn mixed(turns: &[(usize, u64)]) -> Mixed {
         let mixture = Mixture { clients: 1, tasks: 2, foreigners: 2, ..Mixture::of_seed(0) };
         let mixture = Mixture { poll_ms: (1, 1), begin_after: Duration::ZERO, ..mixture };

@@ -22,6 +22,7 @@ mod noted;
 mod plan;
 mod process;
 pub mod redis;
+mod renewing;
 mod replicas;
 mod run;
 mod server;

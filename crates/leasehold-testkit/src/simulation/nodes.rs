@@ -16,7 +16,7 @@ impl Nodes {
     /// The first node, which is the only one in most worlds.
     pub const FIRST: Self = Self(1);
 
-    /// Whether this node is one of them.
+    /// Whether this node is among them.
     #[must_use]
     pub const fn has(self, node: usize) -> bool {
         self.0 >> node & 1 == 1
@@ -50,11 +50,12 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
         .collect();
     for planned in &mut plan.faults {
         if !Fault::COVERED.contains(&planned.fault) {
-            // No quorum is safe when nodes forget. If nothing broke then, it would be luck.
+            // No quorum is safe when nodes forget, so these faults are replaced.
             planned.fault = [Fault::ServerRestart, Fault::Partition][random.below(2)];
         }
         let minority = (all - 1) / 2;
-        // Sometimes all nodes at the same time: then nobody gets a lock, but nothing is broken.
+        // Sometimes a fault hits all nodes at the same time. Then no client gets a lock, but no
+        // promise is broken.
         let number = if random.once_in(8) { all } else { 1 + random.below(minority) };
         planned.nodes = Nodes::some(&mut random, number, all);
     }

@@ -1,9 +1,10 @@
-//! A store between a client and its connection, for what the bytes do not say.
+//! A store between a client and its connection, which adds facts that the bytes do not show.
 //!
-//! It notes which call each request belongs to. A connection writes its requests later, in a task
-//! of its own, and those of several calls together. The owner token then leads back to the call.
+//! It notes which call each request belongs to. A connection writes its requests later, in its own
+//! task, and writes requests of several calls together. The owner token then leads back to the
+//! call.
 //!
-//! It also puts a fixed machine, process and user into the record of the client. The real ones
+//! It also puts a fixed machine, process and user into the record of the client. The real values
 //! differ from run to run, and their length would decide where a write is cut.
 
 use std::sync::Arc;

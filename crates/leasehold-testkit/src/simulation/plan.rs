@@ -29,9 +29,9 @@ pub struct Plan {
     /// Whether the clients expect other clients that poll. A released key is then free for
     /// everybody.
     pub coexists: bool,
-    /// The strict terms of the servers; `None` if they are not strict.
+    /// The strict mode of the servers; `None` if they are not strict.
     pub strict: Option<Strict>,
-    /// Where the locks are kept.
+    /// The place where the locks are kept.
     pub kept_in: KeptIn,
     /// The copies that the clients want, and the number of replicas; `None` without copies.
     pub copies: Option<Copied>,
@@ -48,7 +48,7 @@ pub struct Plan {
     pub takes_several: bool,
     /// Whether some locks are taken by work that is done once per period.
     pub runs_once: bool,
-    /// Whether operators end the leases of clients, or ask for them.
+    /// Whether operators end the leases of clients, or ask the holders to let go.
     pub is_operated: bool,
     /// How often work may start; `None` if there is no such work.
     pub limit: Option<Limit>,
@@ -67,7 +67,7 @@ pub struct Plan {
     pub(super) delay_us: (u64, u64),
 }
 
-/// Where the locks of a world are kept.
+/// The place where the locks of a world are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptIn {
     /// On a server, or on the nodes of a quorum.
@@ -151,8 +151,8 @@ impl Plan {
         Self::asked_for(seed, time, &[])
     }
 
-    /// Like [`new`](Self::new), but with these kinds too, unless they exclude the kinds that the
-    /// seed has.
+    /// Like [`new`](Self::new), but also with these kinds, unless the kinds that the seed has
+    /// exclude them.
     #[must_use]
     pub fn asked_for(seed: u64, time: Duration, wanted: &[Kind]) -> Self {
         Self::draw(Draw { seed, known: &Kind::ALL, wanted }, time)
@@ -167,10 +167,11 @@ impl Plan {
     fn draw(draw: Draw<'_>, time: Duration) -> Self {
         let seed = draw.seed;
         let span = time.saturating_sub(ENDS_IN_LEAST);
-        // Neighbouring seeds must have nothing in common.
+        // Neighbouring seeds must give independent worlds.
         let mut random = SeededRandom::new(SeededRandom::new(seed).next_u64() ^ 0x1ea5_e401_d000);
         let drifts = !random.once_in(4);
-        // One ttl is longer than any place in the line, and so longer than a handed-over lease.
+        // One of the ttls is longer than the life of any place in the line, and so longer than a
+        // handed-over lease.
         let ttls: &[u64] =
             [&[300, 1_000, 3_000][..], &[1_000], &[400, 700], &[2_000, 4_000]][random.below(4)];
         let hot = random.below(6);
@@ -264,7 +265,7 @@ impl Plan {
         back.map(|planned| Duration::from_millis(planned.much)).sum()
     }
 
-    /// How far apart two clocks can drift that are right at the start.
+    /// How far two clocks that are right at the start can drift apart.
     pub(super) fn clocks_apart_max(&self) -> Duration {
         let apart = u32::try_from(2 * DRIFT_PPM_MAX).expect("a part of a million");
         (self.span + self.kept_for()) * apart / 1_000_000 + Duration::from_millis(2)
@@ -292,7 +293,8 @@ impl Plan {
             ttl_max: self.lease_max(),
             lock_delay: self.lock_delay + self.steps_back(),
             margin: self.lock_delay,
-            // Covers request, reply and message, and a grant that comes too late and is repeated.
+            // This covers request, reply and message, and a grant that comes too late and is
+            // repeated.
             slack: Duration::from_millis(50) + message * 8 + splits,
             reconnect: LISTENS_AGAIN_WITHIN + quarantine,
             poll: if self.is_unqueued { POLLS_WITHIN } else { usual.poll },
@@ -304,8 +306,8 @@ impl Plan {
         }
     }
 
-    /// Whether lines stand aside for other libraries now and then. A quorum, a strict server and
-    /// one with copies hand nothing over that could be kept from them.
+    /// Whether lines stand aside for other libraries now and then. A quorum, a strict server and a
+    /// server with copies hand nothing over, so their lines do not open.
     fn opens(&self) -> bool {
         let hands_over = self.strict.is_none() && self.copies.is_none();
         hands_over && !self.is_quorum() && !self.is_local() && !self.is_unqueued
@@ -372,8 +374,8 @@ fn drift_ppm(random: &mut SeededRandom) -> i64 {
     drawn.cast_signed() - DRIFT_PPM_MAX.cast_signed()
 }
 
-/// One of the four errors, or several together. Wave and jitter together stay below 2 ms, which are
-/// allowed besides the drift because the server counts in whole milliseconds.
+/// A clock with some of the errors. Wave and jitter together stay below 2 ms, which are allowed
+/// besides the drift because the server counts in whole milliseconds.
 pub(super) fn clock(random: &mut SeededRandom) -> ServerClock {
     let mut clock = ServerClock::default();
     if random.once_in(2) {
@@ -396,16 +398,16 @@ const CALM_MIN: Duration = Duration::from_secs(4);
 /// The largest step of a clock, in milliseconds.
 const STEP_MAX_MS: u64 = 40_000;
 
-/// At least five faults, early enough in the run to see how the world recovers.
+/// Draws at least five faults, early enough in the run to see how the world recovers.
 fn faults(random: &mut SeededRandom, plan: &Plan) -> Vec<PlannedFault> {
-    // In a third of the worlds a server forgets or its clock steps. Never both: fencing tokens
-    // cannot survive a server that forgets after its clock went back.
+    // In a third of the worlds a server forgets or its clock steps. Both never happen, since
+    // fencing tokens cannot survive a server that forgets after its clock went back.
     let beyond: &[Fault] = match random.below(6) {
         0 => &Fault::FORGETTING,
         1 => &Fault::STEPS,
         _ => &[],
     };
-    // No faults at the end, so that the last requests are made without trouble.
+    // There are no faults at the end, so that the last requests are made without trouble.
     let felt = plan.bounds().aftermath() + FAULT_MAX + CALM_MIN;
     let troubled = (plan.span * 3 / 5).min(plan.span.saturating_sub(felt));
     let troubled_ms = u64::try_from(troubled.as_millis()).unwrap_or(u64::MAX).max(2_000);

@@ -1,4 +1,4 @@
-//! One process of a simulation: a host of its own. All hosts share the common clock.
+//! One process of a simulation, with its own host. All hosts follow the common clock.
 //!
 //! | state | its tasks | its clock | its timers | what it sends |
 //! |---|---|---|---|---|
@@ -132,7 +132,7 @@ impl Process {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Kills the process: its tasks are dropped, and nothing that they do while they drop has an
+    /// Kills the process. Its tasks are dropped, and nothing that they do during the drop has an
     /// effect.
     pub(super) fn kill(&self) {
         let mut state = self.state();
@@ -237,7 +237,7 @@ impl Future for Gated {
             return Poll::Pending;
         }
         drop(state);
-        // Taken out during the poll, because the task may kill its own process.
+        // Take the task out during the poll, because it may kill its own process.
         let taken = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut task) = taken else { return Poll::Ready(()) };
         let polled = task.as_mut().poll(context);
@@ -326,7 +326,8 @@ mod tests {
     fn timers_end_when_the_own_clock_has_come_that_far() {
         let idle = |_: &Process| {};
         assert_eq!(waits(0, idle, idle).as_millis(), 1_000);
-        // 1 s takes 990 ms on a clock that is 1 % fast, and 1,010 ms on one that is 1 % slow.
+        // A second takes 990 ms on a clock that is 1 % fast, and 1,010 ms on a clock that is 1 %
+        // slow.
         assert_eq!(waits(10_000, idle, idle).as_millis(), 990);
         assert_eq!(waits(-10_000, idle, idle).as_millis(), 1_010);
     }

@@ -8,7 +8,7 @@ use leasehold::core::Moment;
 
 use super::redis::Dataset;
 
-/// Means all replicas, in a fault that concerns some of them.
+/// In a fault that concerns some replicas, this number means all of them.
 pub(super) const ALL: u64 = u64::MAX;
 
 /// All replicas of a server.
@@ -28,7 +28,7 @@ pub(super) struct Replicas {
 struct Replica {
     data: Dataset,
     has: u64,
-    /// How often it has begun to follow. Everything sent before is lost.
+    /// How often the replica has begun to follow. Everything that was sent before is lost.
     link: u32,
     follows: bool,
     is_away: bool,
@@ -100,7 +100,7 @@ impl Replicas {
         *last
     }
 
-    /// A replica receives data and confirms it, unless it has left meanwhile.
+    /// Makes a replica receive data and confirm it, unless it has left meanwhile.
     pub(super) fn receive(&mut self, sent: Sent) -> Option<Confirmation> {
         let Sent { replica: number, link, data, written } = sent;
         let replica = &mut self.all[number];
@@ -117,7 +117,8 @@ impl Replicas {
         replica.follows && replica.link == confirmation.link
     }
 
-    /// A client was told that there are enough copies of all data up to that write position.
+    /// Records that a client was told that there are enough copies of all data up to that write
+    /// position.
     pub(super) fn counted(&mut self, written: u64) {
         self.counted = self.counted.max(written);
     }
@@ -129,22 +130,22 @@ impl Replicas {
         (0..self.len()).filter(is_met).collect()
     }
 
-    /// Cuts a replica off. Nothing on its way to it arrives in time.
+    /// Cuts a replica off. Nothing that is on its way to the replica arrives in time.
     pub(super) fn leave(&mut self, replica: usize) {
         (self.all[replica].follows, self.all[replica].is_away) = (false, true);
     }
 
-    /// A replica can be reached again.
+    /// Lets a replica be reached again.
     pub(super) fn come_back(&mut self, replica: usize) {
         self.all[replica].is_away = false;
     }
 
-    /// The server restarted: no replica follows it yet.
+    /// Records a restart of the server. No replica follows it yet.
     pub(super) fn leave_all(&mut self) {
         self.all.iter_mut().for_each(|replica| replica.follows = false);
     }
 
-    /// A reachable replica begins to follow. Returns the data that it is sent.
+    /// Makes a reachable replica follow. Returns the data that is sent to it.
     pub(super) fn follow(&mut self, number: usize, data: Dataset, written: u64) -> Option<Sent> {
         let replica = &mut self.all[number];
         if replica.is_away || replica.follows {
@@ -155,8 +156,8 @@ impl Replicas {
         Some(Sent { replica: number, link: replica.link, data, written })
     }
 
-    /// The data of a replica that may take over: it has all data for which a client was told that
-    /// there are enough copies.
+    /// The data of a replica that may take over. Such a replica has all data for which a client was
+    /// told that there are enough copies.
     pub(super) fn heir(&self, much: u64) -> Option<Dataset> {
         let fit: Vec<_> = self.all.iter().filter(|one| one.has >= self.counted).collect();
         let chosen = usize::try_from(much % fit.len().max(1) as u64).expect("a few");

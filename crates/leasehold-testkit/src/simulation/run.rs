@@ -21,7 +21,7 @@ use crate::virtual_host::SeededRandom;
 /// How often the leases of the processes are compared with the server.
 const LOOKS_EVERY: Duration = Duration::from_millis(40);
 
-/// The keys of the server are listed once in this many comparisons.
+/// In how many comparisons the keys of the server are listed once.
 const LOOKS_AT_KEYS_EVERY: u32 = 25;
 
 /// The result of a run.
@@ -106,7 +106,7 @@ async fn play(world: &Arc<World>, random: SeededRandom) {
     // The releases of guards that were dropped at the last moment are still on their way.
     host.sleep_until(host.now() + Duration::from_secs(1)).await;
     tell_keys(world);
-    // A call that has not returned by now never will. Nothing excuses that.
+    // A call that has not returned by now will never return. Nothing excuses that.
     if is_over() {
         nemesis.kill_all();
     }
@@ -122,8 +122,8 @@ fn tell_keys(world: &World) {
     }
 }
 
-/// FNV-1a: small, and the same everywhere. The standard library does not promise that of its
-/// hasher.
+/// The hash FNV-1a, which is the same in every build. The standard library does not promise that of
+/// its hasher.
 struct Fnv(u64);
 
 impl Hasher for Fnv {

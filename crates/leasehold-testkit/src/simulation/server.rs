@@ -29,11 +29,11 @@ const KEPT: usize = 30;
 pub(super) struct Server {
     redis: SimulatedRedis,
     pub(super) clock: ServerClock,
-    /// False if the server is down: nobody answers, and connections are refused.
+    /// Whether the server is up. If it is down, it refuses connections and answers nothing.
     pub(super) is_up: bool,
-    /// The process is stopped: the kernel accepts bytes, but nobody reads them.
+    /// Whether the process is stopped. Then the kernel accepts bytes, but nobody reads them.
     pub(super) is_stopped: bool,
-    /// When the previous command is done.
+    /// The moment at which the previous command is done.
     free_at: Moment,
     evicting: Option<Evicting>,
     past: VecDeque<Dataset>,
@@ -43,7 +43,7 @@ pub(super) struct Server {
     /// Requests by a hash that the server did not know. The client will send them again in full.
     forgotten: Vec<Asked>,
     pub(super) log: Log,
-    /// The strict terms of its use; `None` if it is not strict.
+    /// The strict mode of the server; `None` if it is not strict.
     pub(super) strict: Option<Strict>,
     /// The copies that the clients want; `None` without copies.
     copies: Option<Copied>,
@@ -51,12 +51,12 @@ pub(super) struct Server {
     pub(super) disk: Disk,
     /// How often it was started.
     pub(super) started: u32,
-    /// How many keys it evicted, and how many acquires came as a plain command.
+    /// How many keys the server evicted, and how many acquires came as a plain command.
     evicted: u64,
     plain: u64,
     /// How often it came back with the data of its disk.
     power_cuts: u64,
-    /// Whether holders share keys, so that no request has one owner to tell of.
+    /// Whether holders share keys. Then the log names no single owner after a request.
     pub(super) tells_shares: bool,
     /// The keys of each lock that a script was called for.
     known_keys: BTreeMap<Vec<u8>, Keys>,
@@ -106,7 +106,7 @@ impl Server {
         server
     }
 
-    /// Starts as another process, without scripts.
+    /// Makes the server start as another process, without scripts.
     pub(super) fn start_again(&mut self) {
         self.started += 1;
         self.is_process();
@@ -123,8 +123,8 @@ impl Server {
         self.redis.set_replid(&replid, None);
     }
 
-    /// Was a replica for a while, without a restart: took the data of another server, `tenths`
-    /// tenths of a second old.
+    /// Makes the server a replica for a while, without a restart. It takes the data of another
+    /// server, which is `tenths` tenths of a second old.
     pub(super) fn fail_over_and_back(&mut self, tenths: usize) {
         let [_, before] = self.process();
         self.replicas.led += 1;
@@ -140,7 +140,7 @@ impl Server {
         assert!(executed.reply.is_ok(), "{:?}", executed.reply);
     }
 
-    /// The terms on which it is used.
+    /// The terms on which clients use the server.
     pub(super) fn terms(&self) -> Terms {
         let mut terms = Terms::default();
         terms.strict = self.strict.map_or(Strictness::No, Strictness::Yes);
@@ -171,8 +171,8 @@ impl Server {
         self.carry(now, None, 0, command)
     }
 
-    /// When it runs a command that has arrived. It runs commands one after the other, each for at
-    /// least a microsecond. This includes commands that arrived while it was stopped.
+    /// The moment at which it runs a command that has arrived. It runs commands one after the
+    /// other, each for at least a microsecond, even those that arrived while it was stopped.
     fn turn(&mut self, now: Moment) -> Moment {
         let at = now.max(self.free_at);
         self.free_at = at + Duration::from_micros(1);
@@ -195,7 +195,7 @@ impl Server {
         let key = plain.as_ref().map_or(key, |asked| asked.key.as_bytes().to_vec());
         let before = self.owner_at(now_us, &key).map(|(owner, _)| owner);
         let together = self.together(now_us, command);
-        // Such a call has keys of several locks.
+        // A call with several steps has keys of several locks.
         let stood = if together.is_some() { None } else { self.stands(now_us, command) };
         let executed = self.redis.execute_after(written, now_us, command);
         if let Some(asked) = plain {
@@ -233,15 +233,15 @@ impl Server {
         let after = self.owner_at(carried.now_us, carried.key);
         let left = after.as_ref().map_or(Duration::ZERO, |(_, left)| *left);
         let (before, after) = (carried.before.clone(), after.map(|(owner, _)| owner));
-        // The client is not told of a copy, so it has nothing to release.
+        // The client gets no answer to a copy of its request, so it has nothing to release.
         if let Some(node) = self.log.node() {
             let is_ask = matches!(request, Request::Ask { .. });
             if carried.sent.is_some() && is_ask && after.as_ref() == Some(&token) {
                 self.log.push(What::GrantedAt { node, key, token, left });
             }
         } else if executed.reply.is_ok() || after != before {
-            // A refused request took no place in the line. It is logged if it changed the owner
-            // anyway.
+            // A refused request took no place in the line. It is logged only if it changed the
+            // owner.
             let block = told_block(executed, after.as_deref());
             let travelled = carried.sent.map(|sent| now.since(sent));
             self.log.push(What::Served {
@@ -257,7 +257,7 @@ impl Server {
         }
     }
 
-    /// The lock requests of a command that is being sent. None if the command repeats a request
+    /// The lock requests of a command that is being sent. Empty if the command repeats a request
     /// whose script the server did not know.
     pub(super) fn are_asked(&mut self, command: &Command) -> Vec<Asked> {
         match self.asked_together(command) {
@@ -293,8 +293,8 @@ impl Server {
         self.hashes.get(hash_of(command)?)
     }
 
-    /// The owner of a key, and the time that its lease has left at most, on the common clock. Of
-    /// several owners, the one with that token.
+    /// The owner of a key, and the time that its lease has left at most, on the common clock. If
+    /// there are several owners, this is the owner with that token.
     pub(super) fn owner(&self, now: Moment, key: &str, token: &str) -> Option<(Name, Duration)> {
         let (now_us, key) = (self.clock.at(now), key.as_bytes());
         let owner = self.share_left(now_us, key, token).or_else(|| self.owner_at(now_us, key));
@@ -349,8 +349,8 @@ impl Server {
         self.evicting = None;
     }
 
-    /// Evicts any key. A node of a quorum evicts only locks, not the keys beside them: fencing
-    /// tokens there cannot survive the loss of a counter.
+    /// Evicts any key. A node of a quorum evicts only locks, not the keys beside them, since
+    /// fencing tokens of a quorum cannot survive the loss of a counter.
     fn evict_one(&mut self, now: Moment) {
         let Some(evicting) = &mut self.evicting else { return };
         if !evicting.random.once_in(evicting.one_in) {
@@ -379,18 +379,19 @@ impl Server {
         ]
     }
 
-    /// Its clock jumps forward by `by_ms`. Leases end early, as if they were forgotten.
+    /// Makes its clock jump forward by `by_ms`. Leases end early, as if they were forgotten.
     pub(super) fn step(&mut self, by_ms: u64) {
         self.clock.stepped_us += i64::try_from(by_ms * 1_000).expect("a step of seconds");
         self.log.push(What::Forgot);
     }
 
-    /// Its clock jumps back by `by_ms`. Leases last longer.
+    /// Makes its clock jump back by `by_ms`. Leases last longer.
     pub(super) fn step_back(&mut self, by_ms: u64) {
         self.clock.stepped_us -= i64::try_from(by_ms * 1_000).expect("a step of seconds");
     }
 
-    /// Goes back to its data of that many tenths of a second ago; `None`: loses all data.
+    /// Goes back to the data of that many tenths of a second ago. `None` means that all data is
+    /// lost.
     pub(super) fn forget(&mut self, tenths: Option<usize>) {
         let dataset = match tenths {
             Some(tenths) => {
@@ -402,8 +403,8 @@ impl Server {
         self.come_back_with(dataset);
     }
 
-    /// A replica takes over that has all counted data. If there is none, the server itself comes
-    /// back.
+    /// Lets a replica that has all counted data take over. If there is none, the server itself
+    /// comes back.
     pub(super) fn fail_over(&mut self, much: u64) {
         if let Some(dataset) = self.replicas.heir(much) {
             self.come_back_with(dataset);
@@ -411,7 +412,7 @@ impl Server {
     }
 
     fn come_back_with(&mut self, dataset: Dataset) {
-        // Later data is gone for good: the next restart cannot bring it back either.
+        // Later data is gone for good, so the next restart cannot bring it back either.
         self.past.clear();
         self.past.push_back(dataset.clone());
         self.redis.restore(dataset.clone());

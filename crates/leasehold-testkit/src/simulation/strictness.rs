@@ -19,7 +19,7 @@ const STRICT_ONE_IN: usize = 8;
 /// A quarantine of a minute would fill the whole world. So it is as long as the longest lease, or
 /// as the largest drift between clocks if that is longer. Production adds a margin for clocks that
 /// step. A server that forgot derives new fencing tokens from its clock. So the clocks of nodes
-/// must agree to within a quarantine: they are set right when the world begins.
+/// must agree to within a quarantine. They are set right when the world begins.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let drawn = draw.of(Kind::Strict, 0x0057_71c7_0e8a, STRICT_ONE_IN);
     let Some(mut random) = drawn else { return };
@@ -48,7 +48,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
 mod tests {
     use super::*;
 
-    /// Otherwise fencing tokens could fall: a node that forgot counts on from its clock.
+    /// Otherwise fencing tokens could fall, since a node that forgot continues from its clock.
     #[test]
     fn clocks_are_less_than_a_quarantine_apart_for_as_long_as_a_strict_world_lasts() {
         let time = Duration::from_secs(30);

@@ -18,12 +18,12 @@ use crate::VirtualHost;
 use crate::history::event::{Name, WindowId};
 use crate::history::model;
 
-/// Decides what holders do with their locks.
+/// Decides how holders use their locks.
 pub trait Supervisor: Send + Sync + 'static {
-    /// A client was granted that key. Nobody may still work under an earlier lock of it.
+    /// A client was granted that key. No process may still work under an earlier grant of it.
     fn granted(&self, key: &str);
 
-    /// Holds a lock until nobody works under it any more, and gives it up. If the future is
+    /// Holds a lock until no process works under it any more, and gives it up. If the future is
     /// dropped, the holder's process was killed.
     fn hold(&self, lock: Supervised) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
@@ -79,12 +79,12 @@ impl Supervised {
         self.world.did(what);
     }
 
-    /// Tells that the lease was lost and nobody works under it.
+    /// Reports that the lease was lost, and that no process works under it.
     pub fn is_lost(self) {
         self.world.told_lost(self.window);
     }
 
-    /// Stops renewing the lease without a release, because somebody may still work under it.
+    /// Stops renewing the lease without a release, because a process may still work under it.
     /// Returns when the lease ends.
     ///
     /// # Panics
@@ -99,11 +99,11 @@ impl Supervised {
         self.world.gives_up(self.window, Duration::ZERO);
     }
 
-    /// Tells that nobody works under the lock any more. Returns the guard.
+    /// Reports that no process works under the lock any more. Returns the guard.
     ///
     /// # Panics
     ///
-    /// If somebody else has the guard, which cannot happen.
+    /// If the guard is also used elsewhere, which cannot happen.
     pub fn give_up(self) -> Guard {
         self.world.gives_up(self.window, Duration::ZERO);
         Arc::into_inner(self.guard).expect("nobody else has the guard")
@@ -117,9 +117,10 @@ impl fmt::Debug for Supervised {
 }
 
 impl Plan {
-    /// This world for holders that run a command, each of which has its lock alone. It keeps only
-    /// faults under which everything is promised, and uses of a lock that a command has. A sleeping
-    /// machine would also stop the command, so a stopped process replaces it.
+    /// This world, with holders that run a command, each of which has its lock exclusively. It
+    /// keeps only faults under which everything is promised, and only those uses of a lock that the
+    /// command has. A sleeping machine would also stop the command, so a stopped process replaces
+    /// it.
     #[must_use]
     pub fn supervised(mut self) -> Self {
         let is_strict = self.strict.is_some();

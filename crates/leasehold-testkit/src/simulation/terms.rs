@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Client, Coexist, MultiLock, Mutex, Semaphore};
 
 use super::plan::Plan;
-use super::worlds::AnyLock;
+use super::worlds::{AnyLock, min_hold};
 use crate::history::event::Share;
 use crate::virtual_host::SeededRandom;
 
@@ -22,6 +22,8 @@ pub(super) struct Terms {
     pub(super) share: Share,
     /// How long the client keeps the lease without a guard.
     pub(super) keep_idle: Duration,
+    /// How long the key stays taken after each grant, at least.
+    pub(super) min_hold: Duration,
 }
 
 impl Terms {
@@ -37,6 +39,7 @@ impl Terms {
             is_unqueued: world.is_unqueued,
             share: Share::Alone,
             keep_idle: if plan.is_fifo { Duration::ZERO } else { plan.keep_idle },
+            min_hold: Duration::ZERO,
         };
         if plan.is_mixed {
             match random.below(8) {
@@ -48,6 +51,7 @@ impl Terms {
                 _ => {}
             }
         }
+        terms.min_hold = min_hold(world, terms.ttl, random);
         terms
     }
 
@@ -57,13 +61,15 @@ impl Terms {
         let (why, keep_idle) = (None, Duration::ZERO);
         let (coexists, is_unqueued) = (world.coexists, world.is_unqueued);
         let (is_fenced, is_fifo, share) = (false, false, Share::Alone);
-        Self { ttl, why, is_fenced, is_fifo, coexists, is_unqueued, share, keep_idle }
+        let min_hold = Duration::ZERO;
+        Self { ttl, why, is_fenced, is_fifo, coexists, is_unqueued, share, keep_idle, min_hold }
     }
 
     /// The same terms, for that share of the key.
     pub(super) fn of_share(self, share: Share) -> Self {
-        let keep_idle = if share == Share::Alone { self.keep_idle } else { Duration::ZERO };
-        Self { share, keep_idle, ..self }
+        let of_mutex = |span| if share == Share::Alone { span } else { Duration::ZERO };
+        let (keep_idle, min_hold) = (of_mutex(self.keep_idle), of_mutex(self.min_hold));
+        Self { share, keep_idle, min_hold, ..self }
     }
 
     pub(super) fn lock(&self, client: &Client, name: &str) -> AnyLock {
@@ -100,7 +106,7 @@ impl Terms {
 
     fn mutex(&self, client: &Client, name: &str) -> Mutex {
         let mutex = client.mutex(name).ttl(self.ttl).fencing(self.is_fenced);
-        let mutex = mutex.keep_idle(self.keep_idle);
+        let mutex = mutex.keep_idle(self.keep_idle).min_hold(self.min_hold);
         let mutex = if self.is_fifo { mutex.strict_fifo() } else { mutex };
         let mutex = if self.coexists { mutex.coexist(Coexist::On) } else { mutex };
         let mutex = if self.is_unqueued { mutex.unqueued() } else { mutex };

@@ -10,7 +10,7 @@ use super::server::{Keys, Server};
 use crate::history::event::{Block, Name, Request, Standing, What};
 use crate::protocol::{Command, Value};
 
-/// A step, the owner of its lock before the call, and, where holders share keys, who held it.
+/// A step, and the owner of its lock before the call. Where holders share keys, also its holders.
 pub(super) type Step = (Asked, Option<Name>, Option<(Keys, Standing)>);
 
 impl Server {
@@ -47,7 +47,7 @@ impl Server {
         Some(self.asked_together(command)?.into_iter().map(with_owner).collect())
     }
 
-    /// Logs the effect of each step that was done. The others changed nothing.
+    /// Logs the effect of each step that was done. The other steps changed nothing.
     pub(super) fn tell_together(
         &self,
         (now, now_us, sent): (Moment, u64, Option<Moment>),
@@ -60,7 +60,7 @@ impl Server {
         {
             let last = self.owner_at(now_us, key.as_bytes());
             let &Value::Int(number @ 1..) = reply else {
-                // No call has two steps of one key.
+                // A call has at most one step for each key.
                 let after = last.map(|(owner, _)| owner);
                 assert_eq!(after, before, "a step that was not done changed {key}");
                 continue;

@@ -10,12 +10,13 @@ use leasehold::host::{Host, Sleep, Task};
 use leasehold::{Client, Error, ErrorKind, Guard, Release};
 
 use super::process::Process;
+use super::renewing::Renewing;
 use super::supervised::Supervised;
 use super::terms::Terms;
 use super::world::World;
 use super::worlds::{
-    COUNTER_KEPT_FOR, Detached, Sharing, downgrade, hand_on, learn, leave_guard, long_span,
-    operate, resize, run_once, share, take_several,
+    COUNTER_KEPT_FOR, Detached, Kept, Sharing, downgrade, hand_on, learn, leave_early, leave_guard,
+    long_span, operate, resize, run_once, share, take_several,
 };
 use crate::history::event::{CallId, CallKind, Name, Outcome, Share, WindowId};
 use crate::virtual_host::SeededRandom;
@@ -344,7 +345,7 @@ impl Worker {
             // Work takes a while to stop. Meanwhile a lost lease must stay lost.
             self.pause(100).await;
             self.world.looks_again(&self.process, window, &guard);
-        } else if !detaches && !leaves_taken {
+        } else if !detaches && !leaves_taken && self.now() >= granted + terms.min_hold {
             self.world.gives_up(window, keep_idle);
         }
         if !lost && span > COUNTER_KEPT_FOR {
@@ -359,6 +360,10 @@ impl Worker {
         }
         if leaves_taken && !lost {
             return leave_guard(self, (key, window), guard, (granted, terms.ttl)).await;
+        }
+        if !lost && self.now() < granted + terms.min_hold {
+            let kept = Kept { granted, ttl: terms.ttl, span: terms.min_hold };
+            return leave_early(self, (key, window), guard, kept).await;
         }
         if !lost && self.may_downgrade(terms) {
             return downgrade(self, key, guard).await;
@@ -393,7 +398,7 @@ impl Worker {
     /// Works under the lock. Only in worlds with operators may somebody ask for it meanwhile.
     async fn busy(&self, key: &Name, guard: &Guard, until: Moment, renews: bool) {
         if renews {
-            let renewing = Renewing { worker: self, call: self.called(key, CallKind::Renew) };
+            let renewing = Renewing::new(self, self.called(key, CallKind::Renew));
             let renewed = guard.renew().await;
             renewing.returned(renewed.map_or_else(|e| outcome_of(&e), |()| Outcome::Renewed));
         }
@@ -464,28 +469,6 @@ impl Worker {
     /// A random time up to that many milliseconds.
     fn ms(&mut self, most_ms: u64) -> Duration {
         Duration::from_micros(self.random.next_u64() % (most_ms * 1_000 + 1))
-    }
-}
-
-/// A renewal that is dropped if its lease is lost meanwhile.
-struct Renewing<'a> {
-    worker: &'a Worker,
-    call: CallId,
-}
-
-impl Renewing<'_> {
-    fn returned(self, outcome: Outcome) {
-        self.worker.world.returned(self.call, outcome);
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Renewing<'_> {
-    fn drop(&mut self) {
-        // A killed process drops it too, but nobody sees that.
-        if !self.worker.process.is_dead() {
-            self.worker.world.returned(self.call, Outcome::Dropped);
-        }
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct World {
     pub(super) host: Arc<VirtualHost>,
     pub(super) plan: Plan,
     pub(super) backend: Backend,
-    /// Decides what holders do with their locks; `None` if they decide themselves.
+    /// Decides how holders use their locks; `None` if they decide themselves.
     pub(super) supervisor: Option<Arc<dyn Supervisor>>,
     pub(super) log: Log,
     /// Until when the clients work.
@@ -42,8 +42,8 @@ pub(super) struct World {
     late_end: Moment,
 }
 
-/// A process with this many guards has only a part of them checked at a time, and the number of
-/// such parts.
+/// From this number of guards on, only a part of a process's guards is checked at a time. The
+/// second number is how many such parts there are.
 const MANY: usize = 200;
 const IN_TURNS: u32 = 16;
 
@@ -62,7 +62,7 @@ struct Window {
     until: Moment,
 }
 
-/// How a process knows until when it may rely on a lease.
+/// The source from which a process knows until when it may rely on a lease.
 enum Relied {
     /// From its guard.
     Guard(Weak<dyn Guards>),
@@ -70,7 +70,7 @@ enum Relied {
     Until(Moment),
 }
 
-/// What a process keeps while it relies on a lease.
+/// The value that a process keeps while it relies on a lease.
 pub(super) trait Guards: Send + Sync + 'static {
     fn guard(&self) -> &Guard;
 }
@@ -114,8 +114,8 @@ impl World {
         })
     }
 
-    /// Whether the clients go on: until the end of the run, and longer if there were too few
-    /// grants.
+    /// Whether the clients go on. They work until the end of the run, or longer if there were too
+    /// few grants.
     pub(super) fn goes_on(&self) -> bool {
         let granted = self.grants.load(Ordering::Relaxed);
         let is_enough = granted >= ACQUISITIONS_MIN || self.plan.pace > 1;
@@ -183,7 +183,7 @@ impl World {
         window
     }
 
-    /// Logs what a window has of its key, directly after its grant.
+    /// Logs the share of its key that a window has, directly after its grant.
     pub(super) fn shares(&self, window: WindowId, share: Share) {
         self.log.push(What::Shares { window, share });
         match share {
@@ -200,7 +200,7 @@ impl World {
         known.get(key).copied().unwrap_or(of)
     }
 
-    /// The clients know from now on how many permits a key has.
+    /// Records that the clients now know how many permits a key has.
     pub(super) fn set_permits(&self, key: &Name, of: u32) {
         let mut known = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(Arc::clone(key), of);
@@ -227,7 +227,8 @@ impl World {
         window
     }
 
-    /// A process relies on a window until a moment of its own clock, whatever its guard says.
+    /// Records that a process relies on a window until a moment of its own clock, whatever its
+    /// guard says.
     pub(super) fn relies_until(&self, window: WindowId, own_until: Moment) {
         if let Some(held) = self.windows().get_mut(&window) {
             held.relied = Relied::Until(own_until);
@@ -235,7 +236,7 @@ impl World {
         self.look(|id, _| id == window);
     }
 
-    /// Logs that the holder leaves the key taken, until a moment of its own clock at least.
+    /// Logs that the holder leaves the key taken, at least until a moment of its own clock.
     pub(super) fn leaves_taken(&self, window: WindowId, own_until: Moment) {
         self.log.push(What::LeavesTaken { window });
         self.relies_until(window, own_until);

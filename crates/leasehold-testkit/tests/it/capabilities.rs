@@ -1,4 +1,4 @@
-//! The promises of each store: a missing or new promise fails here first.
+//! The promises of each store. A missing or new promise fails here first.
 
 use leasehold::store::{Capabilities, Reach, Store};
 use leasehold_testkit::VirtualHost;
@@ -30,16 +30,16 @@ fn expected() -> Vec<(&'static str, Setup, Capabilities)> {
     redis.strict = Some(false);
     redis.hints = Reach::Network;
     redis.reach = Reach::Network;
-    // A hand-over would be a grant by a release. A release does not check whether the server
-    // forgot, and cannot release a grant with too few copies.
+    // There is no hand-over, which would be a grant by a release. A release does not check whether
+    // the server forgot, and cannot undo a grant with too few copies.
     let mut strict = redis;
     (strict.line, strict.opens) = (false, false);
     (strict.shared, strict.permits) = (false, false);
     let mut copies = strict;
     strict.strict = Some(true);
     copies.reask = false;
-    // Of nodes in memory. Each node would hand over to the head of its own line. A late grant of a
-    // node is released.
+    // The nodes are in memory. There is no hand-over, since each node would hand over to the head
+    // of its own line. Late grants of nodes are released.
     let mut quorum = memory;
     (quorum.shared, quorum.permits) = (false, false);
     quorum.line = false;

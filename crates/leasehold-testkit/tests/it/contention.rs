@@ -2,8 +2,8 @@
 
 use leasehold_testkit::simulation::Contention;
 
-/// A node that granted the lock after the others had refused kept it for nobody. So no client got
-/// the lock for a second at a time.
+/// Once, a node that granted the lock after the others had refused kept it for nobody. So no client
+/// got the lock for whole seconds.
 #[test]
 fn who_contends_for_a_quorum_gets_turns_for_few_requests() {
     for seed in 0..3 {

@@ -35,7 +35,7 @@ const ALL: &[&str] = &[SQLITE, REDIS];
 const SQLITE: &str = "SQLite";
 const REDIS: &str = "Redis";
 
-/// All exclusions: what, for which stores, and why.
+/// All exclusions, with the stores to which they apply, and the reason.
 const EXCLUSIONS: [(Exclusion, &[&str], &str); 8] = [
     (
         Exclusion::LastMillisecond,
@@ -120,7 +120,7 @@ fn everything_ends(server: &RedisServer) {
     }
 }
 
-/// Plays these seeds, and returns how many equal hints of grants there were.
+/// Plays these seeds, and returns how many hints of grants were equal.
 fn play_all(plan: &Plan, seeds: Range<u64>) -> usize {
     let mut grants = 0;
     for seed in seeds {
@@ -136,7 +136,7 @@ fn every_store_answers_what_the_reference_answers_and_keeps_nothing_for_ever() {
     play_all(&WHOLE, 0..12);
 }
 
-/// On Redis, a short script grants and releases most shares of a key, and a long one the others.
+/// On Redis, a short script grants and releases most shares of a key, and a long script the others.
 #[test]
 fn readers_and_writers_get_the_same_answers_from_every_store() {
     play_all(&SHARED, 0..12);

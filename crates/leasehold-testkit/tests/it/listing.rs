@@ -1,4 +1,4 @@
-//! How a client puts the pages of a store together.
+//! Tests how a client puts the pages of a store together.
 
 use std::future::pending;
 use std::sync::Weak;
@@ -11,7 +11,7 @@ use leasehold::store::{
 use leasehold::{Client, Identity, Key};
 use leasehold_testkit::VirtualHost;
 
-/// A store that stops looking in its first page, and has another one.
+/// A store whose first page is incomplete, and that has another page.
 struct TwoPages;
 
 impl Store for TwoPages {

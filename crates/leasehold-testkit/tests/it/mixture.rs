@@ -1,4 +1,5 @@
-//! Clients of another library, which poll, and ours, which queue, want one lock all the time.
+//! Clients of another library, which poll, and our clients, which queue, want one lock all the
+//! time.
 
 use leasehold_testkit::simulation::Mixture;
 

@@ -11,8 +11,8 @@ use crate::real_time::{client, until};
 /// The rows that a statement returns.
 type Rows = Vec<Vec<String>>;
 
-/// Two clients pass a lock to and fro so fast that no poll can be what wakes them. `places` counts
-/// the waiters. Returns the last guard.
+/// Makes two clients pass a lock back and forth, and asserts that no poll wakes them. `places`
+/// counts the waiters. Returns the last guard.
 pub(crate) async fn a_release_wakes_the_waiter(
     url: &str,
     rounds: u32,
@@ -35,8 +35,8 @@ pub(crate) async fn a_release_wakes_the_waiter(
     guard
 }
 
-/// Tries all locks at the same time. Another transaction keeps the row of one, so that request
-/// fails alone. Returns the other locks.
+/// Tries all locks at the same time. Another transaction keeps the row of one lock locked, so only
+/// that request fails. Returns the other locks.
 pub(crate) async fn try_beside_a_kept_row(
     client: &Client,
     names: &[String],
@@ -50,7 +50,7 @@ pub(crate) async fn try_beside_a_kept_row(
                 assert_ne!(name, kept, "its row is kept");
                 guards.push(guard.unwrap_or_else(|| panic!("{name}: nobody else asks")));
             }
-            // Those that share its message may wait for longer than their limit.
+            // Requests that share its message may wait for longer than their limit.
             Err(error) => {
                 let is_open = matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable);
                 assert!(is_open, "{name}: {error}");
@@ -60,7 +60,7 @@ pub(crate) async fn try_beside_a_kept_row(
     guards
 }
 
-/// Another transaction, the keeper, keeps the rows of the first locks.
+/// Another transaction, the keeper, keeps the rows of the first locks locked.
 pub(crate) async fn kept_rows_cost_no_other_lock_its_renewals<K>(
     url: &str,
     names: &[String],

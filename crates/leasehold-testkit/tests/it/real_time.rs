@@ -19,8 +19,8 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Several clients, each on connections of its own, take one lock `times` times each. Their fencing
-/// tokens rise, and none is given twice.
+/// Lets several clients, each with its own connections, take one lock `times` times each. Asserts
+/// that their fencing tokens rise, and that none is given twice.
 pub(crate) async fn tokens_rise_among_clients_that_wait(url: &str, clients: usize, times: usize) {
     let work: Vec<_> = (0..clients)
         .map(|_| {

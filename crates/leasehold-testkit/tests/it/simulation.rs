@@ -231,7 +231,7 @@ fn an_ask_that_waited_for_its_connection_may_be_sent_after_its_lease_was_lost() 
 }
 
 /// A request of a client that does not wait arrived twice. The first was answered *taken*, and its
-/// copy got the key, which had become free in between. Nobody heard that answer.
+/// copy got the key, which had become free in between. No client got that answer.
 #[test]
 fn a_copy_of_a_request_that_was_answered_is_held_against_nobody() {
     let _ran = holds_among_the_third(900_004_699);
@@ -259,6 +259,7 @@ fn every_kind_of_world_comes_to_what_others_lack() {
         (Kind::Shared, "downgraded"),
         (Kind::Permits, "took permits"),
         (Kind::Keeping, "left taken"),
+        (Kind::Keeping, "ended early"),
         (Kind::Several, "taken together"),
         (Kind::Permits, "resized"),
         (Kind::Limited, "started within a limit"),

@@ -113,8 +113,8 @@ pub(crate) fn copies(host: &Arc<VirtualHost>) -> Opener {
     })
 }
 
-/// Pretends that each server has a replica, which is always up to date. A real replica does not
-/// keep virtual time.
+/// Pretends that each server has a replica that is always up to date. A real replica would not keep
+/// virtual time.
 struct Replicated<C>(C);
 
 impl<C: Connector> Connector for Replicated<C> {
@@ -132,7 +132,7 @@ impl<C: Connector> Connector for Replicated<C> {
     }
 }
 
-/// Counts one replica more than there are.
+/// Adds one to the number of replicas.
 struct OneMore;
 
 impl Onlooker for OneMore {

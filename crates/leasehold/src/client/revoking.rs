@@ -33,21 +33,22 @@ impl Client {
     /// Asks a holder to let go of its lease, if its token is still `seen`, see [`inspect`]. Nothing
     /// else changes: the holder keeps the lock until it releases it.
     ///
-    /// The holder learns who asks and why at its next renewal, so within a third of its ttl:
+    /// At its next renewal, so within ttl/3 + ttl/30, the holder learns who asks and why. Then
     /// [`Guard::revoked`] resolves, and `leasehold run` stops its command. Holders of older
     /// versions and of other libraries learn nothing. The request is kept beside the lease and ends
-    /// with it. While it lasts, a second one changes nothing. No later lease sees it. If the client
-    /// passes this lease on to another task before it learns of the request, that task is asked.
+    /// with it. While it lasts, a second request changes nothing. No later lease sees it. If the
+    /// client passes this lease on to another task before it learns of the request, that task is
+    /// asked.
     ///
     /// `reason` is truncated to 1 KiB. To end the lease of a holder that is dead, see
     /// [`evict`](Self::evict).
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this. Also if the holder is
-    /// of another library on etcd or ZooKeeper: its lock cannot store a request.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the store cannot do this. Also if the holder uses
+    /// another library on etcd or ZooKeeper, because its lock cannot store a request.
     /// [`Config`](ErrorKind::Config) for a bad name or an empty reason. Otherwise the error of the
-    /// store if it gives no answer: asking again is safe.
+    /// store if it gives no answer. Asking again is safe.
     ///
     /// # Cancel safety
     ///

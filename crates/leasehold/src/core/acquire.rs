@@ -42,15 +42,15 @@ use crate::core::validity::valid_until;
 /// The longest time between two asks of a waiter, and so the highest cost of a lost hint.
 pub(crate) const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// The pauses of a polling waiter. They end before an opening of a line does, which takes 300 ms.
+/// The pauses of a polling waiter. The longest is shorter than the opening of a line, 300 ms.
 pub(crate) const POLLS: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(250) };
 
 /// The shortest time between two refreshes of a place, if the place lives long enough.
 pub(crate) const REFRESH_EVERY_MIN: Duration = Duration::from_millis(50);
 
-/// How much later each waiter asks than the one before it in line when a lease ends. Only the head
-/// can win, and its ask serves those behind it. The others ask in case the head is dead.
+/// When a lease ends, each waiter asks this much later than the one before it in line. Only the
+/// head can win, and its ask serves those behind it. The others ask in case the head is dead.
 const ASK_STAGGER: Duration = Duration::from_millis(20);
 
 /// How often a client that does not wait asks for a grant that arrives in time.
@@ -99,14 +99,16 @@ pub(crate) struct Acquisition {
     /// When the latest asks left, by ask number.
     sent: [Moment; SENT_MAX],
     answered: bool,
+    /// Whether it has asked again because the outcome of an ask was unknown.
+    has_repeated: bool,
     /// Whether the answer was ever *taken*.
     has_waited: bool,
     late: u32,
     splits: u32,
-    /// How often in a row nobody was said to hold the key.
+    /// How often in a row *taken* came although perhaps nobody holds the key.
     hidden: u32,
     failures: Delays,
-    /// The pauses of a polling waiter; none with a place in line.
+    /// The pauses of a polling waiter. `None` with a place in line.
     polls: Option<Delays>,
     /// Whether it gives way the next time the key may be free.
     gives_way: bool,
@@ -125,6 +127,7 @@ impl Acquisition {
             asked: 0,
             sent: [Moment::default(); SENT_MAX],
             answered: false,
+            has_repeated: false,
             has_waited: false,
             late: 0,
             splits: 0,
@@ -136,35 +139,36 @@ impl Acquisition {
         }
     }
 
-    /// The store tells waiters far back in the line when they come near.
+    /// For a store that tells waiters far back in the line when they come near.
     #[must_use]
     pub(crate) const fn called_up(mut self) -> Self {
         self.is_called_up = true;
         self
     }
 
-    /// Acts on a grant that has half of the usual validity: only one more request relies on it.
+    /// Acts on a grant that has half of the usual validity, since only one more request relies on
+    /// it.
     #[must_use]
     pub(crate) fn accepting_half_validity(mut self) -> Self {
         self.validity_min /= 2;
         self
     }
 
-    /// The acquisition takes no place in line.
+    /// For an acquisition that takes no place in line.
     #[must_use]
     pub(crate) const fn polling(mut self) -> Self {
         self.polls = Some(POLLS.delays());
         self
     }
 
-    /// Clients that do not queue lock the key too.
+    /// For a key that clients without a queue lock too.
     #[must_use]
     pub(crate) const fn giving_way(mut self) -> Self {
         self.gives_way = true;
         self
     }
 
-    /// A hint says that the key may be free. Returns how long to leave the key to others. This
+    /// Handles a hint that the key may be free. Returns how long to leave the key to others. This
     /// happens only once: others that come and go all the time must not starve this client.
     pub(crate) fn on_free(&mut self, random: impl FnOnce() -> u32) -> Option<Duration> {
         std::mem::take(&mut self.gives_way).then(|| given_way(random()))
@@ -176,8 +180,8 @@ impl Acquisition {
         self.polls.as_mut().map(|polls| polls.next(random()))
     }
 
-    /// Treats the store as having answered: this client had the key while the acquisition waited
-    /// for another task.
+    /// Treats the store as having answered, because this client had the key while the acquisition
+    /// waited for another task.
     pub(crate) const fn take_as_answered(&mut self) {
         self.answered = true;
     }
@@ -207,9 +211,9 @@ impl Acquisition {
         self.asked
     }
 
-    /// The key was *handed over* for `handed_ttl`. The client learnt it at `now`, after the store
-    /// had processed ask `ask_no`. Returns when that ask left; the lease counts from then. `None`
-    /// if too little validity is left, or if there was no such ask.
+    /// Handles a hand-over of the key for `handed_ttl`. The client learnt of it at `now`. The store
+    /// had processed ask `ask_no` before. Returns when that ask left, since the lease counts from
+    /// then. `None` if too little validity is left, or if there was no such ask.
     #[must_use]
     pub(crate) fn on_handed_over(
         &self,
@@ -255,7 +259,7 @@ impl Acquisition {
         }
         self.has_waited = true;
         if self.is_called_up && is_far(ahead) && !is_hidden {
-            // Wait this long even if the holder's lease ends first: the waiters ahead handle that.
+            // Wait this long even if the holder's lease ends first. The waiters ahead handle that.
             return NextAsk::At(now + far_pause(ahead));
         }
         let behind = match self.polls {
@@ -268,7 +272,7 @@ impl Acquisition {
         });
         match retry_in {
             Some(Duration::ZERO) if is_hidden => NextAsk::Now,
-            // A store that keeps saying so must not keep us asking without a pause.
+            // A store that repeats this answer must not make us ask without a pause.
             None | Some(Duration::ZERO) => NextAsk::At(now + refresh),
             // One millisecond more, so that the lease has surely ended when the ask arrives.
             Some(left) => {
@@ -279,9 +283,9 @@ impl Acquisition {
     }
 
     /// The nodes of a quorum split their votes. The client asks again after a random pause, which
-    /// grows with each split of this acquisition. So clients that take nodes from one another drift
-    /// apart. A *taken* in between says little: a node that the holder does not have gives this
-    /// answer to every first ask.
+    /// grows with each split of this acquisition. So clients that take nodes from one another soon
+    /// ask at different times. A *taken* in between says little, because a node that the holder
+    /// does not have gives this answer to every first ask.
     pub(crate) fn on_split(
         &mut self,
         now: Moment,
@@ -301,12 +305,15 @@ impl Acquisition {
 
     /// The store gave no answer, or refused without saying anything about the lock.
     ///
-    /// The first ask reports its error. One repetition is allowed if the outcome is unknown: asking
-    /// again with the same token repairs a lost reply. Once the store has answered, a waiter waits
-    /// until the outage ends.
+    /// The first ask reports its error. One repetition is allowed if the outcome is unknown,
+    /// because asking again with the same token repairs a lost reply. Once the store has answered,
+    /// a waiter waits until the outage ends.
     pub(crate) fn on_failed(&mut self, now: Moment, kind: ErrorKind, random: u32) -> NextAsk {
         match kind {
-            ErrorKind::Unknown if !self.answered && self.asked == 1 => NextAsk::Now,
+            ErrorKind::Unknown if !self.answered && !self.has_repeated => {
+                self.has_repeated = true;
+                NextAsk::Now
+            }
             ErrorKind::Unavailable | ErrorKind::Unknown if self.waits && self.answered => {
                 NextAsk::At(now + self.failures.next(random))
             }

@@ -46,7 +46,7 @@ impl Delays {
         cap / 2 + (cap / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 
-    /// Starts over: the last try succeeded.
+    /// Starts over after a try that succeeded.
     pub(crate) fn reset(&mut self) {
         self.tried = 0;
     }

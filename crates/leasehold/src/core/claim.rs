@@ -12,10 +12,10 @@ pub enum Claim {
     /// By one owner alone.
     #[default]
     Exclusive,
-    /// By one owner alone, with nothing but the lock: no line, no note, no fencing tokens. It goes
-    /// with [`Line::None`](crate::store::Line::None) and a `reserve` of 0, so a store may implement
-    /// it as simply as possible. The store need not check whether others wait in line with another
-    /// claim.
+    /// By one owner alone, with nothing but the lock: no line, no note, no fencing tokens. Its
+    /// requests have [`Line::None`](crate::store::Line::None) and a `reserve` of 0, so a store may
+    /// implement it as simply as possible. The store need not check whether others wait in line
+    /// with another claim.
     Plain,
     /// By many owners at a time. They exclude only an exclusive owner.
     Shared,
@@ -54,7 +54,7 @@ impl Claim {
     }
 }
 
-/// What a key is used as. All its holders and waiters agree on it.
+/// The use of a key. All its holders and waiters agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Usage {
     /// A lock, exclusive or shared.
@@ -67,7 +67,7 @@ pub enum Usage {
 }
 
 impl fmt::Display for Usage {
-    /// As in "for 5 permits". A rate limit and a latch take permits, too.
+    /// Writes the use as in "for 5 permits". A rate limit and a latch take permits, too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock => f.write_str("a lock"),
@@ -77,7 +77,7 @@ impl fmt::Display for Usage {
     }
 }
 
-/// What the living holders have of a key, all together.
+/// The part of a key that its living holders have, all together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Taken {
     /// Nothing: the key is free.
@@ -110,7 +110,7 @@ impl Taken {
         }
     }
 
-    /// The state of the key after the grant of this claim, which was admitted.
+    /// The state of the key after this claim, which it admits, was granted.
     #[must_use]
     pub const fn with(self, claim: Claim) -> Self {
         match (self, claim) {

@@ -8,10 +8,11 @@
 #[non_exhaustive]
 pub enum Coexist {
     /// Releases hand the lock over to the next in line. Now and then the line stands aside, so that
-    /// a client that polls can take the lock: for 30 ms about once a second, while waiters of
-    /// Leasehold would take the lock without a gap. Once such a client was seen, the line has the
-    /// lock for 100 ms and then stands aside for 300 ms, or until 30 ms after one of them was seen
-    /// to have taken it. If they do not come back, the line stands aside more and more rarely.
+    /// a client that polls can take the lock. While waiters of Leasehold take the lock without a
+    /// gap, the line stands aside for 30 ms about once a second. Once a client that polls was seen,
+    /// the line has the lock for 100 ms and then stands aside for 300 ms, or until 30 ms after one
+    /// of them was seen with the lock. If they do not come back, the line stands aside more and
+    /// more rarely.
     ///
     /// Needs a store that [opens](crate::store::Capabilities::opens): a Redis or Valkey server, or
     /// a cluster. Elsewhere it is the same as [`Off`](Self::Off).
@@ -22,8 +23,9 @@ pub enum Coexist {
     /// more often than that gets most of the lock, and one that polls less often gets it now and
     /// then. Hand-overs between clients of Leasehold take some milliseconds longer.
     ///
-    /// For stores that never open: there, [`Auto`](Self::Auto) gives such clients nothing. On one
-    /// server it serves slow ones as well as this or better.
+    /// For stores that never open, since [`Auto`](Self::Auto) gives clients that poll nothing
+    /// there. On a single server, [`Auto`](Self::Auto) serves slow clients as well as this, or
+    /// better.
     On,
     /// Releases always hand the lock over. A client that polls may wait for as long as clients of
     /// Leasehold wait in line.

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest name of a lock. A longer one is refused, and is not shown.
+/// The longest name of a lock. A longer name is refused and not shown.
 pub(super) const NAME_BYTES_MAX: usize = 512;
 
 /// Why an operation failed, sorted by what the caller should do next.
@@ -51,11 +51,12 @@ pub enum ErrorKind {
     Config,
     /// The store refused because credentials or rights are missing.
     Denied,
-    /// The store could not be reached, refused, or undid the request. No grant is left. Also if the
-    /// line is full, or if a quarantined store is asked by a caller that does not wait.
+    /// The store could not be reached, refused, or undid the request. No grant is left. This is
+    /// also the kind if the line is full, or if a caller that does not wait asks a store in
+    /// quarantine.
     Unavailable,
-    /// The request was sent and no answer came: it may have taken effect. The client cleans up in
-    /// the background.
+    /// The request was sent and no answer came, so it may have taken effect. The client cleans up
+    /// in the background.
     Unknown,
     /// The lease ended before this call could confirm it. Stop the protected work.
     Lost,
@@ -194,7 +195,7 @@ impl Error {
         self
     }
 
-    /// Removes the name: the error is not about one lock.
+    /// Removes the name, because the error is not about one lock.
     #[must_use]
     pub(crate) fn about_no_lock(mut self) -> Self {
         Arc::make_mut(&mut self.inner).name = None;
@@ -214,7 +215,7 @@ impl Error {
     pub(crate) fn in_doubt(mut self) -> Self {
         let inner = Arc::make_mut(&mut self.inner);
         inner.kind = ErrorKind::Unknown;
-        inner.message += "; an earlier request got no answer: a late grant is released";
+        inner.message += "; an earlier request got no answer; a late grant is released";
         self
     }
 
@@ -254,7 +255,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = &self.inner.name {
-            // Names are untrusted: a control character must not reach a terminal through an error
+            // Names are untrusted. A control character must not reach a terminal through an error
             // message.
             write!(f, "`{}`: ", name.escape_debug())?;
         }

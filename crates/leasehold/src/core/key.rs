@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::core::error::{Error, ErrorKind, NAME_BYTES_MAX};
 
 /// The checked name of a lock: 1 to 512 bytes of UTF-8 without control characters. It must not look
-/// like one of our companion keys or probes.
+/// like a companion key or a probe of Leasehold.
 ///
 /// Stores use the name as given, so that other libraries lock the same key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -24,10 +24,10 @@ use crate::core::ttl::Ttl;
 use crate::core::validity::{drift, valid_until};
 
 /// How long before its deadline a holder is told of a loss. Runtime timers count whole milliseconds
-/// and can be one late. The holder must not learn of the loss after the deadline.
+/// and may fire one late. The holder must not learn of the loss after the deadline.
 const TOLD_AHEAD: Duration = Duration::from_millis(1);
 
-/// A hand-over grants a short ttl. The client raises it to the full ttl this soon. A turn that ends
+/// How soon the client raises the short ttl of a hand-over to the full ttl. A turn that ends
 /// earlier costs no renewal.
 const LIFTED_WITHIN: Duration = Duration::from_millis(100);
 
@@ -42,7 +42,7 @@ pub(crate) enum LeaseState {
     Held,
     /// Ours until the deadline, without a guard. The client keeps it idle from `since` to `until`.
     Idle { since: Moment, until: Moment },
-    /// Ended without us. Final.
+    /// Ended before we released it. Final.
     Lost(Lost),
     /// Released by us. Final.
     Released,
@@ -55,11 +55,11 @@ pub(crate) enum Duty {
     WaitUntil(Moment),
     /// Send a renewal now.
     Renew,
-    /// Release it: it was idle for as long as allowed.
+    /// Release the lease, since it was idle for as long as allowed.
     GiveUp,
     /// Tell the holder of the loss, and release the token.
     TellLost(Lost),
-    /// Forget it: the lease is over.
+    /// Forget the lease, since it is over.
     Forget,
 }
 
@@ -109,7 +109,7 @@ pub(crate) enum Taking {
 pub(crate) struct LeaseLife {
     ttl: Ttl,
     state: LeaseState,
-    /// Never after `limit`.
+    /// When the lease ends without a renewal. Never after `limit`.
     deadline: Moment,
     /// When this hold ends, even if the lease could still be renewed: its `max_hold`.
     limit: Option<Moment>,
@@ -154,7 +154,7 @@ impl LeaseLife {
     }
 
     /// A lease of `ttl` that was handed over for `handed_ttl`. The last ask that the store had
-    /// processed left at `sent`. The client raises the ttl to the full one soon.
+    /// processed left at `sent`. The client soon raises the short ttl to the full one.
     #[must_use]
     pub(crate) fn handed_over(
         now: Moment,
@@ -171,7 +171,7 @@ impl LeaseLife {
         (Self { deadline, renew_at, ..life }, turn)
     }
 
-    /// The store must be asked soon whether it opens the key, so passing ends.
+    /// Ends passing soon, since the client must ask the store whether it opens the key.
     pub(crate) fn end_passing(&mut self, now: Moment) {
         self.passing.end_at(now + ASKS_EVERY);
     }
@@ -182,8 +182,8 @@ impl LeaseLife {
         self.deadline = self.deadline.min(limit);
     }
 
-    /// The ttl of a renewal that leaves at `sent`: no longer than the limit needs, since nobody may
-    /// be there to release the lease then.
+    /// The ttl of a renewal that leaves at `sent`. It is no longer than the limit needs, since
+    /// nobody may be there to release the lease then.
     #[must_use]
     pub(crate) fn ttl_at(&self, sent: Moment) -> Ttl {
         match self.limit {
@@ -228,13 +228,14 @@ impl LeaseLife {
         self.renewing && self.is_ours()
     }
 
-    /// A renewal leaves. Returns whether it must tell the store that the lease is idle.
+    /// Notes that a renewal leaves. Returns whether it must tell the store that the lease is idle.
     pub(crate) const fn show(&mut self) -> bool {
         self.shown_idle = self.is_idle();
         self.shown_idle
     }
 
-    /// The driver no longer waits for an answer: a renewal that was sent counts as unanswered.
+    /// Counts a renewal that was sent as unanswered, since the driver no longer waits for the
+    /// answer.
     pub(crate) fn abandon_renewal(&mut self, now: Moment) {
         if self.renewing {
             self.on_unanswered(now, 0);
@@ -267,7 +268,7 @@ impl LeaseLife {
     /// answer or a failure.
     pub(crate) fn duty(&mut self, now: Moment) -> Duty {
         match self.state {
-            // Again, if the driver that was told first ended before it was done.
+            // This comes again if the driver that was told first ended before it was done.
             LeaseState::Lost(lost) => return Duty::TellLost(lost),
             LeaseState::Released => return Duty::Forget,
             LeaseState::Held | LeaseState::Idle { .. } => {}
@@ -322,18 +323,18 @@ impl LeaseLife {
     }
 
     /// Makes the next renewal ask soon whether others wait, since hints may have been missed. A
-    /// renewal that is under way does not count: the store may have processed it before that.
+    /// renewal under way does not count. The store may have processed it before that.
     pub(crate) fn renew_soon(&mut self, now: Moment) {
         self.renew_at = self.renew_at.min(now);
         self.renew_again = self.renewing;
     }
 
-    /// Another client waits.
+    /// Notes that another client waits.
     pub(crate) fn want(&mut self, now: Moment) {
         self.passing.want(now);
     }
 
-    /// The holder was asked to let go. Its turn goes on, and no other turn of the lease follows.
+    /// Notes that the holder was asked to let go. Its turn goes on, but no other turn follows.
     pub(crate) const fn revoke(&mut self) {
         self.revoked = true;
     }
@@ -356,8 +357,8 @@ impl LeaseLife {
         wanted: bool,
     ) -> bool {
         if !self.is_ours() || now >= self.deadline || fencing != self.fencing {
-            // An answer about another grant, or too late. It counts as no answer, and is no reason
-            // to hurry.
+            // The answer is about another grant, or too late. It counts as no answer, and is no
+            // reason to hurry.
             self.on_unanswered(now, u32::MAX);
             return false;
         }
@@ -466,8 +467,8 @@ impl LeaseLife {
         Turn { number: self.turn, fencing }
     }
 
-    /// Gives up the lease, used by a guard or idle. `Ok` also if it was released before. If it was
-    /// lost, `Err` tells why.
+    /// Gives up the lease, whether a guard uses it or not. `Ok` also if it was released before. If
+    /// it was lost, `Err` tells why.
     pub(crate) fn release(&mut self, now: Moment) -> Result<(), Lost> {
         match self.state {
             LeaseState::Held | LeaseState::Idle { .. } if now < self.deadline => {

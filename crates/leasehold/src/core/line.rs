@@ -15,12 +15,16 @@
 //! | not held by one alone | hidden behind 8 dead places | taken, ask again at once | freed |
 //!
 //! [`Taken::admits`] says whether there is room. Nobody passes a place that waits longer, even if
-//! there is room for it: a writer waits for one generation of readers, and a large wish for permits
-//! is not starved by small ones. So the places that are granted together are a run from the front:
-//! after each grant, the key is handed to those behind it that are due.
+//! there is room for the later claim. So a writer waits for one generation of readers, and small
+//! claims do not starve a large one. The places that are granted together are therefore a run from
+//! the front. After each grant, the next place gets the key too if it is due.
 //!
-//! With [`Wish::Wake`], a release always frees the key and tells the head. A watching head that was
-//! told is awaited for 20 ms. Meanwhile a newcomer takes a place and must retry soon.
+//! With [`Wish::Wake`], a release always frees the key and tells the head. If that head only
+//! watches, the store waits for it for 20 ms. Meanwhile a newcomer takes a place and must retry
+//! soon.
+//!
+//! A release tells the head alone. If the head leaves the line instead of asking, the store tells
+//! the next place, see [`wakes_next`].
 //!
 //! A strict Redis store treats a head that joined like one that watches. A hand-over would grant
 //! the key without checking whether the server forgot its data.
@@ -30,8 +34,8 @@ use std::time::Duration;
 use crate::core::claim::{Claim, Taken};
 use crate::core::moment::Moment;
 
-/// How long a woken waiter is awaited. A newcomer retries after this time. A release to a dead
-/// waiter delays others by at most this.
+/// How long the store waits for a woken waiter. A newcomer retries after this time. A release to a
+/// dead waiter delays others by at most this.
 pub const GIVES_WAY_FOR: Duration = Duration::from_millis(20);
 
 /// How many dead places one step removes at most, so that every step is short.
@@ -64,8 +68,8 @@ pub fn far_pause(ahead: u32) -> Duration {
     FAR_EACH.saturating_mul(ahead).min(FAR_MAX)
 }
 
-/// How long a place lives if its client wants `waiter_ttl`. For stores that call far waiters up:
-/// the place outlives the pauses of its waiter.
+/// How long a place lives if its client wants `waiter_ttl`. On stores that call far waiters up, a
+/// place outlives the pauses of its waiter.
 #[must_use]
 pub fn place_life(waiter_ttl: Duration, ahead: u32) -> Duration {
     if is_far(ahead) { waiter_ttl.max(3 * far_pause(ahead)) } else { waiter_ttl }
@@ -99,7 +103,7 @@ pub enum Head {
 /// The front of a line: how many dead places to drop, and what follows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Front {
-    /// How many places at the front are dead; at most [`REAPED_MAX`].
+    /// How many places at the front are dead, at most [`REAPED_MAX`].
     pub dead: usize,
     /// The first place after them.
     pub head: Head,
@@ -109,7 +113,7 @@ impl Front {
     /// The front of a line without places.
     pub const EMPTY: Self = Self { dead: 0, head: Head::Nobody };
 
-    /// Whether the key is to be handed to the head in addition to these holders.
+    /// Whether the key must be handed to the head in addition to these holders.
     #[must_use]
     pub const fn is_due(self, taken: Taken) -> bool {
         matches!(self.head, Head::Alive { stance: Stance::Joined, claim } if taken.admits(claim))
@@ -163,8 +167,8 @@ pub enum Asker {
 }
 
 impl Asker {
-    /// Finds the position of an asker. `is_new` tells whether its place is new; `None` without a
-    /// place. `is_awaited` tells whether a woken waiter is awaited.
+    /// Finds the position of an asker. `is_new` tells whether its place is new, and is `None` if it
+    /// has no place. `is_awaited` tells whether the store waits for a woken waiter.
     #[must_use]
     pub const fn of(is_head: bool, is_new: Option<bool>, is_awaited: bool) -> Self {
         match is_new {
@@ -187,9 +191,9 @@ pub enum AskDecision {
     HandOver,
     /// Take or refresh the place and answer *taken*.
     Wait,
-    /// Like `Wait`, but the asker retries in [`GIVES_WAY_FOR`]: the head may be about to ask.
+    /// Like `Wait`, but the asker retries in [`GIVES_WAY_FOR`], since the head may be about to ask.
     GiveWay,
-    /// Like `Wait`, but the asker retries immediately: dead places hide the head.
+    /// Like `Wait`, but the asker retries immediately, since dead places hide the head.
     WaitAndRetry,
 }
 
@@ -206,7 +210,7 @@ pub fn decide_ask(holding: Holding, claim: Claim, front: Front, asker: Asker) ->
             AskDecision::HandOver
         }
         // A release has woken the head, and its ask is under way. At a quorum, a newcomer in
-        // between would split the votes. Only newcomers wait for a watcher: it may be dead, and
+        // between would split the votes. Only newcomers wait for a watcher. It may be dead, and
         // must not block the line for ever.
         (Head::Alive { stance: Stance::Watching, .. }, Asker::New) if taken == Taken::Nothing => {
             AskDecision::GiveWay
@@ -223,7 +227,7 @@ pub fn decide_ask(holding: Holding, claim: Claim, front: Front, asker: Asker) ->
 pub enum Wish<K> {
     /// Give the key to the next in line. Free it if nobody waits.
     Free,
-    /// Give it to the next in line. If nobody waits, its client keeps it on these terms.
+    /// Give it to the next in line. If nobody waits, the client keeps it on these terms.
     Keep(K),
     /// Free it in any case, also for clients that do not queue. Tell the next in line.
     Wake,
@@ -249,6 +253,14 @@ pub fn decide_release<K>(taken: Taken, front: Front, wish: Wish<K>) -> ReleaseDe
         (Head::Nobody, Wish::Keep(keep)) => ReleaseDecision::Keep(keep),
         _ => ReleaseDecision::Free,
     }
+}
+
+/// Decides whether to tell the head that the key is free, after a waiter has left the line. `taken`
+/// and `front` say how it is now, after all places that were due have got the key. `was_head` tells
+/// whether the place that left was the first living one. Then a release may have told it alone.
+#[must_use]
+pub fn wakes_next(was_head: bool, taken: Taken, front: Front) -> bool {
+    was_head && taken == Taken::Nothing && matches!(front.head, Head::Alive { .. })
 }
 
 #[cfg(test)]
@@ -378,7 +390,7 @@ mod tests {
             (TAKEN, Shared, Head::Nobody, Outside, Wait),
             (FREE, Shared, joined(Exclusive), New, HandOver),
             (FREE, Shared, Head::Nobody, Outside, Grant),
-            // Permits: nobody passes a large wish.
+            // Permits: nobody passes a large claim that waits.
             (some(3), permits(2), Head::Nobody, Outside, Grant),
             (some(3), permits(3), Head::Nobody, Outside, Wait),
             (some(3), permits(1), joined(permits(3)), New, Wait),
@@ -427,6 +439,26 @@ mod tests {
         for (is_head, is_new, is_awaited, asker) in table {
             let of = Asker::of(is_head, is_new, is_awaited);
             assert_eq!(of, asker, "{is_head} {is_new:?} {is_awaited}");
+        }
+    }
+
+    #[test]
+    fn the_next_place_is_told_only_if_the_head_left_and_the_key_is_free() {
+        // whether the head left, what the owners have, head, whether it is told
+        let table = [
+            (true, Taken::Nothing, alive(Watching), true),
+            (true, Taken::Nothing, alive(Joined), true),
+            (true, Taken::Nothing, Head::Nobody, false),
+            (true, Taken::Nothing, Head::Unexamined, false),
+            (true, Taken::Alone, alive(Watching), false),
+            (true, Taken::Shared, joined(Exclusive), false),
+            (true, Taken::Permits(1), joined(permits(5)), false),
+            (false, Taken::Nothing, alive(Watching), false),
+            (false, Taken::Nothing, alive(Joined), false),
+        ];
+        for (was_head, taken, head, told) in table {
+            let decided = wakes_next(was_head, taken, Front { dead: 0, head });
+            assert_eq!(decided, told, "{was_head} {taken:?} {head:?}");
         }
     }
 

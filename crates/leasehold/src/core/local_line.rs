@@ -5,27 +5,27 @@
 //! here in order. One of them at a time, the *asker*, talks to the store. When a guard ends, its
 //! lease goes to the first task, if that task wants the same settings.
 //!
-//! The line knows the lease that it may pass on. A task that comes:
+//! The line knows the lease that it may pass on. When a task comes:
 //!
 //! | lease in the line | nobody waits or asks | others wait, or one asks |
 //! |---|---|---|
 //! | none, lost or too old | asks | waits |
 //! | in use, same settings | waits | waits |
-//! | idle, same settings | has it; if the store must decide first, asks | waits |
+//! | idle, same settings | has it. If the store must decide, asks | waits |
 //! | other settings | asks, and the lease leaves the line | waits |
 //!
-//! A guard whose lease is not lost ends:
+//! When a guard ends and its lease is not lost:
 //!
 //! | lease | asker | first task | the lease is |
 //! |---|---|---|---|
-//! | in the line | none | same settings | passed on; if the store must decide first, the task asks |
+//! | in the line | none | same settings | passed on. If the store must decide, the task asks |
 //! | in the line | none | other settings | released |
 //! | in the line | none | none | kept idle, or released |
 //! | in the line | one | any or none | released |
 //! | not in the line | any | any | released |
 //!
-//! When the asker ends, a lease is lost or released, or a task goes away, the first task asks. It
-//! does not if another asks, or if the line has a lease with its settings.
+//! The first task asks when the asker ends, when a lease is lost or released, or when a task goes
+//! away. It does not ask if another task does, or if the line has a lease with its settings.
 
 use std::collections::BTreeMap;
 use std::ops::DerefMut;
@@ -64,13 +64,13 @@ pub(crate) struct LocalLine<L: SharedLease, T> {
 /// The next step of a task that arrives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Coming<L> {
-    /// Nothing: too many tasks wait.
+    /// The task gets an error, since too many tasks wait.
     Full,
     /// The task waits until it is told something.
     Waits,
     /// The task has the lease.
     Takes(L, Turn),
-    /// It talks to the store for the line, after it has dealt with the lease that it found.
+    /// The task talks to the store for the line, after it has dealt with the lease that it found.
     Asks(Found<L>),
 }
 
@@ -92,7 +92,7 @@ impl<L: SharedLease, T> Default for LocalLine<L, T> {
 }
 
 impl<L: SharedLease, T> LocalLine<L, T> {
-    /// Whether it has neither a lease nor a task, so that it may be forgotten.
+    /// Whether the line has neither a lease nor a task, so that it may be forgotten.
     pub(crate) fn is_vacant(&self) -> bool {
         self.lease.is_none() && !self.is_wanted()
     }
@@ -114,8 +114,9 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         self.lease.as_ref()
     }
 
-    /// A task comes that waits if it must. `number` is higher than that of each task before it.
-    /// `task` is called if the task waits. A lease that the task found has left the line.
+    /// Handles a task that comes and waits if it must. `number` is higher than that of each task
+    /// before it. `task` is called if the task waits. A lease that the task found has left the
+    /// line.
     pub(crate) fn come(
         &mut self,
         now: Moment,
@@ -154,9 +155,10 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         Coming::Asks(found)
     }
 
-    /// A task comes that does not wait. `Ok` is the lease, if it is idle and can be used as it is.
-    /// If not, the task asks the store itself, without a place in the line. A lease that it found
-    /// stays in the line until it is [forgotten](Self::forget) or [ended](Self::end_idle).
+    /// Handles a task that comes and does not wait. Returns the lease, if it is idle and can be
+    /// used as it is. If not, the task asks the store itself, without a place in the line. A lease
+    /// that it found stays in the line until it is [forgotten](Self::forget) or
+    /// [ended](Self::end_idle).
     pub(crate) fn try_take(
         &self,
         now: Moment,
@@ -176,14 +178,14 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         }
     }
 
-    /// A waiting task goes away. Returns it, unless it was told something before.
+    /// Removes a waiting task that goes away. Returns it, unless it was told something before.
     pub(crate) fn leave(&mut self, number: u64) -> Option<T> {
         self.tasks.remove(&number).map(|(_, task)| task)
     }
 
-    /// The guard of `turn` ends. `keep_idle` is how long the lease may be kept if no task of this
-    /// client wants it. Returns the task to which the lease passes. If the lease leaves, the guard
-    /// becomes the asker, for the first task.
+    /// Ends the turn `turn` of a guard. `keep_idle` is how long the lease may be kept if no task of
+    /// this client wants it. Returns the task to which the lease passes. If the lease leaves, the
+    /// guard becomes the asker, for the first task.
     pub(crate) fn end_turn(
         &mut self,
         now: Moment,
@@ -218,7 +220,7 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         is_idle
     }
 
-    /// The client has this lease from now on.
+    /// Adds a lease that the client has from now on.
     pub(crate) fn enter(&mut self, lease: L) {
         self.lease = Some(lease);
     }
@@ -230,8 +232,8 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         }
     }
 
-    /// Takes the first task out if it must become the asker: there is no asker, and no lease that
-    /// could be passed on to it.
+    /// Takes the first task out if it must become the asker, since there is no asker and no lease
+    /// that could be passed on to it.
     pub(crate) fn next_asker(&mut self) -> Option<T> {
         if self.has_asker {
             return None;
@@ -244,8 +246,8 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         Some(next)
     }
 
-    /// The asker goes away. Takes the first task out if it can go on with the asker's work: if it
-    /// wants the same. It is the asker then.
+    /// Replaces an asker that goes away. Takes the first task out if it wants the same settings, so
+    /// that it can continue the asker's work. It is the asker then.
     pub(crate) fn next_with(&mut self, settings: &L::Settings) -> Option<T> {
         if self.has_heir(settings) { self.first() } else { None }
     }
@@ -257,8 +259,8 @@ impl<L: SharedLease, T> LocalLine<L, T> {
         self.next_asker()
     }
 
-    /// Nobody asks any more, because the asker failed. Takes the tasks out, in order, that would
-    /// fail just like it.
+    /// Notes that the asker failed, so that nobody asks any more. Takes out, in order, the tasks
+    /// that would fail just like it.
     pub(crate) fn asker_failed(&mut self, like_it: impl Fn(&L::Settings) -> bool) -> Vec<T> {
         self.has_asker = false;
         let alike = self.tasks.extract_if(.., |_, (settings, _)| like_it(settings));

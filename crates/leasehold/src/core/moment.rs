@@ -56,8 +56,8 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The time of day, in microseconds since the Unix epoch. Used for display and to seed counters; no
-/// lease depends on it.
+/// The time of day, in microseconds since the Unix epoch. It is used for display and to seed
+/// counters. No lease depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WallTime(u64);
 

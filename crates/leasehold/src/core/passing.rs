@@ -2,7 +2,7 @@
 //!
 //! If another task of the same client waits, a release passes the lease on without asking the store
 //! (cohort locking, <https://doi.org/10.1145/2145816.2145848>). This goes on as long as no other
-//! client waits. Once one does, it must end soon.
+//! client waits. Once another client waits, it must end soon.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ pub(crate) const KEPT_BLOCK: u32 = 1_024;
 const GIVEN_WAY_MAX: Duration = Duration::from_millis(10);
 
 /// A random time between half of the maximum and all of it, so that clients do not act in step. A
-/// client that polls more often than that gets the key; one that polls less often gets it
-/// sometimes. One round trip, the time of a hint, would be too short for them.
+/// client that polls more often than that gets the key. A client that polls less often gets it
+/// sometimes. One round trip, the time of a hint, would be too short for both.
 pub(crate) fn given_way(random: u32) -> Duration {
     Backoff { first: GIVEN_WAY_MAX, longest: GIVEN_WAY_MAX }.delays().next(random)
 }
@@ -58,19 +58,20 @@ impl Passing {
         self.wanted.is_some()
     }
 
-    /// Another client waits, or may wait. The limits of passing count from the first such news.
+    /// Notes that another client waits, or may wait. The limits of passing count from the first
+    /// such news.
     pub(crate) fn want(&mut self, now: Moment) {
         let wanted = self.wanted.get_or_insert(Wanted { since: now, heard: now, passes: 0 });
         wanted.heard = wanted.heard.max(now);
     }
 
-    /// The store answered a request that left at `sent`: nobody else waits. A waiter that was
-    /// reported after that still counts.
+    /// Notes that nobody else waits, as the store answered to a request that left at `sent`. A
+    /// waiter that was reported after that still counts.
     pub(crate) fn not_wanted(&mut self, sent: Moment) {
         self.wanted = self.wanted.filter(|wanted| wanted.heard >= sent);
     }
 
-    /// Passing ends at this moment, even if no other client waits.
+    /// Ends passing at this moment, even if no other client waits.
     pub(crate) const fn end_at(&mut self, at: Moment) {
         self.ends = Some(at);
     }

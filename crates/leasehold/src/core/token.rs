@@ -66,7 +66,7 @@ impl OwnerToken {
             || text.len() > Self::MAX_BYTES
             || !text.bytes().all(|byte| byte.is_ascii_graphic())
         {
-            // The message leaves out the text: it may be a secret with a typing error.
+            // The message leaves out the text, since it may be a secret with a typing error.
             return Err(Error::new(
                 ErrorKind::Config,
                 "an owner token is 1 to 128 printable ASCII characters without spaces; no request \
@@ -208,7 +208,7 @@ fn push_base64url(text: &mut String, random: &[u8]) {
 pub struct FencingToken(NonZeroU64);
 
 impl FencingToken {
-    /// The highest number, 2^53 - 1: Lua, JSON and JavaScript represent it exactly.
+    /// The highest number, 2^53 - 1, which Lua, JSON and JavaScript represent exactly.
     pub const MAX: u64 = (1 << 53) - 1;
 
     /// Checks a number. `None` outside 1..=[`MAX`](Self::MAX).
@@ -264,7 +264,7 @@ impl From<FencingToken> for i64 {
 pub struct FencingBlock {
     /// The lowest token of the block.
     pub first: FencingToken,
-    /// How many tokens the block has; at least one.
+    /// How many tokens the block has, at least one.
     pub count: u32,
 }
 

@@ -21,7 +21,7 @@ use crate::core::error::{Error, ErrorKind};
 pub struct Ttl(Duration);
 
 impl Ttl {
-    /// The shortest ttl: a shorter one would be as short as the scheduling noise of an ordinary
+    /// The shortest ttl. A shorter one would be as short as the scheduling noise of an ordinary
     /// machine.
     pub const MIN: Self = Self(Duration::from_millis(10));
     /// The longest ttl. Renewals hold a lease for longer.
@@ -62,7 +62,7 @@ impl Ttl {
         u64::try_from(self.0.as_nanos().div_ceil(1_000_000)).expect("a ttl is at most 48 h")
     }
 
-    /// The ttl plus a margin: the store keeps the lease this long, and the holder does not rely on
+    /// The ttl plus a margin. The store keeps the lease this long, but the holder does not rely on
     /// the margin.
     #[must_use]
     pub fn with_delay(self, lock_delay: Duration) -> Self {

@@ -14,8 +14,8 @@ pub fn drift(ttl: Ttl) -> Duration {
 /// The moment until which the holder may act: `sent + ttl − drift`, where its request left at
 /// `sent`.
 ///
-/// It counts from before the request left, never from the reply. The store's clock may have started
-/// at any time in between. See
+/// The validity counts from before the request left, never from the reply. The store may have
+/// started its ttl at any time in between. See
 /// <https://redis.io/docs/latest/develop/use/patterns/distributed-locks/>.
 #[must_use]
 pub fn valid_until(sent: Moment, ttl: Ttl) -> Moment {

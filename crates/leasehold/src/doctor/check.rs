@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Verdict {
     /// Nothing to do.
     Ok,
-    /// Locks work, and something makes them weaker or endangers them later.
+    /// Locks work, but something makes them weaker or endangers them later.
     Warn,
     /// Locks do not work, or are not safe.
     Fail,
@@ -94,7 +94,7 @@ impl Subject {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// All checks, those of one store together.
+    /// All checks. Those of one store stand together.
     pub checks: Vec<Check>,
     /// The events that a lock in this deployment survives.
     pub survives: Vec<&'static str>,

@@ -59,12 +59,12 @@ fn checks(facts: &DatabaseFacts, ttl: Ttl) -> Vec<Check> {
     checks.into_iter().flatten().map(|check| check.at(&facts.label)).collect()
 }
 
-/// The facts on which it depends what a lock there survives.
+/// The facts that decide what a lock there survives.
 fn deployment(facts: &DatabaseFacts) -> Deployment {
     let (is_on_disk, has_replicas) = match facts.about.as_ref().map(|about| &about.keeping) {
         None => (false, false),
         #[cfg(feature = "mysql")]
-        // Replicas are not known: any may follow the log.
+        // Replicas are not known, since any server may follow the log.
         Some(Keeping::Mysql { flush, has_log, syncs_log }) => {
             (*flush == 1 && (*syncs_log || !has_log), *has_log)
         }
@@ -142,7 +142,7 @@ fn standbys(keeping: &Keeping) -> Check {
         #[cfg(feature = "postgres")]
         Keeping::Postgres { commit, standbys, .. } => {
             if matches!(&**commit, "on" | "remote_write" | "remote_apply") {
-                // Whether commits wait for them, `synchronous_standby_names` decides.
+                // `synchronous_standby_names` decides whether commits wait for them.
                 STANDBYS.ok(format!("{standbys} connected"))
             } else {
                 STANDBYS.warn(
@@ -166,8 +166,8 @@ fn hints(hints: &HintsArrive) -> Check {
             "connect to the server itself, or use the session mode of the proxy",
         ),
         HintsArrive::NotKnown => HINTS.unknown(
-            "it could not be tried: there is no further connection, or the server is slow",
-            "try again, and look for the limit of connections",
+            "this could not be tried: no second connection was possible, or the server is slow",
+            "try again, and check the server's limit of connections",
         ),
     }
 }

@@ -48,7 +48,7 @@ fn checks(facts: &EtcdFacts, ttl: Ttl) -> Vec<Check> {
     checks.into_iter().flatten().map(|check| check.at(&facts.label)).collect()
 }
 
-/// The facts on which it depends what a lock there survives.
+/// The facts that decide what a lock there survives.
 fn deployment(facts: &EtcdFacts) -> Deployment {
     let has_failover = members(facts).answering() >= 3;
     Deployment { kind: Kind::Members, has_failover, ..Deployment::ON_DISK }
@@ -94,7 +94,7 @@ fn alarms(facts: &EtcdFacts) -> Option<Check> {
     errors.sort_unstable();
     errors.dedup();
     Some(if !errors.is_empty() {
-        let advice = "see `etcdctl alarm list`; for space, compact, defragment and disarm";
+        let advice = "see `etcdctl alarm list`; if it says NOSPACE, compact, defragment and disarm";
         ALARMS.warn(errors.join("; ").escape_debug().to_string(), advice)
     } else if said.iter().any(|it| !it.1) {
         ALARMS.warn("a member knows no leader", "check whether it reaches the others")

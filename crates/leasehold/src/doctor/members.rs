@@ -12,7 +12,7 @@ const REACHABLE: Subject = Subject {
 
 const MEMBERS: Subject = Subject {
     id: "members",
-    why: "A client goes on with another member when one fails, if the URL names it.",
+    why: "If a member fails, a client continues with another member that the URL names.",
 };
 
 /// The members that a URL names.
@@ -20,7 +20,7 @@ pub(super) struct Members<'a> {
     pub(super) scheme: &'static str,
     /// The name of each, and its error if it did not answer.
     pub(super) all: Vec<(&'a str, Option<&'a Error>)>,
-    /// The roles of those that answered and may tell them.
+    /// The roles of the members that answered and may tell them.
     pub(super) roles: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl Members<'_> {
         self.all.iter().filter(|(_, error)| error.is_none()).count()
     }
 
-    /// Checks that a majority answers. `refused`: why it did not.
+    /// Checks that a majority answers. `refused` is the reason if it did not.
     pub(super) fn reachable(refused: Option<&Error>) -> Check {
         match refused {
             Some(error) => failed(REACHABLE, error, advice_of(error)),

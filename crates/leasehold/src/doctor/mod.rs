@@ -1,10 +1,10 @@
 //! Finds out whether locks work in a deployment, and what they survive there.
 //!
-//! [`diagnose`] asks each store about itself, and tries what a lock relies on with keys of its own,
-//! which it removes. It needs no rights beyond those of a lock. With fewer rights, some checks are
-//! [`Unknown`](Verdict::Unknown) and name the right that they lack.
+//! [`diagnose`] asks each store about itself. It also tries the operations that a lock relies on,
+//! with keys of its own, which it removes. It needs no rights beyond those of a lock. With fewer
+//! rights, some checks are [`Unknown`](Verdict::Unknown) and name the right that they lack.
 //!
-//! Each check is a pure function over what was measured, so tests can cover every fault.
+//! Each check is a pure function over the facts that were measured, so tests can cover every fault.
 
 mod check;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -103,7 +103,7 @@ pub async fn diagnose(
     Ok(judge(found, ttl))
 }
 
-/// What was learned about all stores.
+/// The facts about all stores.
 #[derive(Debug, Default)]
 struct Found {
     #[cfg(feature = "redis")]
@@ -124,7 +124,7 @@ struct Examined {
     refused: Option<Error>,
 }
 
-/// The beginning of all keys that are written. Nobody else uses it.
+/// The prefix of all keys that are written. Nobody else uses it.
 fn canary(namespace: Option<&str>, host: &dyn Host) -> String {
     let mut random = [0; 16];
     host.random(&mut random);
@@ -165,7 +165,7 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>, ttl: Ttl
                     let place = &mut patient.facts.place;
                     (place.url, place.is_in_quorum) = (number, is_quorum);
                     if patients.iter().any(|it: &Patient| it.facts.place.label == place.label) {
-                        // Otherwise its checks could not be told from those of the other.
+                        // Otherwise its checks could not be told apart from those of the other URL.
                         place.label.push_str(&format!(" (URL {number})"));
                     }
                 }
@@ -203,7 +203,7 @@ async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>, ttl: Ttl
     found
 }
 
-/// Asks all servers at the same time. Those of different URLs may be one server.
+/// Asks all servers at the same time. Different URLs may name the same server.
 #[cfg(feature = "redis")]
 async fn examine_servers(mut patients: Vec<Patient>) -> Vec<Facts> {
     join_all(patients.iter_mut().map(Patient::examine)).await;
@@ -220,7 +220,7 @@ fn judge(found: Found, ttl: Ttl) -> Diagnosis {
     #[cfg_attr(not(feature = "redis"), allow(unused_mut, reason = "there are no servers"))]
     let mut nodes = found.others.len();
     let (mut checks, mut deployments, mut is_refused) = (Vec::new(), Vec::new(), false);
-    // As for a wrong password. A quorum refuses that even at one of its nodes.
+    // A wrong password, for example, is final. A quorum refuses it even at one of its nodes.
     let is_final = |it: &Option<Error>| it.as_ref().is_some_and(|it| !it.is_retryable());
     for store in found.others {
         checks.extend(store.checks);
@@ -266,7 +266,7 @@ fn judge(found: Found, ttl: Ttl) -> Diagnosis {
 const VITAL: [&str; 8] =
     ["reachable", "role", "mode", "cluster", "writes", "rights", "release", "session"];
 
-/// The checks that clients make too: if one of them fails, they refuse the store.
+/// The checks that clients make too. If one of them fails, they refuse the store.
 const FINAL: [&str; 4] = ["strict", "same-terms", "independent-nodes", "reach"];
 
 /// The nodes that grant no lock.

@@ -1,11 +1,11 @@
-//! What a lock in a deployment survives. It follows from a few facts.
+//! The events that a lock in a deployment survives. They follow from a few facts.
 
 /// The facts that decide.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Deployment {
     /// Whether enough nodes grant locks now.
     pub(super) grants: bool,
-    /// The number of nodes; one without a quorum.
+    /// The number of nodes. It is 1 without a quorum.
     pub(super) nodes: usize,
     /// How many of them grant no locks now.
     pub(super) failing: usize,
@@ -14,8 +14,8 @@ pub(super) struct Deployment {
     pub(super) has_log: bool,
     /// Whether a grant is on disk before it counts.
     pub(super) is_on_disk: bool,
-    /// Whether a server that may have forgotten grants nothing for a while, even if it has
-    /// forgotten that its database is switched to strict mode.
+    /// Whether a server that may have forgotten leases grants nothing for a while. It must do so
+    /// even if it has forgotten that its database is in strict mode.
     pub(super) is_strict: bool,
     /// Whether sentinels let another server take over.
     pub(super) has_failover: bool,
@@ -90,7 +90,7 @@ pub(super) enum Kind {
     Memory,
 }
 
-/// The events that a lock survives, those that it does not, and whether two holders may act then.
+/// The events that a lock survives or not, and whether two holders may act after such an event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Survival {
     pub(super) yes: Vec<&'static str>,

@@ -45,7 +45,7 @@ pub(super) fn advice_of(error: &Error) -> Option<String> {
     advice.rsplit("; ").next().map(str::to_owned)
 }
 
-/// Where an error begins to say what state the store is in.
+/// The position at which an error begins to say what state the store is in.
 fn state_in(text: &str) -> Option<usize> {
     let states = ["; no request was sent", "; nothing was changed"];
     states.iter().filter_map(|state| text.find(state)).min()

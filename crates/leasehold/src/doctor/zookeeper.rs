@@ -42,7 +42,7 @@ fn checks(facts: &ZookeeperFacts, ttl: Ttl) -> Vec<Check> {
     checks.into_iter().flatten().map(|check| check.at(&facts.label)).collect()
 }
 
-/// The facts on which it depends what a lock there survives.
+/// The facts that decide what a lock there survives.
 fn deployment(facts: &ZookeeperFacts) -> Deployment {
     let has_failover = members(facts).answering() >= 3;
     Deployment { kind: Kind::Members, has_failover, ..Deployment::ON_DISK }
@@ -55,7 +55,7 @@ fn members(facts: &ZookeeperFacts) -> Members<'_> {
     Members { scheme: "zookeeper", all, roles }
 }
 
-/// `None` if no server may say it.
+/// Checks the version. `None` if no server may tell it.
 fn version(facts: &ZookeeperFacts) -> Option<Check> {
     let said = facts.servers.iter().filter_map(|it| it.said.as_ref().ok()?.as_ref());
     let oldest = said.map(|it| &*it.0).min_by_key(|version| numbers(version))?;

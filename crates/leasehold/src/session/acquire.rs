@@ -34,7 +34,7 @@ enum Begun {
 }
 
 /// A task's place in the local line. Dropping it leaves the line. If the task was given the lease
-/// or the right to ask and has not noticed, that goes to the next task, if there is one.
+/// or the right to ask but has not noticed, the next task gets it, if there is one.
 struct Place {
     session: Arc<Session>,
     spec: Arc<Spec>,
@@ -81,7 +81,7 @@ impl Drop for Place {
             return self.session.leave_copy();
         }
         let key = &self.spec.key;
-        // Outside the lock of the lines: a waker may run any code.
+        // Drop this outside the lock of the lines, because a waker may run any code.
         drop(self.session.lines.with(key, |line| line.tasks.leave(self.number)));
         // From here on, the others learn that this task is gone when they try to tell it something.
         told.close();
@@ -127,8 +127,8 @@ impl Session {
         .await
     }
 
-    /// Does one step of an acquisition, in its span. A copy of a fork does nothing: the mutexes of
-    /// the session may be locked there for ever.
+    /// Does one step of an acquisition, in its span. A copy of a fork does nothing, since the
+    /// mutexes of the session may be locked there for ever.
     fn step<F: Future>(
         &self,
         asked: &Asked<'_>,
@@ -138,7 +138,7 @@ impl Session {
         if self.was_forked() { Poll::Pending } else { asked.step(|| acquiring.poll(context)) }
     }
 
-    /// Tells how an ask ended. A guard goes on with its story.
+    /// Tells how an ask ended. If it ended with a guard, the guard continues the story.
     fn tell_answer(&self, asked: Asked<'_>, answer: Result<Option<&Hold>, &Error>) {
         let story = asked.answered(answer.map(|hold| hold.map(|hold| (hold.id(), hold.turn()))));
         if let (Some(story), Ok(Some(hold))) = (story, answer) {
@@ -206,7 +206,7 @@ impl Session {
 
     /// Waits with its own place in the store's line.
     async fn ask_alone(self: &Arc<Self>, spec: &Arc<Spec>, wait: Wait) -> Result<Hold, Error> {
-        // It has other settings than a lease that is passed on, so this only ends an idle one.
+        // An idle lease that tasks pass on has other settings, so this only ends it.
         drop(self.take_idle(spec));
         let mut attempt = Attempt::begin(self, spec, true)?;
         let asked = tokio::select! {
@@ -225,7 +225,7 @@ impl Session {
     }
 
     /// Takes an idle lease of this client if it has the same settings. Otherwise releases the idle
-    /// lease: the store would answer that the key is taken by this client.
+    /// lease, because of which the store would answer *taken*.
     fn take_idle(self: &Arc<Self>, spec: &Arc<Spec>) -> Option<Hold> {
         let now = self.now();
         match self.lines.with(&spec.key, |line| line.tasks.try_take(now, spec)) {
@@ -237,7 +237,7 @@ impl Session {
         None
     }
 
-    /// The turn of a task with a lease that was idle.
+    /// Begins the turn of a task with a lease that was idle.
     fn taken(self: &Arc<Self>, held: Arc<Held>, turn: Turn) -> Hold {
         let hold = Hold::new(Arc::clone(self), Arc::clone(&held), turn);
         self.registry.hurry(&held);

@@ -1,9 +1,9 @@
 //! Talks to the store for a local line. One task at a time does so, the *asker*.
 //!
-//! It may start with a lease that leaves. Then the store was told to hand the lease over, or to
-//! grant it to this client again if nobody else waits. After that it asks with one token, which has
-//! the client's place in the store's line. If the asker is dropped, the next task of the line
-//! continues its work.
+//! The asker may start with a lease that is leaving. Then the store was told to hand the lease
+//! over, or to grant it to this client again if nobody else waits. After that the asker asks with
+//! one token, which has the client's place in the store's line. If the asker is dropped, the next
+//! task of the line continues its work.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) struct Work {
 pub(super) struct Asker {
     /// `None` once it has ended.
     work: Option<Box<Work>>,
-    /// Dropped last: the work is over by then, with any result.
+    /// Dropped last, after the work ended with any result.
     right: Right,
 }
 
@@ -53,12 +53,12 @@ struct Right {
     who_asks: WhoAsks,
 }
 
-/// The one that may ask the store.
+/// The task that may ask the store, if there is one.
 #[derive(PartialEq, Eq)]
 enum WhoAsks {
     Us,
     Nobody,
-    /// Another task, which goes on with our work.
+    /// Another task, which continues our work.
     Heir,
 }
 
@@ -74,23 +74,23 @@ impl Drop for Right {
 }
 
 impl Asker {
-    /// For a task that found no asker.
+    /// The asker for a task that found none.
     pub(super) fn first(session: &Arc<Session>, spec: &Arc<Spec>) -> Self {
         Self::new(session, spec, Work::new(false))
     }
 
-    /// For a task that waited for others.
+    /// The asker for a task that waited for others.
     pub(super) fn next(session: &Arc<Session>, spec: &Arc<Spec>) -> Self {
         Self::new(session, spec, Work::new(true))
     }
 
-    /// Goes on with the work of another task.
+    /// An asker that continues the work of another task.
     pub(super) fn new(session: &Arc<Session>, spec: &Arc<Spec>, work: Box<Work>) -> Self {
         let (session, spec) = (Arc::clone(session), Arc::clone(spec));
         Self { work: Some(work), right: Right { session, spec, who_asks: WhoAsks::Us } }
     }
 
-    /// It begins with a lease that leaves.
+    /// Makes the asker begin with a lease that is leaving.
     pub(super) fn after(mut self, leaving: Leaving) -> Self {
         self.work.as_mut().expect("there until it is dropped").leaving = Some(leaving);
         self
@@ -101,8 +101,8 @@ impl Asker {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the work to the next task of the line. Without one, it leaves the
-    /// store's line and releases a grant that is under way.
+    /// Dropping the future leaves the work to the next task of the line. If there is none, this
+    /// leaves the store's line and releases a grant that is under way.
     pub(super) async fn run<T>(
         mut self,
         wait: Wait,
@@ -126,7 +126,7 @@ impl Asker {
             }
             Ok(None) => unreachable!("a task that waits is never told that it is taken"),
             Err(error) => {
-                // Asks like this one would get the same error, one after another and each as late.
+                // Tasks that ask alike would get the same error, one after another: tell them now.
                 self.finish(Some(&error));
                 Err(error)
             }

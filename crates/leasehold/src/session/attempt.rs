@@ -19,11 +19,13 @@ use crate::core::moment::Moment;
 use crate::core::passing::TURN_BLOCK;
 use crate::core::token::OwnerToken;
 use crate::host::random_u32;
-use crate::store::{Acquired, Afterwards, Ask, LeaseId, Line, Note, Refusal, Store, Why};
+use crate::store::{
+    Acquired, Afterwards, Ask, BoxAnswer, LeaseId, Line, Note, Refusal, Store, Why, within,
+};
 
-/// The requests of one acquisition. They have one owner token, until a token is spent. If it is
-/// dropped before it has a lease, it releases the token. That also removes its place in line, and
-/// ends a grant that is still on its way.
+/// The requests of one acquisition. They share one owner token, until an answer demands a fresh
+/// one. An attempt that is dropped without a lease releases its token. This also removes its place
+/// in line, and ends a grant that is still on its way.
 pub(super) struct Attempt {
     session: Arc<Session>,
     spec: Arc<Spec>,
@@ -35,23 +37,22 @@ pub(super) struct Attempt {
     not_before: Option<Moment>,
     standing: Standing,
     /// Whether the outcome of some ask is unknown, with this token or an earlier one. The client
-    /// releases an earlier token, but the release may meet the same outage.
+    /// releases an earlier token, but the release may fail in the same outage.
     is_in_doubt: bool,
     /// Why the store did not answer the last ask, or grants nothing at all.
     outage: Option<Error>,
-    /// Dropped last: by then the registry counts the new lease or the release, so a shutdown waits
-    /// for it.
+    /// Dropped last, so that a shutdown waits for the new lease or the release.
     _counted: Counted,
 }
 
 /// How well the store may know the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// Not at all.
+    /// The store does not know it.
     Fresh,
-    /// By a place, or by a lease.
+    /// The store may know it by a place, or by a lease.
     Known,
-    /// The outcome of an ask is unknown. It may still arrive, even after the answer to a later one.
+    /// An ask has an unknown outcome. It may arrive even after the answer to a later ask.
     AtLarge,
 }
 
@@ -67,7 +68,7 @@ impl Attempt {
         waits: bool,
     ) -> Result<Self, Error> {
         let counted = Counted::new(session);
-        // Only after it was counted: either it sees a shutdown, or the shutdown sees it.
+        // Checked after it was counted, so that it sees a shutdown or the shutdown sees it.
         session.check_open()?;
         let owner = session.fresh_token();
         let wake = waits.then(Arc::default);
@@ -111,8 +112,8 @@ impl Attempt {
         })
     }
 
-    /// Waits an outage out from the beginning. This acquisition waited for another task of its
-    /// client that had the key, so the store has answered before.
+    /// Makes the acquisition wait an outage out from the beginning. It waited for another task of
+    /// its client that had the key, so the store has answered before.
     pub(super) fn after_others(mut self) -> Self {
         self.decisions.take_as_answered();
         let pause = self.decisions.pause(|| random_u32(&*self.session.host));
@@ -122,12 +123,12 @@ impl Attempt {
         self
     }
 
-    /// Asks until the client has the lease, or gives up. `None` if it does not wait and another
-    /// client has the key.
+    /// Asks until the client has the lease, or gives up. Returns `None` if this acquisition does
+    /// not wait and another client has the key.
     ///
     /// # Cancel safety
     ///
-    /// Called again after its future was dropped, it goes on with the same token and place.
+    /// A call after a dropped future continues with the same token and place.
     pub(super) async fn run(&mut self) -> Result<Option<(Arc<Held>, Turn)>, Error> {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;
@@ -150,14 +151,14 @@ impl Attempt {
             let before = (self.standing, self.is_in_doubt);
             (self.standing, self.is_in_doubt) = (Standing::AtLarge, true);
             tracing::trace!(key = %self.spec.key, "asks");
-            let answer = self.session.store.acquire(ask);
+            let answer = self.submit(ask);
             let answer = tokio::select! {
                 biased;
                 answer = answer => answer,
                 (life, turn) = self.handed_over() => return Ok(Some(self.hold(life, turn))),
             };
             drop(permit);
-            let answer = answer.map(|answer| as_wanted(answer, &self.spec));
+            let answer = answer.map(|answer| self.spec.as_wanted(answer));
             tracing::trace!(key = %self.spec.key, ?answer, "the store answered");
             if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Unknown) {
                 (self.standing, self.is_in_doubt) = before;
@@ -183,8 +184,8 @@ impl Attempt {
                     return Err(too_slow(self.spec.ttl));
                 }
                 (NextAsk::GiveUp, Ok(Acquired::Refused(refusal))) => match refusal.why {
-                    // It may be taken by what an earlier request left, or a release that failed
-                    // meanwhile. The store answers again, so that can be released now.
+                    // A lease that this client left, perhaps just now, may take the key. The store
+                    // answers again, so that lease can be released now.
                     Why::Taken | Why::Split
                         if left_over.is_err() || self.session.has_left_over(&self.spec.key) =>
                     {
@@ -192,8 +193,8 @@ impl Attempt {
                         left_over = Ok(());
                     }
                     Why::Taken | Why::Split => return Ok(None),
-                    // Nobody knows whether another client has it. A caller that is told *taken*
-                    // would conclude that another client does the work.
+                    // Nobody knows whether another client has the key. A caller that is told
+                    // *taken* would conclude that another client does the work.
                     Why::Quarantined(quarantine) => {
                         return Err(self.in_doubt(quarantined(ErrorKind::Unavailable, &quarantine)));
                     }
@@ -204,7 +205,7 @@ impl Attempt {
         }
     }
 
-    /// Until the store answers, this task does not know whether another client has the lock.
+    /// Notes that the store has not answered yet, so another client may have the lock.
     fn note_unanswered(&mut self) {
         if self.wake.is_none() || self.outage.is_some() || self.decisions.has_asked() {
             return;
@@ -223,13 +224,13 @@ impl Attempt {
         self.session.rooms.enter(&self.session, Group { shard, is_answered }).await
     }
 
-    /// Whether this try could get a share in addition to one that an earlier try left. A latch
-    /// would count its party twice. A waiter may: its client only has fewer permits for a moment.
+    /// Whether this try could add a share to one of an earlier try. A latch would count its party
+    /// twice. A waiter may do so, since its client only has fewer permits for a moment.
     fn would_count_twice(&self) -> bool {
         self.wake.is_none() && !self.spec.claim().is_alone()
     }
 
-    /// Releases what the current token may have got, or may get yet.
+    /// Releases any lease or place that the current token has, or may still get.
     fn give_up_token(&self) {
         let release = self.session.begin_release(self.lease_id(), &self.spec);
         drop(if self.would_count_twice() { release.noted() } else { release });
@@ -259,7 +260,7 @@ impl Attempt {
     fn refused(&mut self, now: Moment, refusal: &Refusal) -> NextAsk {
         let known_before = self.standing != Standing::Fresh;
         match refusal.token {
-            // The store may know a place of the token, or an ask of it that is late, and no more.
+            // At most, the store knows a place of the token, or a late ask with the token.
             Afterwards::Keep => {
                 let has_place = self.wake.is_some() && !self.spec.unqueued;
                 if self.standing != Standing::AtLarge {
@@ -267,7 +268,7 @@ impl Attempt {
                 }
             }
             Afterwards::Leave => {
-                // Nodes of a quorum may have granted what others could not copy.
+                // Some nodes of a quorum may have granted the lease, and others could not copy it.
                 if known_before || matches!(refusal.why, Why::TooFewCopies(_)) {
                     self.give_up_token();
                 }
@@ -300,7 +301,7 @@ impl Attempt {
                 self.note_outage(Some(&quarantined(ErrorKind::WaitElapsed, quarantine)));
                 self.decisions.on_taken(now, retry_in, ahead, random)
             }
-            // By a token that was fresh, it is a failure like any other.
+            // If the token was fresh, this is a failure like any other.
             Why::TooFewCopies(_) if retry_in == Some(Duration::ZERO) && known_before => {
                 NextAsk::Now
             }
@@ -322,7 +323,7 @@ impl Attempt {
         next
     }
 
-    /// Goes on by a fresh token.
+    /// Continues with a fresh token.
     fn take_fresh_token(&mut self) {
         self.standing = Standing::Fresh;
         let spent = std::mem::replace(&mut self.owner, self.session.fresh_token());
@@ -339,7 +340,7 @@ impl Attempt {
         self.wake.is_some() && !self.spec.asks_alone()
     }
 
-    /// Notes an outage, also for the tasks behind this one whose time to wait may end meanwhile.
+    /// Notes an outage, also for the tasks behind this one, whose time to wait may end meanwhile.
     fn note_outage(&mut self, outage: Option<&Error>) {
         if self.is_of_line() && (self.outage.is_some() || outage.is_some()) {
             self.session.lines.with(&self.spec.key, |line| line.outage = outage.cloned());
@@ -347,8 +348,8 @@ impl Attempt {
         self.outage = outage.cloned();
     }
 
-    /// The error for a wait that ended: *taken* and *not answered* are different errors. An ask may
-    /// still be under way.
+    /// The error for a wait that ended. It tells *taken* from *not answered*. An ask may still be
+    /// under way.
     pub(super) fn elapsed(&self) -> Error {
         self.outage.clone().map_or_else(wait_elapsed, |outage| self.in_doubt(outage))
     }
@@ -382,6 +383,14 @@ impl Attempt {
         }
     }
 
+    fn submit(&self, ask: Ask) -> BoxAnswer<Acquired> {
+        let answer = self.session.store.acquire(ask);
+        match self.spec.ask_limit().filter(|_| self.wake.is_some()) {
+            Some(limit) => Box::pin(within(Arc::clone(&self.session.host), limit, answer)),
+            None => answer,
+        }
+    }
+
     /// How many fencing tokens the grant will need, as far as the client can tell.
     fn tokens_needed(&self) -> u32 {
         let is_passed_on = !self.spec.asks_alone()
@@ -405,8 +414,8 @@ impl Attempt {
         }
         let given_way = self.decisions.on_free(|| random_u32(&*self.session.host))?;
         let at = self.session.now() + given_way;
-        // Another hint would say the same. But the store may still hand the key over: the next
-        // client that finds it free makes it do so.
+        // Another hint would tell nothing new. But the store may still hand the key over when the
+        // next client finds it free.
         tokio::select! {
             biased;
             handed_over = self.handed_over() => Some(handed_over),
@@ -431,13 +440,13 @@ impl Attempt {
             let sent = self.decisions.on_handed_over(now, handed_over.ask_no, handed_ttl);
             // No store hands a key over to a client without a place, or to a place that only wakes.
             let joins = self.session.has_line && !self.spec.unqueued;
-            // It may come late, after this acquisition went on by another token.
+            // The hand-over may come late, after this acquisition took another token.
             let is_for_us = joins && handed_over.owner == self.owner;
             match (sent.filter(|_| is_for_us), handed_over.fencing) {
                 (Some(sent), fencing) if fencing.is_some() == self.spec.fencing => {
                     return LeaseLife::handed_over(now, sent, ttl, handed_ttl, fencing);
                 }
-                // Only a hint: the next answer tells what is true.
+                // This is only a hint, so ask the store.
                 _ => wake.wake(),
             }
         }
@@ -486,14 +495,5 @@ impl Drop for Attempt {
         if self.standing != Standing::Fresh {
             self.give_up_token();
         }
-    }
-}
-
-/// Removes fencing tokens that were not asked for. A server that lost its record of a grant without
-/// fencing may answer with the last token of all, which belongs to another grant.
-fn as_wanted(answer: Acquired, spec: &Spec) -> Acquired {
-    match answer {
-        Acquired::Granted { .. } if !spec.fencing => Acquired::Granted { fencing: None },
-        answer => answer,
     }
 }

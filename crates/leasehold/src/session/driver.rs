@@ -72,7 +72,7 @@ async fn drive(mut driving: Driving) {
     loop {
         let (now, room) = (session.now(), RELEASES_MAX - releasing);
         let plan = session.registry.plan(now, room, !work.is_empty(), &mut idle_since);
-        // Holders first: they must know, whatever a store or a subscriber does next.
+        // Tell holders first. They must know, whatever a store or a subscriber does next.
         for (held, _) in plan.duties.iter().filter(|(_, due)| matches!(due, Due::Lost(_))) {
             held.tell();
         }
@@ -106,19 +106,19 @@ async fn drive(mut driving: Driving) {
     }
 }
 
-/// The renewals that are due and those under way, by the shard that they go to. A silent shard
-/// keeps each of its renewals for as long as its limit. It must not use up the limit of the others.
+/// The renewals that are due and those under way, by the shard that they go to. A renewal at a
+/// silent shard takes its full time limit. So each shard has its own limit on renewals under way.
 #[derive(Default)]
 struct Renewals {
     shards: BTreeMap<u64, Shard>,
-    /// How many were ever due. Distinguishes leases with the same deadline.
+    /// How many renewals were ever due. Distinguishes leases with the same deadline.
     added: u64,
 }
 
 /// The renewals of one shard.
 #[derive(Default)]
 struct Shard {
-    /// Ordered by deadline: the most urgent renewal goes first.
+    /// The renewals that are due, by deadline. The most urgent one goes first.
     due: BTreeMap<(Moment, u64), Arc<Held>>,
     under_way: usize,
 }
@@ -151,7 +151,7 @@ impl Shard {
     fn next(&mut self) -> Option<Arc<Held>> {
         while self.under_way < RENEWALS_MAX {
             let (_, held) = self.due.pop_first()?;
-            // It may have been lost, released, or renewed by its holder meanwhile.
+            // The lease may have been lost, released, or renewed by its holder meanwhile.
             if held.life().is_renewing() {
                 self.under_way += 1;
                 return Some(held);
@@ -169,12 +169,12 @@ fn renewal(session: &Session, shard: u64, held: Arc<Held>) -> Work {
     if held.spec.lock_delay.is_zero() {
         return Box::pin(async move { Some(Answer { held, shard, sent, renewed: answer.await }) });
     }
-    // The store's own limit includes the lock delay, which would leave no time to retry.
+    // The store's own limit includes the lock delay. It would leave no time to retry.
     let answer = within(Arc::clone(&session.host), command_limit(ttl), answer);
     Box::pin(async move { Some(Answer { held, shard, sent, renewed: answer.await }) })
 }
 
-/// Tells that a renewal was confirmed, or that it failed and `left` is left.
+/// Tells that a renewal was confirmed or failed, and how much of the lease is `left`.
 fn tell_renewal(held: &Held, left: Duration, failure: Option<&Error>) {
     let (story, key) = (held.story(), &held.id.key);
     let renewals = match failure {
@@ -252,7 +252,7 @@ impl Session {
             }
         };
         let (state, left) = (life.state(), life.left(now));
-        // Before any log message: a subscriber may use the guard.
+        // Unlock before any log message, since a subscriber may use the guard.
         drop(life);
         let is_ours = !matches!(state, LeaseState::Lost(_) | LeaseState::Released);
         if is_asked && is_ours {
@@ -267,7 +267,7 @@ impl Session {
                 self.registry.reschedule(held);
             }
             LeaseState::Lost(_) if lost => self.tell_lost(held, Lost::NotOurs),
-            // The store renewed a lease that its holder was told is lost: release it.
+            // The store renewed a lease that its holder was told is lost, so release it.
             LeaseState::Lost(_) if renewed.is_ok_and(|renewed| *renewed != Renewed::Lost) => {
                 self.release_in_background(held.id.clone(), &held.spec);
             }

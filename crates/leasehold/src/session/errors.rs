@@ -10,17 +10,17 @@ use crate::store::Quarantine;
 
 /// The error for a wait that ended before the store answered. Every wait notes it before its first
 /// ask.
-pub(super) static UNANSWERED: LazyLock<Error> = LazyLock::new(|| {
+pub(crate) static UNANSWERED: LazyLock<Error> = LazyLock::new(|| {
     let message = "the store did not answer before the wait ended; a late grant is released; check \
                    that the store is running";
     Error::new(ErrorKind::Unknown, message)
 });
 
 /// The error for a wait that ended while the lock was taken.
-pub(super) fn wait_elapsed() -> Error {
+pub(crate) fn wait_elapsed() -> Error {
     Error::new(
         ErrorKind::WaitElapsed,
-        "what was asked for stayed taken until the wait ended; nothing was acquired; wait longer \
+        "the lock or permit stayed taken until the wait ended; nothing was acquired; wait longer \
          or try again later",
     )
 }
@@ -33,15 +33,16 @@ pub(super) fn quarantined(kind: ErrorKind, quarantine: &Quarantine) -> Error {
 /// The error for a store whose grants come too late to use.
 pub(super) fn too_slow(ttl: Ttl) -> Error {
     Error::new(
-        ErrorKind::Unavailable,
+        ErrorKind::Unknown,
         format!(
-            "the store answers too slowly for a ttl of {ttl:?}; nothing is held; use a longer ttl \
-             or period"
+            "the store answers too slowly for a ttl of {ttl:?}; its late grant is released; use a \
+             longer ttl or period"
         ),
     )
 }
 
-/// For a task that was taken out of the line and told nothing: the waker of another task panicked.
+/// The error for a task that was taken out of the line and told nothing, because the waker of
+/// another task panicked.
 pub(super) fn untold() -> Error {
     let message = "another task of this client panicked when it was woken; nothing was acquired; \
                    try again";
@@ -54,7 +55,7 @@ pub(super) fn too_many(key: &Key) -> Error {
         ErrorKind::Unavailable,
         format!(
             "{TASKS_MAX} tasks of this client already wait for this lock, which is the limit; no \
-             request was sent, try again later"
+             request was sent; try again later"
         ),
     )
     .with_name(key.as_str())

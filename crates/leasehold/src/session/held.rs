@@ -79,14 +79,14 @@ impl Held {
         *self.slot.lock().expect("a slot is only copied") = slot;
     }
 
-    /// Another client waits in line.
+    /// Notes that another client waits in line.
     pub(super) fn want(&self, now: Moment) {
         self.note_wanted(true);
         self.life().want(now);
     }
 
-    /// The store said whether another client waits in line. Earlier news stays true: staying away
-    /// needlessly costs little.
+    /// Notes what the store said about another client in line. Once noted, it stays true, since
+    /// staying away needlessly costs little.
     pub(super) fn note_wanted(&self, wanted: bool) {
         self.was_wanted.fetch_or(wanted, Ordering::Relaxed);
     }
@@ -108,13 +108,13 @@ impl Held {
         *self.story.lock().expect("a story is only moved") = Some(story);
     }
 
-    /// The story of a guard that ends.
+    /// Takes the story of a guard that ends.
     pub(super) fn take_story(&self) -> Option<Arc<Story>> {
         self.story.lock().expect("a story is only moved").take()
     }
 
-    /// Tells that it was lost, unless that was told before. Both the driver and the end of a guard
-    /// notice a loss.
+    /// Tells that the lease was lost, unless that was told before. Both the driver and the end of a
+    /// guard notice a loss.
     pub(super) fn tell_loss(&self, story: Option<&Story>, now: Moment, lost: Lost) {
         let is_news = !self.loss_is_told.swap(true, Ordering::Relaxed);
         Story::lost(story, &self.id, now, lost, is_news);
@@ -124,7 +124,8 @@ impl Held {
         self.revoked.get()
     }
 
-    /// A renewal reported a request to let go. Returns whether that is news. The caller tells it.
+    /// Notes a request to let go that a renewal reported. Returns whether it is news, which the
+    /// caller must tell.
     pub(super) fn revoke(&self, revoked: &Arc<Revocation>) -> bool {
         self.revoked.set(Arc::clone(revoked)).is_ok()
     }
@@ -140,7 +141,7 @@ impl Held {
             return Lost::NotOurs;
         }
         loop {
-            // Made before the state is read, so that no change in between is missed.
+            // Create this before the state is read, so that no change in between is missed.
             let over = self.over.notified();
             let (state, is_on) = {
                 let life = self.life();
@@ -162,7 +163,7 @@ impl Held {
             return pending().await;
         }
         loop {
-            // Made before the state is read, so that no change in between is missed.
+            // Create this before the state is read, so that no change in between is missed.
             let over = self.over.notified();
             let is_on = {
                 let life = self.life();

@@ -29,6 +29,30 @@ pub(crate) struct Hold {
     has_ended: bool,
 }
 
+/// The story of a writer that becomes a reader. Without an answer, it ends here.
+struct Between<'a> {
+    hold: &'a Hold,
+    story: Option<Arc<Story>>,
+}
+
+impl Between<'_> {
+    /// Tells that the lock was lost.
+    fn lost(&mut self, lost: Lost) -> Lost {
+        let Hold { session, held, .. } = self.hold;
+        held.tell_loss(self.story.take().as_deref(), session.now(), lost);
+        lost
+    }
+}
+
+impl Drop for Between<'_> {
+    fn drop(&mut self) {
+        let Hold { session, held, .. } = self.hold;
+        if let Some(story) = self.story.take().filter(|_| session.is_here()) {
+            story.released(&held.id, session.now(), Ending::Dropped, "freed");
+        }
+    }
+}
+
 impl Hold {
     pub(super) fn new(session: Arc<Session>, held: Arc<Held>, turn: Turn) -> Self {
         let began = session.now();
@@ -38,7 +62,7 @@ impl Hold {
         Self { session, held, turn, began, has_ended: false }
     }
 
-    /// Its events belong to this story from now on.
+    /// Makes the events of this turn part of `story` from now on.
     pub(super) fn begin_story(&self, story: Arc<Story>) {
         self.held.begin_story(story);
     }
@@ -66,7 +90,7 @@ impl Hold {
         self.held.life().remaining(self.turn.number, self.session.now())
     }
 
-    /// Why the lease is not held: its time is over, unless the store said otherwise.
+    /// Why the lease is not held. Its time is over, unless the store gave another reason.
     pub(crate) fn why_lost(&self) -> Lost {
         if !self.session.is_here() {
             return Lost::NotOurs;
@@ -129,7 +153,7 @@ impl Hold {
         Ok(self.end(Ending::Released))
     }
 
-    /// Ends this turn. The key stays taken if its time is not over.
+    /// Ends this turn. The key stays taken until `min_hold` is over.
     fn end(&self, ending: Ending) -> Parted {
         let (now, until) = (self.session.now(), self.began + self.held.spec.min_hold);
         let is_early = now < until && self.is_held();
@@ -139,21 +163,21 @@ impl Hold {
         self.session.part(&self.held, self.turn.number, ending)
     }
 
-    /// Ends this turn and frees the key, even if its time is not over.
+    /// Ends this turn and frees the key, even before `min_hold` is over.
     pub(crate) fn give_up(mut self) {
         self.has_ended = true;
         drop(self.session.part(&self.held, self.turn.number, Ending::Dropped));
     }
 
     /// Ends this turn. The key stays taken until `span` after the turn began, and then the lease
-    /// ends by itself. If that time is over, this is a release. The request is submitted before
-    /// this returns.
+    /// ends by itself. If that moment has passed, this is a release. The request is submitted
+    /// before this returns.
     ///
     /// # Errors
     ///
     /// `Lost` if the lease is not held: nothing is kept then. `Unsupported` if a lock of the store
-    /// ends with its process. `Config` in a copy of a fork. Otherwise, the answer is the error of
-    /// the store if it gives none.
+    /// ends with its process. `Config` in a copy of a fork. If the store does not answer, the
+    /// returned answer is its error.
     pub(crate) fn keep(mut self, span: Duration) -> Result<BoxAnswer<()>, Error> {
         self.session.check_here()?;
         if !self.session.store.capabilities().detached {
@@ -192,19 +216,20 @@ impl Hold {
         self.session.check_here()?;
         self.end_for_another().map_err(lost_error)?;
         let session = Arc::clone(&self.session);
-        let story = self.held.take_story();
+        let mut between = Between { hold: &self, story: self.held.take_story() };
         let mut leaving = Leaving::downgrade(&session, &self.held);
         session.forget_lease(&self.held);
         let answer = leaving.answer().await;
         let Some((held, turn)) = leaving.answered().await else {
             return Err(match answer {
                 // The store shares the key with us, but the answer came too late to rely on it.
-                Ok(Released::Kept { .. }) => lost_error(Lost::Deadline),
-                Ok(_) => lost_error(Lost::NotOurs),
+                Ok(Released::Kept { .. }) => lost_error(between.lost(Lost::Deadline)),
+                Ok(_) => lost_error(between.lost(Lost::NotOurs)),
                 Err(error) => error,
             });
         };
-        let hold = Self::new(session, held, turn);
+        let story = between.story.take();
+        let hold = Self::new(Arc::clone(&session), held, turn);
         if let Some(story) = story {
             hold.begin_story(story);
         }
@@ -269,7 +294,7 @@ pub(crate) enum Parted {
     Releasing(ReleaseInFlight),
     /// Its release was submitted, and the next task of this client also waits for the answer.
     Leaving(Left),
-    /// The key stays taken without us. The store was asked for it.
+    /// The key stays taken without a guard. The request for this was submitted.
     Keeping(BoxAnswer<()>),
     /// It was lost before.
     Lost(Lost),
@@ -284,7 +309,7 @@ impl Parted {
             Self::Passed => Some("passed"),
             Self::Idle => Some("idle"),
             Self::Releasing(_) | Self::Leaving(_) => Some("freed"),
-            // The story of a key that stays taken was told.
+            // The story of a key that stays taken was told already.
             Self::Keeping(_) | Self::Lost(_) | Self::Over => None,
         }
     }
@@ -316,11 +341,11 @@ impl Session {
                     if heir.send(Told::Passed(Arc::clone(held), next)).is_ok() {
                         return Parted::Passed;
                     }
-                    // Its future was dropped meanwhile: try the next task.
+                    // The task's future was dropped meanwhile: try the next task.
                     turn = next.number;
                 }
                 (Parting::Pass(_), None) => unreachable!("it is passed on to a task that waits"),
-                // The first task asks. It gets the work of an asker that goes away.
+                // The first task asks. It gets the work of this asker, which is dropped at once.
                 (Parting::Leave, _) => return self.leave(held, Asker::next(self, &held.spec)),
                 (Parting::Idle, _) => {
                     self.registry.hurry(held);
@@ -350,8 +375,8 @@ impl Session {
         }
     }
 
-    /// Releases a lease that `asker` will ask for again. If clients may wait that do not queue, the
-    /// store cannot decide whether this client may keep it.
+    /// Releases a lease that `asker` will ask for again. If clients may wait without queueing, the
+    /// store cannot decide whether this client may keep the lease.
     fn leave(self: &Arc<Self>, held: &Arc<Held>, asker: Asker) -> Parted {
         if !held.spec.others_wait_unseen() {
             let leaving = Leaving::submit(self, held);
@@ -365,7 +390,7 @@ impl Session {
         Parted::Releasing(release)
     }
 
-    /// Stays away for a while from a key that others should get a chance at.
+    /// Stays away from a key for a while, so that others get a chance.
     fn rest(&self, held: &Held) {
         if held.spec.gives_way() {
             let now = self.now();
@@ -376,7 +401,7 @@ impl Session {
 
     /// How long a lease may be kept idle.
     fn keep_idle(&self, held: &Held) -> Duration {
-        // Nobody could take it any more.
+        // No task could take the lease any more.
         let is_of_no_use = self.unused.load(Ordering::Acquire) || self.check_open().is_err();
         if is_of_no_use { Duration::ZERO } else { held.spec.keep_idle }
     }
@@ -425,7 +450,7 @@ impl Session {
         });
     }
 
-    /// Removes a lease that cannot be passed on any more: waiting tasks must ask.
+    /// Removes a lease that cannot be passed on any more, so waiting tasks must ask.
     pub(super) fn forget_lease(&self, held: &Arc<Held>) {
         self.lines.with(&held.id.key, |line| line.tasks.forget(held));
         self.wake_next_asker(&held.id.key);
@@ -441,7 +466,7 @@ impl Session {
     }
 }
 
-/// Whether a release ended a lease, as a result.
+/// Fails if the release ended no lease.
 fn was_held(answer: Result<Released, Error>) -> Result<(), Error> {
     match answer? {
         Released::NotHeld => Err(lost_error(Lost::NotOurs)),
@@ -454,7 +479,7 @@ pub(crate) fn lost_error(lost: Lost) -> Error {
     Error::new(
         ErrorKind::Lost,
         format!(
-            "the lock was lost: {lost}; another client may hold it now, stop the protected work"
+            "the lock was lost: {lost}; another client may hold it now; stop the protected work"
         ),
     )
 }

@@ -1,5 +1,5 @@
-//! A key that stays taken after its guard ended: the lease is renewed once more, so that it ends at
-//! a wanted moment, and is then left alone.
+//! A key that stays taken after its guard ended. The lease is renewed once more, so that it ends at
+//! a given moment, and is then left alone.
 //!
 //! A renewal never shortens a lease and never revives one. So a repeated or late request can only
 //! confirm what the first one did.
@@ -34,8 +34,8 @@ struct Keeping {
 }
 
 impl Session {
-    /// Keeps the key of a lease taken until that moment. The life of the lease has ended here. The
-    /// request is submitted before this returns, and repeated in the background.
+    /// Keeps the key of a lease taken until `until`. For this client, the lease has ended already.
+    /// The request is submitted before this returns, and repeated in the background.
     pub(super) fn keep(
         self: &Arc<Self>,
         held: &Arc<Held>,
@@ -75,7 +75,8 @@ impl Keeping {
         let lease = held.id.clone();
         let renewal = Renewal { lease, ttl, at_least: None, reserve: 0, idle: true };
         let answer = session.store.renew(renewal);
-        // The store's own limit suits the longer ttl, and would leave no time to repeat it.
+        // The store's own limit suits the longer ttl, and would leave no time to repeat the
+        // request.
         Box::pin(within(Arc::clone(&session.host), command_limit(held.spec.ttl), answer))
     }
 
@@ -97,7 +98,7 @@ impl Keeping {
             session.pause(&mut pauses).await;
             answer = self.submit();
         };
-        // Only now: until then, nodes that lost the lease may be asked for it again.
+        // Only now may the store stop asking nodes that lost the lease for it again.
         session.store.let_go(&held.id);
         if let Err(error) = &kept {
             let key = &held.id.key;

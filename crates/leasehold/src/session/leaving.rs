@@ -1,9 +1,9 @@
 //! A lease that leaves its client, and perhaps comes back. The store was told to hand it over if
-//! another client waits, and otherwise to let this client have it again. Or it was told to let this
-//! client share the key from now on.
+//! another client waits, and otherwise to let this client have it again. Or the store was told to
+//! let this client share the key from now on.
 //!
-//! The old lease ends in any case: its token must not be used again. If this client gets a new
-//! lease, that has a new token.
+//! The old lease ends in any case, and its token must not be used again. A new lease of this client
+//! has a new token.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ use crate::store::{BoxAnswer, LeaseId, OnRelease, Released, Store};
 /// The answer of the store, shared by the task that leaves and the next one.
 pub(crate) type Left = Shared<BoxAnswer<Released>>;
 
-/// A request for a lease to leave this client. Dropped before the answer, it releases both tokens.
+/// A request for a lease to leave this client. If dropped before the answer, it releases both
+/// tokens.
 pub(super) struct Leaving {
     session: Arc<Session>,
     spec: Arc<Spec>,
@@ -33,13 +34,12 @@ pub(super) struct Leaving {
     heir: LeaseId,
     sent: Moment,
     answer: Option<Left>,
-    /// Dropped last: by then the registry counts the new lease or the releases, so a shutdown
-    /// waits for them.
+    /// Dropped last, so that a shutdown waits for the new lease or the releases.
     _counted: Counted,
 }
 
 impl Leaving {
-    /// Submits the request. The lease is not ours any more.
+    /// Submits the request. From now on, this client does not have the lease.
     pub(super) fn submit(session: &Arc<Session>, held: &Held) -> Self {
         let reserve = if held.spec.fencing { KEPT_BLOCK } else { 0 };
         let opens = held.spec.opens();
@@ -47,7 +47,8 @@ impl Leaving {
         Self::submit_as(session, held, Arc::clone(&held.spec), keep)
     }
 
-    /// Submits the request to share the key from now on. The lease is not ours any more.
+    /// Submits the request to share the key from now on. This client does not have the old lease
+    /// then.
     pub(super) fn downgrade(session: &Arc<Session>, held: &Held) -> Self {
         let share = |owner, ttl| OnRelease::Downgrade { owner, ttl };
         Self::submit_as(session, held, Arc::new(held.spec.shared()), share)
@@ -93,7 +94,7 @@ impl Leaving {
             Ok(Released::Kept { fencing }) => {
                 let (now, ttl) = (self.session.now(), self.spec.ttl);
                 if valid_until(self.sent, ttl).since(now) < ttl.min_validity() {
-                    // Too late to be useful. The next ask comes after its release.
+                    // The new lease came too late to be useful. It is released before the next ask.
                     return None;
                 }
                 self.answer = None;

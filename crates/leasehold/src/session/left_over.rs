@@ -1,8 +1,8 @@
-//! Leases that a client may still have at the store although it gave them up: their release failed,
-//! and is repeated.
+//! Leases that a client gave up but may still have at the store. Their release failed, and is
+//! repeated.
 //!
-//! The next request of this client for the key must not come first. It would meet what its own
-//! client left, and take it for another client's.
+//! The next request of this client for the key must not come first. It would find a lease of its
+//! own client, and take it for another client's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,27 +21,29 @@ use crate::unpoisoned::Unpoisoned;
 #[derive(Debug, Default)]
 pub(super) struct LeftOver(Unpoisoned<HashMap<Key, Leases>>);
 
-/// Those of one key.
+/// The left-over leases of one key.
 #[derive(Debug, Default)]
 struct Leases {
-    leases: Vec<LeaseId>,
-    /// The requests to end them that are under way.
+    /// Each with what its release does.
+    leases: Vec<(LeaseId, OnRelease)>,
+    /// The requests under way to end these leases.
     ending: Option<WeakShared<BoxAnswer<()>>>,
 }
 
-/// Ends leases, for all tasks that wait for it.
+/// A future that ends leases, shared by all tasks that wait for it.
 type Ending = Shared<BoxAnswer<()>>;
 
-/// A lease in [`LeftOver`] for as long as this exists.
+/// Keeps a lease in [`LeftOver`] for as long as this exists.
 pub(super) struct Noted {
     session: Arc<Session>,
     lease: LeaseId,
 }
 
 impl Noted {
-    pub(super) fn new(session: &Arc<Session>, lease: &LeaseId) -> Self {
+    pub(super) fn new(session: &Arc<Session>, lease: &LeaseId, on_release: &OnRelease) -> Self {
         let note = |all: &mut HashMap<Key, Leases>| {
-            all.entry(lease.key.clone()).or_default().leases.push(lease.clone());
+            let of_key = all.entry(lease.key.clone()).or_default();
+            of_key.leases.push((lease.clone(), on_release.clone()));
         };
         session.left_over.with(note);
         Self { session: Arc::clone(session), lease: lease.clone() }
@@ -59,11 +61,11 @@ impl LeftOver {
         step(&mut self.0.lock())
     }
 
-    /// The store has answered: the lease is not left any more.
+    /// Removes a lease whose release the store has answered.
     fn forget(&self, lease: &LeaseId) {
         self.with(|all| {
             let Some(of_key) = all.get_mut(&lease.key) else { return };
-            if let Some(at) = of_key.leases.iter().position(|left| left == lease) {
+            if let Some(at) = of_key.leases.iter().position(|(left, _)| left == lease) {
                 of_key.leases.swap_remove(at);
             }
             if of_key.leases.is_empty() {
@@ -74,13 +76,13 @@ impl LeftOver {
 }
 
 impl Session {
-    /// Whether earlier requests may have left something of this key.
+    /// Whether earlier requests may have left a lease of this key.
     pub(super) fn has_left_over(&self, key: &Key) -> bool {
         self.left_over.with(|all| all.contains_key(key))
     }
 
-    /// Ends what earlier requests may have left of this key. Their releases are repeated anyway, so
-    /// this only makes sure of the order.
+    /// Ends the leases of this key that earlier requests may have left. Their releases are repeated
+    /// anyway, so this only makes sure of the order.
     pub(super) async fn end_left_over(self: &Arc<Self>, key: &Key) -> Result<(), Error> {
         // More may be left meanwhile.
         while let Some(ending) = self.ending(key) {
@@ -89,12 +91,13 @@ impl Session {
         Ok(())
     }
 
-    /// Ends all leases that are left of a key. All tasks that ask for it share the answers: after
-    /// an outage, there may be as many leases as tasks.
+    /// Ends all leases that are left of a key. All tasks that ask for the key share the answers,
+    /// since there may be as many leases as tasks after an outage.
     fn ending(self: &Arc<Self>, key: &Key) -> Option<Ending> {
         self.left_over.with(|all| {
             let Leases { leases, ending } = all.get_mut(key)?;
-            // Only while a task waits for it: its answers would be old, and it keeps the session.
+            // Share it only while a task waits for it. Later, its answers would be old, and it
+            // would keep the session alive.
             let shared = ending.as_ref().and_then(WeakShared::upgrade);
             if let Some(shared) = shared.filter(|shared| shared.peek().is_none()) {
                 return Some(shared);
@@ -106,9 +109,9 @@ impl Session {
     }
 }
 
-async fn end_all(session: Arc<Session>, leases: Vec<LeaseId>) -> Result<(), Error> {
-    let end = |lease: LeaseId| {
-        let answer = session.store.release(lease.clone(), OnRelease::Free);
+async fn end_all(session: Arc<Session>, leases: Vec<(LeaseId, OnRelease)>) -> Result<(), Error> {
+    let end = |(lease, on_release): (LeaseId, OnRelease)| {
+        let answer = session.store.release(lease.clone(), on_release);
         async move { (lease, answer.await) }
     };
     let mut answers: FuturesUnordered<_> = leases.into_iter().map(end).collect();

@@ -21,17 +21,17 @@ use crate::unpoisoned::Unpoisoned;
 #[derive(Default)]
 pub(super) struct Lines {
     lines: Unpoisoned<HashMap<Key, Line>>,
-    /// Counts across all lines: a new line of the same key must not reuse a task's number.
+    /// Counts the tasks of all lines. A new line of the same key must not reuse a task's number.
     arrivals: AtomicU64,
 }
 
-/// The line of one key, and who asks for it.
+/// The line of one key, and the tasks that ask for it.
 #[derive(Default)]
 pub(super) struct Line {
     pub(super) tasks: LocalLine<Arc<Held>, oneshot::Sender<Told>>,
     /// How many tasks ask the store without waiting, outside the line.
     pub(super) tries: usize,
-    /// Another client waits for the key, which a task of this client is asking for.
+    /// Whether another client waits for the key while a task of this client asks for it.
     was_wanted: bool,
     /// Why the asker's last request failed, if it did.
     pub(super) outage: Option<Error>,
@@ -75,7 +75,7 @@ impl Lines {
     /// Wakes the tasks that ask for `key`.
     pub(super) fn wake(&self, key: &Key) {
         let asking: Vec<_> = self.with(key, |line| line.asking().collect());
-        // Outside the lock of the lines: a waker may run any code.
+        // Wake them outside the lock of the lines, because a waker may run any code.
         asking.iter().for_each(|wake| wake.may_be_free());
     }
 
@@ -98,15 +98,15 @@ impl Line {
         self.tasks.is_vacant() && self.tries == 0 && self.asking.is_empty()
     }
 
-    /// Another client waits for the key. Returns the lease that it waits for, if this client has
-    /// it. If this client is about to get the lease, it learns of that then.
+    /// Notes that another client waits for the key. Returns this client's lease of the key, if it
+    /// has one. If a task is still asking for the key, `enter` reports the news later.
     pub(super) fn want(&mut self) -> Option<Arc<Held>> {
         let lease = self.tasks.lease().cloned();
         self.was_wanted = lease.is_none() && (self.tasks.has_asker() || self.tries > 0);
         lease
     }
 
-    /// The client has a lease from now on. Returns whether another client waits for it.
+    /// Adds the client's new lease. Returns whether another client waits for the key.
     pub(super) fn enter(&mut self, held: &Arc<Held>) -> bool {
         self.tasks.enter(Arc::clone(held));
         std::mem::take(&mut self.was_wanted)

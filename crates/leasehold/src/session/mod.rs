@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `spec` | the settings of an acquisition |
 //! | `acquire` | one acquisition: at once, from the local line, or from the store |
-//! | `lines` | the lines of tasks inside this client, by key, and who asks for them |
+//! | `lines` | the lines of tasks inside this client, by key, and the tasks that ask for them |
 //! | `asker` | talks to the store for a local line |
 //! | `leaving` | a lease that is handed over, or granted to this client again |
 //! | `attempt` | one token: from the first ask to the lease, or until it leaves the line |
@@ -17,10 +17,10 @@
 //! | `keeping` | a key that stays taken until a moment after its guard ended |
 //! | `registry` | all leases that are held, and all releases without confirmation |
 //! | `driver` | the future that renews leases, watches deadlines and follows releases up |
-//! | `left_over` | what a release that failed may have left, and that it goes before the next request |
+//! | `left_over` | leases that a failed release may have left, which end before the next request |
 //! | `rests` | how long a client stays away from a key that it left to others |
 //! | `release` | a release that was sent, with or without a caller that waits for it |
-//! | `story` | what `tracing` is told of one acquisition |
+//! | `story` | the span and the events of one acquisition, for `tracing` |
 
 mod acquire;
 mod asker;
@@ -47,6 +47,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 
+pub(crate) use self::errors::{UNANSWERED, wait_elapsed};
 pub(crate) use self::hold::{Hold, Parted, lost_error};
 pub(crate) use self::spec::{Spec, Wait};
 
@@ -71,7 +72,7 @@ use crate::store::{
     AnyStore, Capabilities, Claim, ClientRecord, Hint, HintSink, LeaseId, OnRelease, Store,
 };
 
-/// A client, or a mutex of one: it can ask for locks. When the last one is dropped, the session
+/// A client, or a mutex of it: both can ask for locks. When the last user is dropped, the session
 /// keeps no lease idle any more.
 #[derive(Debug)]
 pub(crate) struct User(Arc<Session>);
@@ -96,22 +97,23 @@ impl Drop for User {
     }
 }
 
-/// How many grants without a waiter the client releases at a time. Anyone who may publish can forge
-/// hints. Further grants run out by themselves after the short lease of a waiter.
+/// How many grants without a waiter the client releases at a time. There is a limit because anyone
+/// who may publish can forge hints. Further grants run out by themselves after the short lease of a
+/// waiter.
 const GIVEN_BACK_MAX: usize = 256;
 
-/// How long the session assumes that the store listens after a request to do so. The store may have
-/// lacked the right, and may get it later.
+/// How long the session assumes that the store listens after a request to do so. Then it asks
+/// again, since the store may have lacked the right, and may get it later.
 const LISTENS_FOR: Duration = Duration::from_secs(1);
 
 /// The state that a client and its guards share. It lives as long as any of them.
 pub(crate) struct Session {
-    /// For hints, which arrive by reference.
+    /// For hints, which arrive by `&self` and may need the `Arc`.
     me: Weak<Self>,
     pub(crate) store: AnyStore,
     pub(crate) host: Arc<dyn Host>,
-    /// The process that opened it. A forked copy must wait for no mutex: the thread that holds the
-    /// mutex may not exist there.
+    /// The process that opened the session. A forked copy must not wait for a mutex, because the
+    /// thread that holds the mutex may not exist there.
     process: Process,
     id: ClientId,
     record: Option<Arc<ClientRecord>>,
@@ -132,7 +134,7 @@ pub(crate) struct Session {
     calls_up: bool,
     /// Whether the store opens keys now and then for clients outside the line.
     opens: bool,
-    /// When the store is to be asked for hints again, in nanoseconds.
+    /// When to ask the store for hints again, in nanoseconds.
     listens_again_at: AtomicU64,
     /// Tells waiters that the session was closed.
     closing: Notify,
@@ -241,7 +243,8 @@ impl Session {
         OnlyHere::new(&self.process, Box::pin(future))
     }
 
-    /// Keeps a copy from being dropped: its content belongs to the process that opened it.
+    /// Keeps a copy of a fork from being dropped, because its content belongs to the process that
+    /// opened it.
     pub(crate) fn leave_copy(self: &Arc<Self>) {
         std::mem::forget(Arc::clone(self));
     }
@@ -261,9 +264,9 @@ impl Session {
         ReleaseInFlight::submit(Arc::clone(self), lease, spec.on_release(), keeps_at_most)
     }
 
-    /// Closes the session: nobody can ask any more, and waiters are told. Then it waits at most
-    /// `grace` until all leases are released and all releases are confirmed. Returns how many were
-    /// confirmed meanwhile and how many are left.
+    /// Closes the session, so that nobody can ask any more, and tells the waiters. Then it waits at
+    /// most `grace` until all leases are released and all releases are confirmed. Returns how many
+    /// leases were released meanwhile, and how many leases, releases and acquisitions are left.
     pub(crate) async fn shut_down(self: &Arc<Self>, grace: Duration) -> (usize, usize) {
         if !self.is_here() {
             return (0, 0);
@@ -280,7 +283,7 @@ impl Session {
         let until = self.now() + grace;
         let mut timer = self.host.sleep_until(until);
         loop {
-            // Made before the check below, so that no end in between is missed.
+            // Create this before the check below, so that no end in between is missed.
             let drained = self.registry.drained();
             self.registry.look_now();
             if self.registry.outstanding() == 0 {
@@ -300,8 +303,8 @@ impl HintSink for Session {
     fn hint(&self, hint: Hint) {
         match hint {
             Hint::Granted { key, owner, fencing, ask_no } => {
-                // A stale or forged hint about a token in use is harmless: a waiter asks the store,
-                // and a held lease stays held. A grant for nobody is released: its future was
+                // A stale or forged hint about a token in use is harmless. A waiter asks the store,
+                // and a held lease stays held. The client releases a grant whose future was
                 // dropped.
                 let ours = owner.client().is_some_and(|client| client == self.id);
                 let handed_over = HandOver { owner: owner.clone(), ask_no, fencing };
@@ -326,18 +329,18 @@ impl HintSink for Session {
 }
 
 impl Session {
-    /// Another client waits for a key.
+    /// Handles a hint that another client waits for a key.
     fn on_wanted(&self, key: &Key) {
         let now = self.now();
         if let Some(lease) = self.lines.with(key, |line| line.want()) {
             lease.want(now);
-            // If the lease is idle, the driver releases it: a hint must not call the store.
+            // If the lease is idle, the driver releases it, since a hint must not call the store.
             self.registry.hurry(&lease);
         }
     }
 
-    /// Other clients may have queued without notice. Renews the leases that are passed on or kept
-    /// idle; the answers tell whether somebody waits.
+    /// Renews the leases that are passed on or kept idle. The answers tell whether other clients
+    /// have queued without notice.
     fn ask_whether_wanted(&self) {
         let now = self.now();
         let mut leases = Vec::new();
@@ -352,7 +355,7 @@ impl Session {
     }
 
     pub(crate) async fn until_closed(&self) {
-        // Made before the check below, so that no closing in between is missed.
+        // Create this before the check below, so that no closing in between is missed.
         let closing = self.closing.notified();
         if self.check_open().is_ok() {
             closing.await;

@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// each time.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// For how long a detached token is remembered. A late hint arrives sooner.
+/// For how long a detached token is remembered. Late hints arrive sooner than that.
 const LET_GO_FOR: Duration = Duration::from_secs(60);
 
 /// How many detached tokens are remembered even if they are old, and how many in all at most.
@@ -51,12 +51,12 @@ struct State {
     /// Every lease that is held, by the time of its next duty: see [`Held::slot`].
     leases: BTreeMap<Slot, Arc<Held>>,
     adopted: u64,
-    /// Tokens of detached leases and when they were detached, latest last. Their leases belong to
-    /// others now: a late hint must not release them.
+    /// Tokens of detached leases, with the time when each was detached, latest last. The leases
+    /// belong to others now, so a late hint must not release them.
     let_go: VecDeque<(Moment, OwnerToken)>,
     /// Releases that the driver has not taken over yet, latest last.
     follow_ups: VecDeque<FollowUp>,
-    /// Acquisitions under way: their leases and releases are not registered yet.
+    /// Acquisitions under way, whose leases and releases are not registered yet.
     asking: usize,
     /// Releases without confirmation, including those that the driver follows up.
     unconfirmed: usize,
@@ -118,7 +118,7 @@ impl Registry {
     /// Returns that moment.
     pub(super) fn reschedule(&self, held: &Held) -> Moment {
         let mut state = self.state.lock();
-        // Read under the lock: it may have become earlier a moment ago, and that must not be lost.
+        // Read under the lock, because another task may just have made it earlier.
         let life = held.life();
         let at = life.due();
         let Some((before, number)) = held.slot() else { return at };
@@ -167,32 +167,32 @@ impl Registry {
         self.tell_if_drained(state);
     }
 
-    /// Whether the lease of `owner` is held here or was detached. Slow, since it looks at all
-    /// leases: for rare cases only.
+    /// Whether the lease of `owner` is held here or was detached. This looks at all leases, so it
+    /// is for rare cases only.
     pub(super) fn knows(&self, owner: &OwnerToken) -> bool {
         let state = self.state.lock();
         state.let_go.iter().any(|(_, it)| it == owner)
             || state.leases.values().any(|held| held.owner() == owner)
     }
 
-    /// An acquisition begins.
+    /// Notes that an acquisition begins.
     pub(super) fn asking_began(&self) {
         self.state.lock().asking += 1;
     }
 
-    /// An acquisition has ended. Its lease or release is registered by now.
+    /// Notes that an acquisition has ended. Its lease or release is registered by now.
     pub(super) fn asking_ended(&self) {
         let mut state = self.state.lock();
         state.asking -= 1;
         self.tell_if_drained(state);
     }
 
-    /// A release was submitted.
+    /// Notes that a release was submitted.
     pub(super) fn release_submitted(&self) {
         self.state.lock().unconfirmed += 1;
     }
 
-    /// A release was answered or abandoned. `released` tells whether it ended a lease.
+    /// Notes that a release was answered or abandoned. `released` tells whether it ended a lease.
     pub(super) fn release_ended(&self, released: bool) {
         let mut state = self.state.lock();
         state.unconfirmed -= 1;
@@ -205,7 +205,7 @@ impl Registry {
         self.state.lock().unconfirmed
     }
 
-    /// Leaves a release to the driver, which looks at its next tick. The request was sent before.
+    /// Leaves a release to the driver, which looks at it at its next tick.
     pub(super) fn follow_up(&self, session: &Arc<Session>, follow_up: FollowUp) {
         let mut state = self.state.lock();
         state.follow_ups.push_back(follow_up);
@@ -250,8 +250,8 @@ impl Registry {
         }
     }
 
-    /// The driver was dropped or panicked while at work. Its renewals count as unanswered, and
-    /// another driver must continue.
+    /// Handles the end of a driver that was dropped or panicked while at work. Its renewals count
+    /// as unanswered, and another driver must continue.
     pub(super) fn driver_is_gone(&self, session: &Arc<Session>, had_begun: bool) {
         let now = session.now();
         let mut state = self.state.lock();
@@ -260,7 +260,7 @@ impl Registry {
         for ((at, number), held) in leases {
             let mut life = held.life();
             life.abandon_renewal(now);
-            // The next driver tells of a loss again, but not at once: it may panic every time.
+            // The next driver tells a loss again, but not at once, since it may panic every time.
             let slot = (if life.is_ours() { life.due() } else { at }, number);
             drop(life);
             held.set_slot(Some(slot));
@@ -307,14 +307,14 @@ impl Registry {
                 }
                 Duty::TellLost(lost) => {
                     duties.push((Arc::clone(&held), Due::Lost(lost)));
-                    // A shutdown sees it until its release is submitted.
+                    // A shutdown sees the lease until its release is submitted.
                     Some(now + TICK)
                 }
                 Duty::Forget => None,
             };
             let slot = next.map(|next| (next, number));
             held.set_slot(slot);
-            // Only now: code that makes its duty earlier must see this slot.
+            // Unlock the life only now. Code that makes its duty earlier must see this slot.
             drop(life);
             if let Some(slot) = slot {
                 state.leases.insert(slot, held);
@@ -347,7 +347,8 @@ impl Registry {
         self.drained.notified()
     }
 
-    /// Unlocks the state first: a waker may run any code.
+    /// Wakes a shutdown if nothing is outstanding. Unlocks the state first, since a waker may run
+    /// any code.
     fn tell_if_drained(&self, state: MutexGuard<'_, State>) {
         let outstanding = state.outstanding();
         drop(state);

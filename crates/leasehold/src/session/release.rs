@@ -32,13 +32,14 @@ impl ReleaseInFlight {
         Self(Some(release))
     }
 
-    /// The next ask of this client for the key comes after it, even if the answer is lost.
+    /// The next ask of this client for the key is sent after this release, even if its answer is
+    /// lost.
     pub(super) fn noted(mut self) -> Self {
         self.0.iter_mut().for_each(FollowUp::note);
         self
     }
 
-    /// Until its release, a guard counted on the lease.
+    /// Notes that a guard relied on the lease until this release.
     pub(super) fn by_holder(mut self) -> Self {
         self.0.iter_mut().for_each(|follow_up| follow_up.by_holder = true);
         self
@@ -103,9 +104,9 @@ pub(super) struct FollowUp {
     on_release: OnRelease,
     keeps_until: Moment,
     answer: Option<BoxAnswer<Released>>,
-    /// Whether a guard counted on the lease, and no request for its release went before.
+    /// Whether a guard relied on the lease until now, and no earlier request could release it.
     by_holder: bool,
-    /// Its lease counts as left over, from the first failure on or from the beginning.
+    /// Set while the lease counts as left over: from the first failure on, or from the beginning.
     noted: Option<Noted>,
     counted: Releasing,
 }
@@ -132,9 +133,9 @@ impl FollowUp {
 
     /// Notes that the lease may be left at the store until a repetition is answered.
     fn note(&mut self) {
-        let Self { lease, counted, .. } = &*self;
+        let Self { lease, on_release, counted, .. } = &*self;
         if self.noted.is_none() {
-            self.noted = Some(Noted::new(&counted.session, lease));
+            self.noted = Some(Noted::new(&counted.session, lease, on_release));
         }
     }
 

@@ -1,7 +1,8 @@
 //! How long a client stays away from a key that it left to others.
 //!
-//! Its own next ask would reach the store before anybody else learns that the key is free. If the
-//! key is free, that ask hands it to the head of the line. Clients that poll would never get it.
+//! Without this pause, the client's next ask would reach the store before anybody else learns that
+//! the key is free. That ask would hand the key to the head of the line, and clients that poll
+//! would never get it.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::unpoisoned::Unpoisoned;
 
-/// The most keys remembered. A client does not stay away from further keys.
+/// How many keys are remembered at most. A client does not stay away from further keys.
 const KEYS_MAX: usize = 1_024;
 
 /// The keys that a client stays away from, with the end of each pause.
@@ -17,7 +18,7 @@ const KEYS_MAX: usize = 1_024;
 pub(super) struct Rests(Unpoisoned<HashMap<Key, Moment>>);
 
 impl Rests {
-    /// Stays away from `key` until then.
+    /// Stays away from `key` until `until`.
     pub(super) fn begin(&self, key: &Key, now: Moment, until: Moment) {
         let mut ends = self.0.lock();
         if ends.len() >= KEYS_MAX {

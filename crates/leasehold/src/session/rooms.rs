@@ -1,12 +1,13 @@
 //! A limit on how many requests for locks are under way at a time.
 //!
-//! A shard answers requests one after another, and each has a time limit, which later ones would
-//! reach while they wait. So only some are under way at a time, and the others queue here.
+//! A shard answers requests one after another, and each request has a time limit. If too many were
+//! under way, the later requests would reach the limit while they wait. So only some are under way
+//! at a time, and the others queue here.
 //!
 //! The future of a caller has a permit, or queues for one. A future that nobody polls would keep
 //! its permit from the other tasks of the client, even if it got the permit while it queued. Every
-//! future that is polled gives its permit back within the limit of a request. If the futures that
-//! have the permits of a room do not, the others get a new room with new permits.
+//! future that is polled gives its permit back within the limit of a request. If the futures in a
+//! room do not give their permits back, the others get a new room with new permits.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -22,8 +23,8 @@ use crate::unpoisoned::Unpoisoned;
 /// How many requests a room has permits for.
 const ASKS_MAX: usize = 1_024;
 
-/// A room is stuck if some futures still have its permits after this time: nobody polls them. A
-/// request may take twice its limit, which is a second.
+/// A room is stuck if some futures keep its permits for longer than this, because nobody polls
+/// them. A request may take twice its limit, which is a second.
 const STUCK_AFTER: Duration = Duration::from_millis(2_250);
 
 /// How many groups may keep their room although no request has a permit of it.
@@ -31,8 +32,8 @@ const KEPT_MAX: usize = 64;
 
 /// Requests that share a room. They go to the same shard, and the store has answered all of their
 /// acquisitions before, or none. A silent shard must not use up the permits of the others. An
-/// acquisition that was answered can wait. The caller of any other one wants to know whether the
-/// store answers at all.
+/// acquisition that was answered before can wait. The caller of an unanswered acquisition wants to
+/// know whether the store answers at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
     pub(super) shard: u64,
@@ -88,7 +89,7 @@ impl Room {
         Arc::new(Self { permits: Semaphore::new(ASKS_MAX), left_total: AtomicUsize::new(0) })
     }
 
-    /// Waits for a permit. Returns `false` if those inside are not polled.
+    /// Waits for a permit. Returns `false` if the room is stuck.
     async fn enter(&self, session: &Session) -> bool {
         if let Ok(permit) = self.permits.try_acquire() {
             permit.forget();

@@ -7,7 +7,8 @@ use crate::core::coexist::Coexist;
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
-use crate::store::{Claim, OnRelease};
+use crate::core::validity::command_limit;
+use crate::store::{Acquired, Claim, OnRelease};
 
 /// The settings of an acquisition. Tasks with equal settings pass a lease on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +24,8 @@ pub(crate) struct Spec {
     pub(crate) min_hold: Duration,
     /// How long a guard holds the key at most.
     pub(crate) max_hold: Option<Duration>,
-    /// Half of the usual validity of a grant is enough: only the request that ends the hold relies
-    /// on it.
+    /// Half of the usual validity of a grant is enough, because only the request that ends the hold
+    /// relies on it.
     pub(crate) half_validity: bool,
     /// How long a released lease is kept for the next task.
     pub(crate) keep_idle: Duration,
@@ -47,8 +48,9 @@ impl Spec {
         }
     }
 
-    /// Whether each task has its own place in the store's line and a lease of its own: by choice,
-    /// because tasks of one client may have the key together, or because its time is limited.
+    /// Whether each task has its own place in the store's line and a lease of its own. It has them
+    /// with `strict_fifo`, if tasks of one client may have the key together, or if the time of a
+    /// hold is limited.
     pub(crate) const fn asks_alone(&self) -> bool {
         let is_limited = !self.min_hold.is_zero() || self.max_hold.is_some();
         self.strict_fifo || !self.claim.is_alone() || is_limited
@@ -67,6 +69,22 @@ impl Spec {
             (spec.kept_ttl(), spec.claim(), spec.fencing, spec.unqueued, spec.why.is_some())
         };
         asked(self) == asked(other)
+    }
+
+    /// Removes fencing tokens that were not asked for. A server that lost its record of a grant
+    /// without fencing may answer with the last token of all, which belongs to another grant.
+    pub(super) fn as_wanted(&self, answer: Acquired) -> Acquired {
+        match answer {
+            Acquired::Granted { .. } if !self.fencing => Acquired::Granted { fencing: None },
+            answer => answer,
+        }
+    }
+
+    /// How long a waiter waits for an answer, if not until the store's own limit ends. With a lock
+    /// delay, that limit may be longer than the life of the waiter's place. An ask leaves after a
+    /// third of this life, and its repetition arrives within it.
+    pub(crate) fn ask_limit(&self) -> Option<Duration> {
+        (!self.lock_delay.is_zero()).then(|| 2 * command_limit(self.ttl))
     }
 
     /// How a release treats the key.
@@ -93,7 +111,7 @@ impl Spec {
         self.unqueued || self.gives_way()
     }
 
-    /// The ttl at the store: with the lock delay.
+    /// The ttl at the store, which includes the lock delay.
     pub(crate) fn kept_ttl(&self) -> Ttl {
         self.ttl.with_delay(self.lock_delay)
     }

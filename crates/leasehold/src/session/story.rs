@@ -1,12 +1,13 @@
-//! What `tracing` is told of one acquisition: a span from the ask to the end of the guard, and
+//! The story of one acquisition for `tracing`: a span from the ask to the end of the guard, and
 //! events in it.
 //!
 //! A story exists only if a subscriber listens. Otherwise an acquisition costs two reads of an
 //! atomic, and nothing is measured or formatted.
 //!
-//! An event is told before its fields are recorded in the span. So no line of a log has them twice.
+//! An event is told before its fields are recorded in the span. Otherwise a log line would have
+//! them twice.
 //!
-//! No lock of the session is held while something is told: a subscriber may use a guard.
+//! No lock of the session is held while something is told, since a subscriber may use a guard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,13 +24,13 @@ use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::store::LeaseId;
 
-/// The target of everything that is told of a lock, for filters.
+/// The target of all events and spans about a lock, for filters.
 pub(super) const TARGET: &str = "leasehold::lock";
 
 /// The story of one acquisition.
 pub(super) struct Story {
     span: Span,
-    /// When the caller asked, and later since when it holds the lock.
+    /// When the caller asked. After the grant, since when it holds the lock.
     since: Moment,
     renewals: AtomicU64,
 }
@@ -135,7 +136,7 @@ impl Drop for Asked<'_> {
 }
 
 impl Story {
-    /// A renewal was confirmed. Returns how many were.
+    /// Counts a confirmed renewal. Returns how many there were so far.
     pub(super) fn count_renewal(&self) -> u64 {
         self.renewals.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -154,7 +155,7 @@ impl Story {
         self.span.record("waited_ms", waited_ms);
     }
 
-    /// The call ends without a guard.
+    /// Tells that the call ended without a guard.
     fn gave_up(&self, ended: &'static str, waited_ms: u64, tell: impl FnOnce()) {
         self.span.in_scope(tell);
         self.span.record("waited_ms", waited_ms);
@@ -166,7 +167,7 @@ impl Story {
         (millis(now.since(self.since)), self.renewals.load(Ordering::Relaxed))
     }
 
-    /// The guard ends.
+    /// Tells that the guard ended, and records how.
     fn ended(&self, ended: &'static str, (held_ms, renewals): (u64, u64), tell: impl FnOnce()) {
         self.span.in_scope(tell);
         self.span.record("held_ms", held_ms);

@@ -23,17 +23,17 @@ pub(super) struct Wake {
     /// Whether a hint said that the key may be free, and not only that hints were missed.
     may_be_free: AtomicBool,
     handed_over: Notify,
-    /// The latest hand-over. An earlier one says nothing more.
+    /// The latest hand-over. An earlier one no longer matters.
     latest: Unpoisoned<Option<HandOver>>,
 }
 
 impl Wake {
-    /// The task should ask again.
+    /// Tells the task to ask again.
     pub(super) fn wake(&self) {
         self.ask_again.notify_one();
     }
 
-    /// The task should ask again, since the key may be free.
+    /// Tells the task to ask again, since the key may be free.
     pub(super) fn may_be_free(&self) {
         self.may_be_free.store(true, Ordering::Release);
         self.wake();

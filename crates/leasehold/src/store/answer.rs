@@ -28,7 +28,7 @@ pub struct Refusal {
     /// Why.
     pub why: Why,
     /// When asking again may help; zero means at once. `None`: the store cannot tell, so the client
-    /// asks again when it usually does.
+    /// asks again after its usual pause.
     pub retry_in: Option<Duration>,
     /// How many places are ahead of the owner's place, or are in the line if the owner has none.
     pub ahead: u32,
@@ -43,15 +43,16 @@ pub enum Why {
     /// Another owner has it. [`retry_in`](Refusal::retry_in) is the time left of its lease.
     Taken,
     /// Some nodes of a quorum granted it and others did not, so no client has a majority.
-    /// [`retry_in`](Refusal::retry_in) is how long one round of asking takes: clients that split
-    /// the votes come apart by random pauses of that order.
+    /// [`retry_in`](Refusal::retry_in) is how long one round of asking takes. Clients that split
+    /// the votes come apart by random pauses of about that length.
     Split,
     /// The store may have forgotten who has it. [`retry_in`](Refusal::retry_in) is the time left of
     /// the quarantine. In a quorum, too few nodes can vote until then.
     Quarantined(Quarantine),
     /// It was granted with too few copies, so the store released it. If
-    /// [`retry_in`](Refusal::retry_in) is zero, an earlier request by this token was, and nothing
-    /// was asked this time.
+    /// [`retry_in`](Refusal::retry_in) is zero, this happened to an earlier request with this
+    /// token, and the store sent no request this time. A quorum also answers this if too few nodes
+    /// answered, but one of them has a place of the token.
     TooFewCopies(Error),
 }
 
@@ -59,14 +60,14 @@ pub enum Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Afterwards {
-    /// The client asks again by the same token, and keeps its place in the line if it has one.
+    /// The client asks again with the same token, and keeps its place in the line if it has one.
     Keep,
-    /// The client goes on by a fresh token. The store may still have a place from an earlier
-    /// request by this one, so the client releases it if there was one. After
-    /// [`TooFewCopies`](Why::TooFewCopies), it releases it in any case.
+    /// The client goes on with a fresh token. The store may still have a place from an earlier
+    /// request with the old token, so the client releases the old token if there was such a
+    /// request. After [`TooFewCopies`](Why::TooFewCopies), the client releases it in any case.
     Leave,
-    /// The client goes on by a fresh token. The store releases whatever it granted, or may still
-    /// grant, to this one.
+    /// The client goes on with a fresh token. The store releases whatever it granted, or may still
+    /// grant, to the old token.
     Spent,
 }
 
@@ -92,7 +93,7 @@ impl Refusal {
         Self { why: Why::Taken, retry_in, ahead, token: Afterwards::Keep }
     }
 
-    /// The votes of a quorum were split. The token is spent.
+    /// The votes of a quorum were split. The token is [spent](Afterwards::Spent).
     #[must_use]
     pub const fn split(round_trip: Duration) -> Self {
         let (why, token) = (Why::Split, Afterwards::Spent);
@@ -118,7 +119,7 @@ impl Refusal {
         matches!(self.why, Why::Taken)
     }
 
-    /// The same refusal, with another future for the token.
+    /// The same refusal, with another use of the token afterwards.
     #[must_use]
     pub fn with_token(self, token: Afterwards) -> Self {
         Self { token, ..self }
@@ -131,9 +132,8 @@ impl Refusal {
     }
 }
 
-/// A store has restarted, has lost its data, or has taken another one's place. It may have
-/// forgotten grants, so it grants nothing new until the last of them has ended. Leases that are
-/// held go on.
+/// A store has restarted, has lost its data, or has replaced another store. It may have forgotten
+/// grants, so it grants nothing new until the last of them has ended. Leases that are held go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quarantine {
@@ -141,8 +141,8 @@ pub struct Quarantine {
     /// has noticed it so far, but a call such as `inspect` has: the quarantine then begins with the
     /// next ask.
     pub since: Option<Duration>,
-    /// For how long nothing new is granted. Longer than a whole quarantine if the clock of the
-    /// store was set back since it began.
+    /// For how long nothing new is granted. This is longer than a whole quarantine if the clock of
+    /// the store was set back since it began.
     pub left: Duration,
 }
 
@@ -174,11 +174,10 @@ pub enum Renewed {
     Renewed {
         /// The fencing tokens of this lease, or the block that this renewal reserved.
         fencing: Option<FencingBlock>,
-        /// The fencing tokens that the lease had before, where
-        /// [`at_least`](super::Renewal::at_least) was above the counter and this renewal raised
-        /// it; else `None`. A quorum tells by them a grant that it knows from a later one to the
-        /// same owner. A store that answers `None` in place of a block is safe: that costs the
-        /// reserved tokens of the grant but the last.
+        /// The fencing tokens that the lease had before, if [`at_least`](super::Renewal::at_least)
+        /// was above the counter and this renewal raised it; else `None`. By them, a quorum
+        /// distinguishes a grant that it knows from a later grant to the same owner. A store may
+        /// safely answer `None` instead. Then the grant loses its reserved tokens, except the last.
         raised_from: Option<FencingBlock>,
         /// Whether somebody waits in line.
         wanted: bool,
@@ -197,7 +196,7 @@ pub enum Released {
     Freed,
     /// The key is the next waiter's.
     HandedOver,
-    /// Nobody waits, and the client has it again, by the token that it named.
+    /// Nobody waits, and the client has it again, with the token that it named.
     Kept {
         /// The fencing tokens of this grant.
         fencing: Option<FencingBlock>,

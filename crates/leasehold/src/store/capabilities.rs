@@ -1,7 +1,7 @@
 //! The promises of a store.
 
-/// The promises of a store. A store refuses a request that it does not promise; it emulates
-/// nothing.
+/// The promises of a store. A store refuses a request that it does not promise. It never imitates a
+/// feature that it lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -18,16 +18,16 @@ pub struct Capabilities {
     /// One owner token may be used for lock after lock, as some other libraries do. The store
     /// never releases anything in the background, so it cannot end a later lock of that token.
     pub reask: bool,
-    /// Waiters far back in a line ([`is_far`](crate::core::line::is_far)) ask rarely: the store
-    /// tells them to ask when they come near its front. Their places live until they would ask by
-    /// themselves ([`place_life`](crate::core::line::place_life)).
+    /// Waiters far back in a line ([`is_far`](crate::core::line::is_far)) ask rarely, because the
+    /// store tells them to ask when they come near its front. Their places live until they would
+    /// ask by themselves ([`place_life`](crate::core::line::place_life)).
     pub calls_up: bool,
     /// [`OnRelease::Open`](super::OnRelease::Open): now and then the line stands aside for clients
     /// that take no place in it.
     pub opens: bool,
-    /// A lease belongs to its owner token: another handle, also in another process, may renew it,
-    /// and ask for it again. Where this is false, a lease ends with the handle that took it. Then
-    /// another handle may still release it.
+    /// A lease belongs to its owner token. So another handle, also in another process, may renew
+    /// it, and ask for it again. Where this is false, a lease ends with the handle that took it.
+    /// Then another handle may still release it.
     pub detached: bool,
     /// A key whose lease has ended is free until somebody asks for it, even if others wait in line
     /// ([`OnRelease::FreeAndWake`](super::OnRelease::FreeAndWake)). Where this is false, the first

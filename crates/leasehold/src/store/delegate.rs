@@ -1,4 +1,4 @@
-//! Implements `Store` for the public store of an engine: passes each request on to its `inner`
+//! Implements `Store` for the public store of an engine. It passes each request on to its `inner`
 //! store.
 
 /// Implements the contract for a type that has another store as its `inner`, and can be opened and
@@ -6,7 +6,7 @@
 macro_rules! delegate {
     ($store:ident, $connector:ident) => {
         impl $store {
-            /// Connects to what a connector names.
+            /// Connects to the servers that a connector names.
             ///
             /// # Errors
             ///

@@ -154,7 +154,7 @@ impl Entry {
                     "pid" => client.pid = value.parse().ok()?,
                     "user" => client.user = value,
                     "command" => client.command = value,
-                    // For people alone. No strange number may hide who holds the key.
+                    // This is for people only. No strange number may hide who holds the key.
                     "ttl_ms" => client.ttl = value.parse().ok().map(Duration::from_millis),
                     _ => {}
                 }
@@ -163,7 +163,7 @@ impl Entry {
         Some(())
     }
 
-    /// Adds what is known of a holder, for people.
+    /// Adds the known facts about a holder, for people.
     pub(crate) fn show(&self, holder: &mut Holder, of: Option<FencingBlock>) {
         holder.client.clone_from(&self.client);
         holder.why.clone_from(&self.why);
@@ -182,7 +182,7 @@ impl Entry {
     }
 }
 
-/// A reason is as long as the contract says.
+/// Shortens a reason to the length that the contract allows.
 fn cut(why: &str) -> String {
     why[..why.floor_char_boundary(Note::WHY_BYTES_MAX)].to_owned()
 }

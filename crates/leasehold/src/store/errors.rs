@@ -14,7 +14,7 @@ pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
             format!("{want} of {of} permits cannot be had; no request was sent; ask for 1 to {of}")
         } else {
             format!(
-                "a semaphore has 1 to {PERMITS_MAX} permits, not {of}; no request was sent; name \
+                "a semaphore has 1 to {PERMITS_MAX} permits, not {of}; no request was sent; use \
                  such a number"
             )
         };
@@ -22,8 +22,8 @@ pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
     })
 }
 
-/// [`Config`](ErrorKind::Config): a claim that does not go with what others use the key as, such as
-/// a lock where others take permits.
+/// [`Config`](ErrorKind::Config): a claim that does not fit the use of the key by others, such as a
+/// lock where others take permits.
 #[must_use]
 pub fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
     let (wanted, advice) = match (used, claim.usage()) {
@@ -104,7 +104,7 @@ pub(crate) fn holder_cannot_be_asked() -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// [`Unavailable`](ErrorKind::Unavailable): a request to let go that met a renewal each time.
+/// [`Unavailable`](ErrorKind::Unavailable): a request to let go that a renewal overtook each time.
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) fn holder_writes_again_and_again() -> Error {
     let message = "the holder writes to this lock again and again; it was not asked; try again";

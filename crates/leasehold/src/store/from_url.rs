@@ -95,8 +95,8 @@ pub async fn quorum_from_urls(
     Ok(AnyStore::new(Quorum::connect(stores, host).await?))
 }
 
-/// Refuses a cluster as a node: it is a majority by itself, and nobody can raise its fencing
-/// tokens.
+/// Refuses a cluster as a node, because it is a majority by itself, and nobody can raise its
+/// fencing tokens.
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 fn check_members(named: &[Named]) -> Result<(), Error> {
     for named in named {
@@ -128,7 +128,7 @@ fn check_servers(opened: &[Opened]) -> Result<(), Error> {
         if let Some((other, _)) = twice.next() {
             let message = format!(
                 "`{}` and `{}` are databases of one server, which would have two votes; no request \
-                 was sent, name independent servers",
+                 was sent; name independent servers",
                 other.label(),
                 store.label()
             );
@@ -151,7 +151,7 @@ fn check_strictness(opened: &[Opened]) -> Result<(), Error> {
     let (Some(strict), Some(other)) = (strict, other) else { return Ok(()) };
     let message = format!(
         "`{}` is strict and `{}` is not, but a quorum needs one setting for all nodes; no request \
-         was sent, write the same `strict` in all URLs or in none",
+         was sent; write the same `strict` in all URLs or in none",
         strict.store.label(),
         other.store.label()
     );
@@ -205,7 +205,7 @@ impl Opened {
     }
 }
 
-/// What a URL names. Nothing is opened yet.
+/// The store that a URL names. Nothing is opened yet.
 pub(crate) enum Named {
     /// A store in this process, maybe one that is shared under a name.
     Memory(Option<String>),
@@ -274,7 +274,7 @@ impl Named {
     }
 }
 
-/// The path after `sqlite:`. Refuses URLs that mean something to other tools only. They would
+/// The path after `sqlite:`. Refuses URLs that only mean something to other tools. They would
 /// become files with strange names.
 #[cfg(feature = "sqlite")]
 fn sqlite_path(rest: &str) -> Result<&str, &'static str> {
@@ -289,7 +289,7 @@ fn sqlite_path(rest: &str) -> Result<&str, &'static str> {
     } else if path.starts_with(':') {
         Err("write `memory:` for a store in memory")
     } else if path.starts_with('~') {
-        Err("`~` is not expanded, write the path in full")
+        Err("`~` is not expanded; write the path in full")
     } else if path.contains('?') {
         Err("it takes no options after `?`")
     } else {
@@ -322,7 +322,7 @@ fn not_understood(url: &str, reason: &str, what_to_do: &str) -> Error {
     Error::new(
         ErrorKind::Config,
         format!(
-            "the store URL `{shown}` is not understood: {reason}; no request was sent, {what_to_do}"
+            "the store URL `{shown}` is not understood: {reason}; no request was sent; {what_to_do}"
         ),
     )
 }
@@ -399,7 +399,7 @@ mod tests {
             assert!(text.contains("127.0.0.1:2/3?strict=no` is not"), "{text}");
             assert!(!text.contains("secret"), "{text}");
         }
-        // The word of a database is not known before it answers.
+        // Only the answer of a database says whether it is strict.
         for same in [[urls[0]; 2], [urls[1]; 2], [urls[0], "redis://127.0.0.1:3"]] {
             let error = quorum_from_urls(&same, SystemHost::shared()).await.expect_err("down");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -16,8 +16,8 @@ pub enum Hint {
         owner: OwnerToken,
         /// The fencing tokens of the grant.
         fencing: Option<FencingBlock>,
-        /// The number of the owner's last ask that the store processed. 0 if the store cannot tell:
-        /// the owner must ask before it acts.
+        /// The number of the owner's last ask that the store processed. 0 if the store cannot tell.
+        /// Then the owner must ask before it acts.
         ask_no: u32,
     },
     /// Another client waits for a key that we hold. Best effort: if it gets lost, `wanted` of the

@@ -124,7 +124,7 @@ impl Queues {
 struct Working {
     queues: Arc<Queues>,
     key: Key,
-    /// The key is not its own any more: another task may work on it.
+    /// Whether it has given up the key. Then another task may work on the key.
     is_over: bool,
 }
 
@@ -143,7 +143,7 @@ impl Drop for Working {
             return;
         }
         let queue = self.queues.0.lock().remove(&self.key);
-        // After the lock is released: dropping a request wakes its caller.
+        // Drop it after the lock is released, because dropping a request wakes its caller.
         drop(queue);
     }
 }
@@ -174,7 +174,7 @@ impl<S> Clone for InOrder<S> {
 
 impl<S> Drop for InOrder<S> {
     fn drop(&mut self) {
-        // Closing the connections of a forked copy would close those of the original.
+        // After a fork, the child must not close the connections, because the parent uses them.
         if !self.process.is_this() {
             std::mem::forget((Arc::clone(&self.store), Arc::clone(&self.queues)));
         }
@@ -194,7 +194,7 @@ impl<S: Store> Store for InOrder<S> {
     }
 
     fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
-        // They may travel apart, and a lease must not be lost behind a slow acquire.
+        // Renewals need no order, and a lease must not be lost behind a slow acquire.
         self.submit(None, renewal.ttl, |store| store.renew(renewal))
     }
 

@@ -1,8 +1,8 @@
 //! The contract between leases and the stores that grant them.
 //!
-//! A store makes no policy. Each method is one atomic step, tried once: a store never renews,
-//! retries or emulates. A store does not list in its [`Capabilities`] what it cannot promise, and
-//! refuses it with [`ErrorKind::Unsupported`].
+//! A store makes no policy. Each method is one atomic step, tried once. A store never retries or
+//! renews by itself, and never imitates a feature that it lacks. A store does not list in its
+//! [`Capabilities`] what it cannot promise, and refuses it with [`ErrorKind::Unsupported`].
 //!
 //! To write a store, see the guide `docs/your-own-store.md`. The crate `leasehold-conformance` has
 //! the tests that it must pass. These help:
@@ -137,15 +137,15 @@ pub(crate) use limit::unanswered;
 /// one caller reach the store in order. The future only waits for the answer, and dropping it
 /// undoes nothing. So a guard can submit its release inside `Drop`, and the client's next ask comes
 /// after it. Only renewals may travel apart from the others and arrive earlier or later. That
-/// changes nothing: a renewal has the same effect, or none once the lease has ended. [`InOrder`]
-/// gives this order to a store whose client sends only when polled.
+/// changes nothing, because a renewal has the same effect, or none once the lease has ended.
+/// [`InOrder`] gives this order to a store whose client sends only when polled.
 ///
 /// # Outcomes
 ///
 /// A definite answer is `Ok`, including *taken* and *lost*. `Err` means that the store did not
 /// answer. Its kind tells whether the request may have taken effect:
 /// [`Unknown`](crate::ErrorKind::Unknown) if it may, [`Unavailable`](crate::ErrorKind::Unavailable)
-/// or another kind if it surely did not. Every future ends within the command limit of its ttl
+/// or another kind if it certainly did not. Every future ends within the command limit of its ttl
 /// ([`command_limit`](crate::core::validity::command_limit)), or twice that if one step needs two
 /// commands.
 ///
@@ -175,7 +175,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Ends the lease *and* the place in line of its owner. If somebody waits, hands the key to the
     /// head of the line; with [`OnRelease::FreeAndWake`], frees the key and tells the head. Leases
-    /// of other owners stay untouched.
+    /// of other owners stay untouched. If the head leaves the line while the key is free, the next
+    /// place is told ([`wakes_next`](crate::core::line::wakes_next)).
     ///
     /// # Errors
     ///
@@ -198,18 +199,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Asks for one [`Hint::MaybeFree`] to `inbox` when `key` changes, for a client that found it
     /// taken and waits without a place in line. The client also asks again by itself, so a store
-    /// that cannot tell does nothing. It does not wait. Default: does nothing.
+    /// that cannot tell does nothing. The method does not wait. Default: does nothing.
     fn tell_when_free(&self, _key: &Key, _inbox: &ClientId) {}
 
-    /// Stops looking after this lease: another process may renew or release it. A store that
-    /// requests a lease on its own, such as a quorum at nodes that lack it, stops doing so.
+    /// Stops looking after this lease, because another process may renew or release it. A store
+    /// that requests a lease on its own, such as a quorum at nodes that lack it, stops doing so.
     /// Default: does nothing.
     fn let_go(&self, _lease: &LeaseId) {}
 
     /// Which shard of the store keeps this key, as any number. Shards fail one by one, as the nodes
     /// of a cluster do. While one of them is silent, the session renews the leases of the others
-    /// without delay. Called for each renewal: it sends no request, and does not wait. Default: the
-    /// store has one shard.
+    /// without delay. This is called for each renewal, so it sends no request and does not wait.
+    /// Default: the store has one shard.
     fn shard(&self, _key: &Key) -> u64 {
         0
     }
@@ -239,8 +240,8 @@ pub trait Store: Send + Sync + 'static {
 /// Tools for people: listing keys, and ending leases of others.
 pub trait Browse: Send + Sync {
     /// Lists the keys after `cursor` that match `pattern` and have a living lease or place, in
-    /// order. `*` matches any run of characters, `?` any one. A page has at most [`PAGE_KEYS_MAX`]
-    /// keys.
+    /// order. `*` matches any run of characters, `?` any single character. A page has at most
+    /// [`PAGE_KEYS_MAX`] keys.
     ///
     /// A store that must look at all of its keys returns the whole listing as one page, after one
     /// pass. That page has at most [`LISTING_KEYS_MAX`] keys. The store stops after a bounded time
@@ -259,7 +260,7 @@ pub trait Browse: Send + Sync {
     /// If the store gives no answer. If the kind is `Unknown`, the lease may have ended.
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted>;
 
-    /// Asks a holder to let go, if its token is still `seen`: `by` says who asks. The request
+    /// Asks a holder to let go, if its token is still `seen`. `by` says who asks. The request
     /// changes nothing else. It is kept beside the lease, ends with it, and each renewal by that
     /// token carries it ([`Renewed::Renewed::revoked`]). While it lasts, another request changes
     /// nothing. No other owner ever sees it. Only a store that promises
@@ -268,7 +269,7 @@ pub trait Browse: Send + Sync {
     /// # Errors
     ///
     /// If the store gives no answer. If the kind is `Unknown`, the holder may have been asked.
-    /// `Unsupported` if the holder is of another library, and the store cannot store a request for
+    /// `Unsupported` if the holder uses another library, and the store cannot store a request for
     /// it.
     fn revoke(&self, key: Key, _seen: Vec<u8>, _by: String, _reason: String) -> BoxAnswer<Revoked> {
         Box::pin(std::future::ready(Err(unsupported_revoke().with_name(key.as_str()))))

@@ -1,7 +1,7 @@
 //! Patterns for names of locks.
 
-/// Whether `name` matches `pattern`. `*` matches any run of characters, `?` any one, and other
-/// characters themselves.
+/// Whether `name` matches `pattern`. `*` matches any run of characters, and `?` any single
+/// character. Other characters match themselves.
 ///
 /// Takes at most `pattern × name` steps, so a hostile pattern costs little.
 ///

@@ -13,7 +13,7 @@ use crate::host::Host;
 const LOOKS: usize = 20;
 
 /// Tries a lease, and measures how long inspections take. The last part of `canary` is random.
-/// Returns whether the lease was granted and renewed, and released by its own token alone.
+/// Returns whether the lease was granted and renewed, and released by no other token than its own.
 ///
 /// # Cancel safety
 ///
@@ -38,8 +38,8 @@ pub async fn try_out(
 }
 
 /// Takes a lease, renews it, and releases it with a wrong token and with its own. Returns whether
-/// it was granted and renewed, and released by its own token alone. `random` makes its tokens
-/// differ from all others.
+/// it was granted and renewed, and released by no other token than its own. `random` makes its
+/// tokens differ from all others.
 pub(crate) async fn try_lease(store: &impl Store, key: Key, random: &str) -> Result<bool, Error> {
     let token = |text: &str| OwnerToken::new(format!("{text}-{random}"));
     let (ours, wrong, claim) = (token("ours")?, token("wrong")?, Claim::Exclusive);
@@ -49,7 +49,7 @@ pub(crate) async fn try_lease(store: &impl Store, key: Key, random: &str) -> Res
     let renewed = store.renew(Renewal::new(by(ours.clone()), ttl)).await;
     let by_wrong = store.release(by(wrong), OnRelease::Free).await?;
     let by_right = store.release(by(ours), OnRelease::Free).await?;
-    // Only now, so that an error leaves no lease.
+    // Look at the renewal only now, so that an error leaves no lease.
     let is_renewed = matches!(renewed?, Renewed::Renewed { .. });
     let is_granted = matches!(granted, Acquired::Granted { .. });
     Ok(is_granted && is_renewed && by_wrong == Released::NotHeld && by_right == Released::Freed)

@@ -27,7 +27,7 @@ pub struct Ask {
     /// counter.
     pub note: Option<Note>,
     /// The most fencing tokens that the grant reserves: usually 1, or 0 for a lock without fencing.
-    /// A store may reserve fewer, but at least one: a block must not run ahead of the store's
+    /// A store may reserve fewer, but at least one. A block must not run ahead of the store's
     /// source of numbers.
     pub reserve: u32,
 }
@@ -54,9 +54,9 @@ impl Ask {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Line {
-    /// Answer it. It takes no place.
+    /// The store only answers. The asker takes no place.
     None,
-    /// It takes or refreshes a place, and may become the owner while it waits.
+    /// The asker takes or refreshes a place, and may become the owner while it waits.
     Join {
         /// How long the place lives.
         waiter_ttl: Ttl,
@@ -69,10 +69,10 @@ pub enum Line {
         /// The inbox for hints about this place.
         inbox: ClientId,
     },
-    /// It takes or refreshes a place. The store only wakes the client of this place, and never
-    /// makes it the owner. Quorums use this: if each node handed over to its own head, the vote
-    /// would split. For 20 ms after a release wakes the place, newcomers are told to retry.
-    /// Otherwise the place delays nobody.
+    /// The asker takes or refreshes a place. The store only wakes the client of this place, and
+    /// never makes it the owner. Quorums use this, because the vote would split if each node handed
+    /// over to its own head. For 20 ms after a release wakes the place, newcomers are told to
+    /// retry. Otherwise the place delays nobody.
     Watch {
         /// How long the place lives.
         waiter_ttl: Ttl,
@@ -208,8 +208,8 @@ pub enum OnRelease {
     /// [`Capabilities::opens`](super::Capabilities::opens) know this.
     Open,
     /// An exclusive lease becomes a shared one in the same step, so nobody else can have the key in
-    /// between. The client shares the key by another owner token, without fencing tokens. Those
-    /// that wait at the front of the line to share the key get it too. Only stores that grant
+    /// between. The client shares the key with another owner token, without fencing tokens. Waiters
+    /// at the front of the line that want to share the key get it too. Only stores that grant
     /// [`Claim::Shared`] know this.
     Downgrade {
         /// The token of the shared lease: a fresh one.
@@ -219,8 +219,8 @@ pub enum OnRelease {
     },
     /// The lease ends, even if it could be handed over. The first client to ask gets the key, in
     /// line or not. The head of the line is told ([`Hint::MaybeFree`](super::Hint::MaybeFree)) and
-    /// keeps its place. For keys that polling clients lock too: with hand-overs, a line that never
-    /// empties would starve them.
+    /// keeps its place. This is for keys that polling clients lock too. With hand-overs, a line
+    /// that never empties would starve them.
     FreeAndWake,
 }
 
@@ -229,7 +229,7 @@ impl OnRelease {
     #[must_use]
     pub fn wish(&self) -> Wish<Keep<'_>> {
         match self {
-            // Whether to open a key, the store decides before it asks for a decision.
+            // The store decides whether to open a key before it asks for this decision.
             Self::Free | Self::Open => Wish::Free,
             Self::KeepIfAlone { owner, ttl, reserve, .. } => {
                 Wish::Keep(Keep { owner, ttl: *ttl, reserve: *reserve })
@@ -241,8 +241,7 @@ impl OnRelease {
     }
 }
 
-/// The terms of a lease that its client keeps: those of
-/// [`OnRelease::KeepIfAlone`].
+/// The terms of a lease that its client keeps, as in [`OnRelease::KeepIfAlone`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Keep<'a> {
@@ -254,7 +253,7 @@ pub struct Keep<'a> {
     pub reserve: u32,
 }
 
-/// The terms of a place in line, whether it joins or watches: see [`Line`].
+/// The terms of a place in line, for a waiter that joins or only watches, see [`Line`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PlaceTerms<'a> {
@@ -266,7 +265,7 @@ pub struct PlaceTerms<'a> {
     pub ask_no: u32,
     /// The client that is told.
     pub inbox: &'a ClientId,
-    /// What the place is for.
+    /// The purpose of the place.
     pub stance: Stance,
 }
 
@@ -279,7 +278,7 @@ impl Line {
             Self::Join { waiter_ttl, handed_ttl, ask_no, inbox } => {
                 (*waiter_ttl, *handed_ttl, *ask_no, inbox, Stance::Joined)
             }
-            // It never gets a hand-over, so this ttl does not matter.
+            // A watching place never gets a hand-over, so this ttl does not matter.
             Self::Watch { waiter_ttl, inbox } => {
                 (*waiter_ttl, *waiter_ttl, 0, inbox, Stance::Watching)
             }

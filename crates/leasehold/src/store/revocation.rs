@@ -6,7 +6,7 @@ use crate::store::Note;
 /// A request to a holder to let go of its lease: who asked, why and when.
 /// [`Guard::revoked`](crate::Guard::revoked) resolves to it.
 ///
-/// It is a request and takes nothing away: the lease goes on until its holder releases it.
+/// It is a request and takes nothing away. The lease goes on until its holder releases it.
 ///
 /// # Examples
 ///
@@ -25,10 +25,10 @@ use crate::store::Note;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Revocation {
-    /// Who asked, as `user@host`, or `anonymous`. The client gives this text, and the store does
+    /// The asker, as `user@host`, or `anonymous`. The client gives this text, and the store does
     /// not check it.
     pub by: String,
-    /// Why, in the words of the one who asked.
+    /// The reason, in the words of the asker.
     pub reason: String,
     /// When, by the clock of the store.
     pub at: WallTime,
@@ -54,7 +54,8 @@ impl Revocation {
         Self { by, reason, at }
     }
 
-    /// Who asked and why, as one text without the time, for a store that keeps requests as texts.
+    /// The asker and the reason, as one text without the time, for a store that keeps requests as
+    /// texts.
     #[must_use]
     pub fn words(&self) -> String {
         format!("{}|{}", self.by.replace('|', "/"), self.reason)

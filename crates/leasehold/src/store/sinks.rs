@@ -6,6 +6,7 @@ use std::sync::Weak;
 
 use super::{Hint, HintSink};
 use crate::core::token::ClientId;
+use crate::host::shielded::contain;
 use crate::unpoisoned::Unpoisoned;
 
 /// The hint sinks of the clients of this process, for a store with hints.
@@ -55,10 +56,11 @@ impl Sinks {
 
     /// Passes a hint to the sink of an inbox, if there is one.
     pub fn send(&self, inbox: &ClientId, hint: Hint) {
-        // Not under the lock: the sink may drop the last handle of a client.
+        // The lock is free again here, because the sink may drop the last handle of a client.
         let sink = self.0.lock().get(inbox).and_then(Weak::upgrade);
         if let Some(sink) = sink {
-            sink.hint(hint);
+            // The sink wakes tasks of the client, and the caller may be a task of the store.
+            contain(move || sink.hint(hint));
         }
     }
 }

@@ -32,13 +32,13 @@ pub struct Snapshot {
     pub holders: Vec<Holder>,
     /// The first [`WAITERS_SHOWN_MAX`](Self::WAITERS_SHOWN_MAX) waiters, in order.
     pub waiters: Vec<Waiter>,
-    /// How many wait in all.
+    /// How many clients wait in all.
     pub waiting: u32,
     /// The highest fencing token given so far, if the store still knows.
     pub fencing: Option<FencingToken>,
     /// The view of each node of a quorum, in the order of the URLs. Empty for a single store.
     pub votes: Vec<Vote>,
-    /// The reason why the store grants no new key at all. `None` if it does.
+    /// The reason why the store grants no new key at all. `None` if it grants keys.
     pub quarantine: Option<Quarantine>,
     /// The permits of a semaphore. `None` if the key is a lock, or if the store does not know its
     /// use any more.
@@ -70,8 +70,8 @@ impl PermitsTaken {
 pub struct Vote {
     /// Which node: its URL without a password.
     pub node: String,
-    /// The owner token that it has there, if any; or why it shows nothing. The token is shown in
-    /// part only by `Debug`.
+    /// The owner token that has the key at this node, if any; or why the node shows nothing.
+    /// `Debug` shows only a part of the token.
     pub holder: Result<Option<Vec<u8>>, String>,
 }
 
@@ -97,9 +97,9 @@ impl fmt::Debug for Vote {
     }
 }
 
-/// The beginning of an owner token: its first four characters, fewer of a short one, so that no
-/// more than about a quarter of it is shown. Other tokens than printable ASCII are shown by their
-/// first four bytes in hexadecimal, as `0xff1b6162`.
+/// The beginning of an owner token: its first four characters, or fewer if it is short, so that no
+/// more than about a quarter of it is shown. If it is not printable ASCII, its first four bytes are
+/// shown in hexadecimal, as `0xff1b6162`.
 fn hint(token: &[u8]) -> String {
     if token.iter().all(|byte| (0x20..=0x7e).contains(byte)) {
         let shown = token.len().div_ceil(4).min(4);
@@ -120,12 +120,12 @@ impl Snapshot {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// Its owner token, whatever bytes a foreign client may have written. Shown in part only by
-    /// `Debug`.
+    /// Its owner token, whatever bytes a foreign client may have written. `Debug` shows only a part
+    /// of it.
     pub token: Vec<u8>,
     /// The client, if it left its record.
     pub client: Option<ClientRecord>,
-    /// Why, in the user's words.
+    /// The reason, in the user's words.
     pub why: Option<String>,
     /// Since when, where the store knows.
     pub since: Option<WallTime>,
@@ -163,8 +163,8 @@ impl Holder {
         }
     }
 
-    /// How long ago its lease was granted or renewed, where that is known: a holder that lives
-    /// renews it every third of its [`ttl`](Self::ttl).
+    /// How long ago its lease was granted or renewed, where that is known. A living holder renews
+    /// it every third of its [`ttl`](Self::ttl).
     #[must_use]
     pub fn renewed_ago(&self) -> Option<Duration> {
         self.ttl?.checked_sub(self.ttl_left?)
@@ -175,10 +175,10 @@ impl Holder {
         self.fencing.map(FencingBlock::last)
     }
 
-    /// The beginning of the owner token: of one of ours as
-    /// [`OwnerToken::hint`](crate::OwnerToken::hint) gives it. A foreign one may be any bytes: of a
-    /// short one fewer characters are shown, and what is not text is shown in hexadecimal, as
-    /// `0xff1b6162`.
+    /// The beginning of the owner token. For a token of Leasehold,
+    /// [`OwnerToken::hint`](crate::OwnerToken::hint) gives the same. A foreign token may be any
+    /// bytes. If it is short, fewer characters are shown, and if it is not text, it is shown in
+    /// hexadecimal, as `0xff1b6162`.
     #[must_use]
     pub fn token_hint(&self) -> String {
         hint(&self.token)
@@ -202,7 +202,7 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// One waiter in a [`Snapshot`]. The default is one of whom nothing is known.
+/// One waiter in a [`Snapshot`]. The default is a waiter of which nothing is known.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Waiter {
@@ -212,7 +212,7 @@ pub struct Waiter {
     pub client: Option<ClientRecord>,
     /// Since when it waits, where the store knows.
     pub since: Option<WallTime>,
-    /// What it waits for: the key alone, a share of it, or a number of permits.
+    /// Its claim: the key alone, a share of it, or a number of permits.
     pub claim: Claim,
 }
 

@@ -88,8 +88,8 @@ macro_rules! contract {
             }
 
             fn listen(&self, _inbox: &ClientId) {
-                // Waiters are watched for with their ask. A holder hears of waiters elsewhere when
-                // it renews its lease.
+                // The ask of a waiter also sets up its watch. A holder hears of waiters elsewhere
+                // when it renews its lease.
             }
 
             fn capabilities(&self) -> Capabilities {

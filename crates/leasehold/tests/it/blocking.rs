@@ -108,7 +108,7 @@ fn a_call_in_the_destructor_of_a_thread_local_is_refused_and_its_guard_is_releas
     let other = block_on(Client::connect("memory:ending"))?;
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || {
-        // Touched before the thread-locals of tokio are, it ends after them.
+        // Touch this before the thread-locals of tokio, so that it ends after them.
         LAST.with(|last| assert!(last.0.borrow().is_none()));
         let client = block_on(Client::connect("memory:ending"))?;
         let guard = block_on(client.mutex("a").lock())?;

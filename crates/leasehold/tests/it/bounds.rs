@@ -57,7 +57,7 @@ const WAIT: Duration = Duration::ZERO;
 macro_rules! assert_spawnable {
     ($value:ident: $($call:expr),+ $(,)?) => {$({
         let $value = $value.clone();
-        // A reference to guarded data must not outlive what it is of.
+        // A reference to guarded data must not outlive its `Guarded`.
         is_spawnable(async move { drop($call.await) });
     })+};
 }

@@ -43,7 +43,7 @@ fn the_clock_counts_the_time_for_which_the_machine_slept() {
     eprintln!("not run: this machine gives no time namespaces to its users: {denied}");
 }
 
-/// `before`: how long the machine was up outside of the namespace.
+/// Compares the clock with /proc. `before` is how long the machine was up outside of the namespace.
 fn the_clock_agrees_with_proc(before: Duration) {
     let slept = Duration::from_secs(SLEPT.parse().expect("a number"));
     assert!(uptime() >= before + slept, "the namespace does not move the clock");

@@ -31,7 +31,7 @@ async fn waiting_tasks_are_served_in_the_order_in_which_they_came() -> Result<()
             order.send(waiter).expect("the test listens");
             drop(guard);
         });
-        // It runs until it waits, before the next one starts.
+        // The task runs until it waits, before the next one starts.
         tokio::task::yield_now().await;
         assert!(!task.is_finished());
     }

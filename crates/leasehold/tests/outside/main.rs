@@ -1,5 +1,6 @@
-//! The SQLite store lives by public means only: here, its source is compiled outside of the
-//! library, as a store of somebody else's would be. What it takes from the library must be public.
+//! The SQLite store uses only the public API. Here, its source is compiled outside of the library,
+//! as a store of somebody else would be. So everything that it takes from the library must be
+//! public.
 //!
 //! Compiling this is the test. For cargo it is an example, since the store's own tests look inside
 //! the library, and would not compile here.

@@ -6,15 +6,15 @@ use crate::rivals::{Process, Subject};
 /// How many pairs of lock and release a turn measures.
 const PAIRS: u64 = 1_500;
 
-/// The same number with a distant server, whose trip is longer by this.
+/// The number of pairs with a distant server, and how much longer a trip to it takes.
 const DISTANT_PAIRS: u64 = 300;
 const DISTANCE_US: u64 = 1_000;
 
-/// How many tasks lock their own keys, and for how long.
+/// How many tasks lock their own keys, one number for each run, and for how long.
 const TASKS: [u64; 4] = [1, 10, 100, 1_000];
 const SPAN_MS: u64 = 300;
 
-/// At which of these the processor time is measured.
+/// The number of tasks at which the processor time is measured.
 const TASKS_OF_CPU: u64 = 100;
 
 /// How many locks are held, and for how long. In that time, locks are renewed once.
@@ -71,7 +71,7 @@ pub(super) fn throughput(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64
     Ok(figures)
 }
 
-/// What a held lock costs: bytes in the client, bytes at the server, and the processor time that
+/// The costs of a held lock: bytes in the client, bytes at the server, and the processor time that
 /// the client needs for all locks while nothing happens, in percent of a core.
 pub(super) fn held(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, String> {
     let mut process = bench.start(subject, TTL_MS)?;
@@ -83,7 +83,7 @@ pub(super) fn held(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, Str
     let (held, held_at_server) = (Usage::of(&process)?, bench.server.memory_of_keys()?);
     pause(HELD_MS);
     let after = Usage::of(&process)?;
-    // A later turn does not need the locks that it holds.
+    // The process is not kept, since no later turn needs its locks.
     process.kill();
     bench.server.flush()?;
     let each = |before: u64, after: u64| float(after.saturating_sub(before)) / float(HELD);

@@ -1,4 +1,5 @@
-//! What the turns of all scenarios share: the server, the programs, and processes that go on.
+//! The parts that the turns of all scenarios share: the server, the programs, and processes that
+//! are kept.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -8,7 +9,7 @@ use crate::bench::PROGRAM;
 use crate::rivals::{By, Process, Server, Subject};
 use crate::step;
 
-/// The ttl of locks, but for the scenario `takeover`.
+/// The ttl of locks in all scenarios except `takeover`.
 pub(super) const TTL_MS: u64 = 10_000;
 
 /// How many pairs of lock and release a new process makes before it is measured.
@@ -24,8 +25,8 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Builds our program and those that the subjects need. One that cannot be built fails in every
-    /// scenario.
+    /// Builds our program and the programs that the subjects need. A subject whose program cannot
+    /// be built fails in every scenario.
     pub(super) fn new(subjects: &[&'static Subject]) -> Result<Self, String> {
         let mut programs = HashMap::from([(By::Us, ours())]);
         for subject in subjects {
@@ -58,8 +59,8 @@ impl Bench {
         program.as_deref().map_err(String::clone)
     }
 
-    /// Makes a trip to the server and back longer. The address is that of the near end, as long as
-    /// the process lives.
+    /// Starts a process that makes a trip to the server and back longer. The returned address
+    /// reaches the server through this process, as long as the process lives.
     pub(super) fn distance(&self, trip_us: u64) -> Result<(Process, String), String> {
         let program = &self.program(By::Us)?[..1];
         let (port, trip) = (self.server.port().to_string(), trip_us.to_string());
@@ -68,8 +69,8 @@ impl Bench {
         Ok((process, address))
     }
 
-    /// This many processes of a subject. Some of them may have run before. [`Bench::keep`] takes
-    /// them back. After a failure nobody does, and they end.
+    /// Returns `N` processes of a subject, some of which may have run before. [`Bench::keep`] takes
+    /// them back. After a failure they are dropped, and end.
     pub(super) fn processes<const N: usize>(
         &mut self,
         subject: &Subject,
@@ -106,7 +107,7 @@ fn ours() -> Result<Vec<OsString>, String> {
     Ok(vec![step::released(PROGRAM).into(), "rival".into()])
 }
 
-/// The first line of a log, and the last ones.
+/// The first line of a log, and its last lines.
 fn ends_of(log: &str) -> String {
     const LAST: usize = 10;
     let lines: Vec<&str> = log.lines().collect();
@@ -122,7 +123,7 @@ pub(super) fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// A count as a float: exact, since it is far below 2^52.
+/// A count as a float. It is exact, since the count is far below 2^52.
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
 pub(super) const fn float(count: u64) -> f64 {
     count as f64
@@ -163,7 +164,7 @@ impl Usage {
         let ticks: u64 = words.next()?.parse::<u64>().ok()? + words.next()?.parse::<u64>().ok()?;
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         let resident: u64 = resident.trim().strip_suffix(" kB")?.parse().ok()?;
-        // Linux counts in hundredths of a second for programs.
+        // Linux reports the time in hundredths of a second.
         Some(Self { cpu_ms: ticks * 10, resident: resident * 1024 })
     }
 }

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use super::bench::{Bench, float, pause, quantile};
 use crate::rivals::{Process, Subject, now_ns};
 
-/// For how long a turn hands over, and how often at most.
+/// For how long a turn hands locks over, and how often at most.
 const HANDING: Duration = Duration::from_millis(1_200);
 const HANDED_MAX: usize = 100;
 
-/// How many keys are handed over side by side if a rival polls seldom. Otherwise a turn would
-/// measure few of them.
+/// How many keys are handed over side by side if a rival polls seldom. With one key, a turn would
+/// measure few hand-overs.
 const SIDE_BY_SIDE: u64 = 8;
 const SELDOM_MS: u64 = 50;
 
-/// The least pause before a release: the other process waits by then.
+/// The shortest pause before a release. After it, the other process waits.
 const PAUSE_MIN_MS: u64 = 6;
 
 /// How many processes and tasks want the hot key, when they start after the order, and for how
@@ -25,14 +25,14 @@ const TASKS: u64 = 25;
 const BARRIER_NS: u64 = 150_000_000;
 const HOT_NS: u64 = 800_000_000;
 
-/// How many tasks of each process wait, when the count begins, and for how long it goes on. That is
-/// longer than the ttl: waiters of some libraries ask again when a ttl ends.
+/// How many tasks of each process wait, after which time the count begins, and for how long it goes
+/// on. The count is longer than the ttl, since waiters of some libraries ask again when a ttl ends.
 const WAITERS: u64 = 250;
 const WAITED_TTL_MS: u64 = 4_000;
 const SETTLE_MS: u64 = 1_000;
 const COUNTED: Duration = Duration::from_millis(4_200);
 
-/// How often the bench prolongs the lock that stays taken. Not every library renews.
+/// How often the bench prolongs the lock that stays taken. Some libraries do not renew.
 const PROLONGED: Duration = Duration::from_millis(500);
 
 /// How many locks of a process that is killed are taken over, and their ttl.
@@ -63,7 +63,7 @@ pub(super) fn handoff(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, 
     Ok(vec![quantile(&mut times, 0.5)? / 1e6, quantile(&mut times, 0.99)? / 1e6])
 }
 
-/// One process releases all keys, each after a pause of its own, and the other one takes them.
+/// One process releases all keys, each after a pause of its own, and the other process takes them.
 fn hand_over(
     subject: &Subject,
     keys: &[String],
@@ -74,7 +74,8 @@ fn hand_over(
     for key in keys {
         waiter.tell(&format!("lock {key}"))?;
     }
-    // Spread over two periods, so that releases come at all phases of the rhythm of a rival.
+    // The pauses are spread over two periods, so that releases come at all phases of a rival's
+    // polling.
     let spread_us = (subject.period_ms * 2).max(8) * 1_000;
     let mut releases: Vec<(u64, &String)> = keys
         .iter()
@@ -98,7 +99,7 @@ fn hand_over(
     for _ in keys {
         let (key, held) = waiter.moment("held")?;
         let freed = freed.get(&key).ok_or("it holds a key that nobody released")?;
-        // Before the call that releases it, nobody else can have had it.
+        // No other process can have had the key before the call that releases it.
         times.push(held.checked_sub(*freed).ok_or("two processes had a key at once")?);
     }
     Ok(())
@@ -152,12 +153,12 @@ pub(super) fn waiters(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, 
     Ok(vec![float(requests) / COUNTED.as_secs_f64()])
 }
 
-/// The time from the end of the ttl of a process that was killed until another one has its lock, in
-/// ms: the median and the longest.
+/// The time from the end of the ttl of a process that was killed until another process has its
+/// lock, in ms: the median and the longest.
 pub(super) fn takeover(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, String> {
     let mut holder = bench.start(subject, SHORT_TTL_MS)?;
     let mut waiter = bench.start(subject, SHORT_TTL_MS)?;
-    // Both are warm before the first ttl begins.
+    // Warm both up before the first ttl begins.
     for process in [&mut holder, &mut waiter] {
         process.tell(&format!("roundtrip warm:{}:{} 20", subject.name, process.id()))?;
         process.hear("times")?;
@@ -169,7 +170,8 @@ pub(super) fn takeover(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>,
         pause(13);
     }
     for key in &keys {
-        // The pauses differ, so that the ends come at all phases of the rhythm of a rival.
+        // Locks are taken at different times, so that the ttls end at all phases of a rival's
+        // polling.
         waiter.tell(&format!("lock {key}"))?;
         pause(37);
     }

@@ -1,4 +1,4 @@
-//! Measures one scenario: in each round, all subjects one after another.
+//! Measures one scenario. In each round, it measures all subjects one after another.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use crate::rivals::Subject;
 /// The spread, as a part of the median, above which a subject is measured again.
 const SPREAD_MAX: f64 = 0.5;
 
-/// What a subject did.
+/// The results of a subject.
 #[derive(Default)]
 struct Measured {
     /// Its values, a list for each round.
@@ -57,7 +57,7 @@ pub(super) fn measure(
     subjects.iter().map(row).collect()
 }
 
-/// Every subject once in each round. Round 0 warms up.
+/// Measures every subject once in each round. Round 0 warms up.
 fn take_turns(
     bench: &mut Bench,
     scenario: &Scenario,
@@ -87,7 +87,7 @@ fn take_turns(
     measured
 }
 
-/// Tells on stderr how it goes.
+/// Prints one result on stderr.
 fn tell(scenario: &Scenario, subject: &Subject, round: usize, values: &Result<Vec<f64>, String>) {
     let round = if round == 0 { "warm-up".to_owned() } else { format!("round {round}") };
     let values = match values {
@@ -105,7 +105,7 @@ fn tell(scenario: &Scenario, subject: &Subject, round: usize, values: &Result<Ve
 fn spread(rounds: &[Vec<f64>], figure: usize) -> f64 {
     let sorted = sorted(rounds, figure);
     match (sorted.first(), sorted.last()) {
-        // With a median of zero, nothing is far away.
+        // If the median is zero, the spread counts as zero.
         (Some(least), Some(most)) if median(&sorted) > 0.0 => (most - least) / median(&sorted),
         _ => 0.0,
     }
@@ -127,11 +127,11 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The row of the record: the median, the least and the most of each figure, unless it failed too
-/// often, and the failures.
+/// The row of the record: the median, the least and the most of each figure, and the failures. A
+/// subject that failed too often has no figures.
 fn row(scenario: &Scenario, subject: &Subject, measured: &Measured, again: bool) -> Value {
     let Measured { rounds, failures, is_out } = measured;
-    // One reason is told once, such as that a program could not be built.
+    // Keep a repeated reason once, such as that a program could not be built.
     let mut reasons = failures.clone();
     reasons.dedup();
     if *is_out || rounds.is_empty() {
@@ -152,7 +152,7 @@ fn row(scenario: &Scenario, subject: &Subject, measured: &Measured, again: bool)
     })
 }
 
-/// Four digits: more are noise, and make records hard to read.
+/// The value with four digits. More digits are noise, and make records hard to read.
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().expect("a number was printed")
 }

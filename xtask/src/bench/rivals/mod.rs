@@ -28,7 +28,7 @@ const SCHEMA: &str = "leasehold.rivals.v1";
 /// How often each subject is measured unless told otherwise.
 const ROUNDS: usize = 3;
 
-/// What a command line asks for.
+/// The wishes of a command line.
 struct Wanted {
     scenarios: Vec<&'static Scenario>,
     subjects: Vec<&'static Subject>,
@@ -36,7 +36,7 @@ struct Wanted {
 }
 
 /// Measures what `args` name. A run of all rivals replaces its scenarios in the record. A run of
-/// some of them is a trial: it prints its rows and leaves the record alone.
+/// some rivals is a trial, which prints its rows and leaves the record alone.
 pub(super) fn run(args: &[String]) -> Result<(), String> {
     let wanted = parse(args)?;
     suite::need()?;
@@ -71,7 +71,7 @@ pub(super) fn run(args: &[String]) -> Result<(), String> {
     if is_whole {
         render()?;
     }
-    // Why a rival failed stands in the page. If Leasehold or the yardstick fails, the run does.
+    // The page says why a rival failed. If Leasehold or the yardstick fails, the whole run fails.
     failures.iter().for_each(|failure| eprintln!("{failure}"));
     let ours = failures.iter().find(|it| it.starts_with("leasehold") || it.starts_with("bare"));
     ours.map_or(Ok(()), |failure| Err(failure.clone()))

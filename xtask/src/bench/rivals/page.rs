@@ -9,10 +9,10 @@ use crate::rivals::{SUBJECTS, Subject};
 /// The page.
 pub(crate) const PAGE: &str = "docs/compare.md";
 
-/// Where its pictures are, from the page and from the root.
+/// The folder of its pictures, as seen from the page, and from the root.
 const PICTURES: &str = "compare";
 
-/// The text of the page, with marks for what comes from the record.
+/// The text of the page, with marks for the parts from the record.
 const TEMPLATE: &str = include_str!("compare.md");
 
 /// The mark of figures that were measured again.
@@ -27,7 +27,7 @@ pub(super) struct Row {
     version: String,
     again: bool,
     failures: Vec<String>,
-    /// The figures in the order of the scenario, unless it failed too often.
+    /// The figures in the order of the scenario. `None` if the subject failed too often.
     pub(super) figures: Option<Vec<Spread>>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn files(
     Ok(pictures)
 }
 
-/// The table of a scenario, the best first, and what is to say of it.
+/// The table of a scenario, with the best row first, and the notes below it.
 pub(super) fn table(scenario: &Scenario, measured: &Record) -> Result<String, String> {
     let rows = rows(scenario, measured)?;
     let mut table =

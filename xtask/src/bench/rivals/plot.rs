@@ -10,10 +10,11 @@ const VALUES: f64 = 90.0;
 const ROW: f64 = 20.0;
 const TOP: f64 = 34.0;
 
-/// The ratio of extremes above which lengths are logarithmic. Short bars would not be seen.
+/// The ratio of extremes above which lengths are logarithmic. On a linear scale, short bars would
+/// be invisible.
 const LINEAR_MAX: f64 = 30.0;
 
-/// Bars, in the order of the rows. Failures have none.
+/// Draws the bars in the order of the rows. Failures have no bar.
 pub(super) fn bars(scenario: &Scenario, rows: &[Row]) -> String {
     let value = |row: &Row| row.figures.as_ref().map(|it| it[scenario.main].median);
     let measured: Vec<f64> = rows.iter().filter_map(value).filter(|value| *value > 0.0).collect();
@@ -26,7 +27,7 @@ pub(super) fn bars(scenario: &Scenario, rows: &[Row]) -> String {
         } else if is_linear {
             value / most
         } else {
-            // The shortest bar has a length, too: one of half its value would have none.
+            // A value of half the least one has length zero, so the shortest bar has some length.
             (value / (least / 2.0)).ln() / (most / (least / 2.0)).ln()
         };
         part * (WIDTH - LABELS - VALUES)

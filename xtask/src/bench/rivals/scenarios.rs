@@ -9,18 +9,19 @@ pub(super) struct Scenario {
     /// Its name on the command line, in the record and in the page.
     pub(super) name: &'static str,
     pub(super) figures: &'static [Figure],
-    /// The figure that is drawn, and whose spread decides whether to measure again.
+    /// The figure that is drawn. Its spread decides whether to measure again.
     pub(super) main: usize,
-    /// How often it is measured at most. A turn of some takes long.
+    /// The most rounds. In some scenarios, a turn takes long.
     pub(super) rounds_max: usize,
-    /// Whether a turn that is not kept comes before the others. The processes are warm after it,
-    /// and later scenarios use them, too.
+    /// Whether to begin with a turn that does not count. It warms up the processes, which later
+    /// scenarios use too.
     pub(super) warms_up: bool,
-    /// Whether subjects wait for each other. Then a table says how.
+    /// Whether processes wait for each other. Then the table says how a subject waits.
     pub(super) contended: bool,
-    /// Whether it has several servers, and so only the subjects that lock over several.
+    /// Whether it has several servers. Then only the subjects that lock over several servers take
+    /// part.
     pub(super) over_several: bool,
-    /// Whether it starts processes of its own. Then those of earlier scenarios end before it.
+    /// Whether it starts processes of its own. Then the processes of earlier scenarios end first.
     pub(super) starts_its_own: bool,
     /// Measures a subject once: a value for each figure.
     pub(super) turn: fn(&mut Bench, &Subject) -> Result<Vec<f64>, String>,
@@ -150,7 +151,7 @@ pub(super) static SCENARIOS: [Scenario; 9] = [
 ];
 
 impl Scenario {
-    /// Whether a subject takes part.
+    /// Whether a subject takes part in this scenario.
     pub(super) fn takes(&self, subject: &Subject) -> bool {
         let is_asked = match subject.contends {
             Contends::Always => true,

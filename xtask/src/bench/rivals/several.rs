@@ -6,18 +6,18 @@ use super::alone::times;
 use super::bench::{Bench, TTL_MS, WARM_UP};
 use crate::rivals::{Server, Subject};
 
-/// How many servers, and how many of them may be silent.
+/// The number of servers, and how many of them may be silent.
 const SERVERS: usize = 5;
 const SILENT_MAX: usize = 2;
 
 /// How many pairs of lock and release are measured with all servers, and with silent ones. Some
-/// libraries take seconds for each of the latter, so they stop early.
+/// libraries take seconds for each pair with silent servers, so they stop early.
 const PAIRS: u64 = 300;
 const SILENT_PAIRS: usize = 10;
 const SILENT_FOR: Duration = Duration::from_secs(8);
 
-/// The times of one lock and its release over five servers, in µs: p50 while all answer, then p50
-/// and the longest with one and with two that are silent from then on.
+/// The times of one lock and its release over five servers, in µs: p50 while all servers answer,
+/// then p50 and the longest with one silent server and with two.
 pub(super) fn quorum(bench: &mut Bench, subject: &Subject) -> Result<Vec<f64>, String> {
     let servers = (0..SERVERS).map(|_| Server::start()).collect::<Result<Vec<_>, _>>()?;
     let addresses: Vec<_> = servers.iter().map(Server::address).collect();

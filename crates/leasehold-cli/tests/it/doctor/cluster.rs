@@ -24,7 +24,7 @@ fn a_healthy_cluster_passes_and_each_of_its_primaries_is_examined() {
     for node in &cluster.nodes()[..3] {
         assert_eq!(node.command(&["DBSIZE"]).int(), 0, "nothing is left");
     }
-    // A ttl that no failover can keep.
+    // No failover keeps a lock with this ttl.
     examine(&[&cluster.url()], &["--ttl", "2s"]).finds("node-timeout", "warn", "node-timeout 3000");
 }
 
@@ -41,14 +41,15 @@ fn a_cluster_with_a_fault_is_named() {
     }
     let slow = examine(&[&cluster.url()], &[]);
     slow.fails_only(&[]).finds("node-timeout", "warn", "takes about 24 s; the ttl is 10 s");
-    // A slot that nobody has.
+    // Leave a slot to no node.
     for node in cluster.nodes() {
         node.command(&["CLUSTER", "DELSLOTS", "7"]);
     }
     let report = examine(&[&cluster.url()], &[]);
     report.fails_only(&["slots"]).finds("slots", "fail", "1 slots have no node: 7");
     assert!(!report.has("does_not_survive", "grants no locks"), "{report:#?}");
-    // With full coverage, this stops all nodes, once they look at their slots again.
+    // With full coverage, a missing slot stops all nodes, as soon as they look at their slots
+    // again.
     for node in cluster.nodes() {
         node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]);
         node.command(&["CLUSTER", "DELSLOTS", "8"]);

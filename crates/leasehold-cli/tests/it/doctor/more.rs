@@ -30,7 +30,7 @@ fn locks_of_other_software_and_locks_for_days_are_named() {
     let report = examine(&[&world.url()], &[]);
     report.fails_only(&[]).finds("foreign-holders", "ok", "no lock of 2");
     report.finds("leftovers", "ok", "each of 2 locks");
-    // The recipe of many libraries, with a value of their own.
+    // This is the recipe of many libraries, each with its own kind of value.
     world.server().command(&["SET", "theirs", "a-random-value", "PX", "90000000"]);
     let report = examine(&[&world.url()], &[]);
     report.fails_only(&[]).finds("foreign-holders", "warn", "1 have holders with other software");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::process::{Running, start};
 use super::{CEILING, World};
 
-/// An instance of `leasehold elect x`, and where it answers.
+/// An instance of `leasehold elect x`, and the address where it answers.
 pub(crate) struct Instance {
     pub(crate) running: Running,
     address: SocketAddr,
@@ -43,7 +43,7 @@ impl Instance {
         answer
     }
 
-    /// Asks for a page: the status, and the object.
+    /// Asks for a page, and returns the status and the object.
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> (u16, Value) {
         let answer = self.ask(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
@@ -52,7 +52,7 @@ impl Instance {
         (status.expect("a status"), serde_json::from_str(body).expect("JSON"))
     }
 
-    /// The term in which it says that it leads.
+    /// The term in which the instance says that it leads.
     #[track_caller]
     pub(crate) fn term(&self) -> Option<u64> {
         let (status, page) = self.get("/leader");

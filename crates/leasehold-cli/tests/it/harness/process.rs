@@ -68,7 +68,7 @@ pub(crate) fn finish_as_it_is(mut command: Command) -> Done {
     let (sender, ended) = channel();
     std::thread::spawn(move || sender.send(child.wait_with_output().expect("it is ours")));
     let Ok(Output { status, stdout, stderr }) = ended.recv_timeout(CEILING) else {
-        // It may have ended, and another process may have its output open.
+        // The process may have ended, and another process may have its output open.
         let _ = kill_process(pid, Signal::KILL);
         panic!("{command:?} does not end");
     };
@@ -156,7 +156,7 @@ impl Running {
     }
 
     pub(crate) fn kill(&self, signal: Signal) {
-        // It may have ended already: the test finds that out.
+        // The process may have ended already. The test finds that out.
         let _ = kill_process(Pid::from_raw(self.pid()).expect("a pid"), signal);
     }
 
@@ -251,7 +251,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Once its end was reported, its pid may belong to another process.
+        // After the process has ended, its pid may belong to another process.
         if self.status.is_none() && self.ended.try_recv().is_err() {
             self.kill(Signal::KILL);
             let _ = self.ended.recv_timeout(CEILING);

@@ -163,7 +163,7 @@ impl World {
         waiting.map_or(0, |count| count.trim().parse().expect("a number"))
     }
 
-    /// Asserts that nobody waits for a file to be told. A server has no bells.
+    /// Asserts that no bell is left: no waiter is registered for a wake-up. Only files have bells.
     #[track_caller]
     pub(crate) fn assert_no_bell_left(&self) {
         let bells = self.path("locks.db-bells");
@@ -194,14 +194,14 @@ impl World {
 #[track_caller]
 fn assert_remains_expire(server: &RedisServer) {
     for key in server.command(&["KEYS", "*"]).texts() {
-        // The shares of a semaphore keep the number of its permits.
+        // The key `:lh:shares` of a semaphore keeps the number of its permits.
         let is_record = key.starts_with(":lh:client:");
         let stays = is_record
             || [":lh:fence", ":lh:shares", ":lh:open"].iter().any(|end| key.ends_with(end));
         assert!(stays, "`{key}` was left behind");
         let left = server.command(&["PTTL", &key]).int();
-        // It may have expired between the two commands.
-        // The record of a client outlives each of its leases.
+        // The key may have expired between the two commands. The record of a client outlives each
+        // of its leases.
         let most = FENCE_IDLE_MS + if is_record { TTL_MAX_MS } else { 0 };
         assert!((1..=most).contains(&left) || left == -2, "`{key}`: {left} ms");
     }

@@ -2,13 +2,13 @@
  *
  *   tree daemon FILE MS    forks twice; the grandchild has a session of its own
  *   tree hops FILE MS      forks and ends, again and again, each time in a new session
- *   tree thread FILE MS    its main thread ends at once, another one goes on
- *   tree mixed             five processes: a parent, a child, a daemon, one in a session of its
- *                          own, and one whose main thread has ended; each says "up"
+ *   tree thread FILE MS    its main thread ends at once, and another thread goes on
+ *   tree mixed             five processes: a parent, a child, a daemon, a process in its own
+ *                          session, and a process whose main thread has ended; each says "up"
  *   tree many N FILE       N sessions that ignore TERM; each writes down that it lives
  *
- * What is left after MS milliseconds appends "done" to FILE and ends. Without MS it stays, but for
- * no longer than any test may take: whoever fails to kill it leaves nothing for ever.
+ * A process that is left after MS milliseconds appends "done" to FILE and ends. Without MS it
+ * stays, but for no longer than any test may take, so a failed test leaves nothing for ever.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -48,7 +48,7 @@ fn who_waits_opens_one_more_to_be_told() {
     holder.tell("end");
     holder.end().code(0);
     waiter.end().code(0);
-    // A third one for renewals, if the command outlasts the short ttl of the hand-over.
+    // A third connection is for renewals, if the command outlasts the short ttl of the hand-over.
     let made = connections_made(&world) - before;
     assert!((2..=3).contains(&made), "{made}");
 }
@@ -101,7 +101,7 @@ fn seconds_from_ask_to_work(world: &World, url: &str) -> f64 {
     let mut waiter = run("echo mine; read line; exit 0");
     until("it waits", || world.waiters("x") == 1);
     let mut monitor = Monitor::start(world.server());
-    // Such an ask refreshes a place in a sorted set.
+    // The waiter's ask refreshes its place in a sorted set.
     let is_ask = |asked: &Asked| asked.is_of_script() && asked.is("ZADD");
     let mut last_ask = monitor.next();
     while !is_ask(&last_ask) {
@@ -129,8 +129,8 @@ fn seconds_from_ask_to_work(world: &World, url: &str) -> f64 {
     begun.at - last_ask.at
 }
 
-/// A polling waiter starts at least one poll interval later in each of the rounds. A waiter that is
-/// told starts at once, if the machine is not too slow.
+/// In each round, a polling waiter starts at least one poll interval after its ask. A waiter that
+/// is told starts at once, if the machine is not too slow.
 #[test]
 fn a_waiter_of_another_process_is_told_and_need_not_look() {
     const ROUNDS: usize = 20;

@@ -12,8 +12,8 @@ pub(super) const STUBBORN: &str = "trap '' TERM INT HUP; echo $$; \
     while :; do read up idle < /proc/uptime; echo $up >> $1/alive; sleep 0.02; done";
 
 /// Stops the server and returns when the server will free `x`, on the machine's clock. No renewal
-/// came between the question and the stop: the question came just after a renewal, and renewals are
-/// due every third of the ttl.
+/// came between the question and the stop, since the question came just after a renewal, and
+/// renewals are due every third of the ttl.
 pub(super) fn pause_and_know_the_end(server: &RedisServer, ttl: f64) -> f64 {
     let mut ends = None;
     until("the server is stopped between two renewals", || {

@@ -55,7 +55,7 @@ fn run_at(world: &World, url: &str, flags: &[&str]) -> Done {
     start(command).end()
 }
 
-/// The command does end: the limit is on our side.
+/// The command does end, since we have a limit of our own.
 #[test]
 fn a_server_that_never_answers_ends_with_69() {
     let world = World::sqlite();
@@ -99,8 +99,8 @@ fn a_server_of_another_kind_ends_with_an_error_that_says_so() {
     assert!(!world.path("began").exists());
 }
 
-/// Wherever the first connection ends, the lock is still taken and released, or the command says
-/// that it was not. No lock is held for longer than its ttl.
+/// Wherever the first connection ends, the command takes and releases the lock, or says that it did
+/// not. No lock is held for longer than its ttl.
 #[test]
 fn a_connection_that_ends_in_mid_reply_is_repaired_or_told() {
     let world = World::redis();

@@ -11,7 +11,7 @@ use crate::harness::{Done, World, finish};
 const PASSWORD: &str = "hunter2@:/?#[]%+ü";
 const ENCODED: &str = "hunter2%40%3A%2F%3F%23%5B%5D%25%2B%C3%BC";
 
-/// The part of it that must never be shown.
+/// The part of the password that must never be shown.
 pub(super) const SECRET: &str = "hunter2";
 
 fn guarded() -> World {
@@ -25,7 +25,7 @@ fn user(world: &World, rules: &str) -> String {
     url_of(world, &format!("limited:{SECRET}@"), "")
 }
 
-/// Runs a command with this URL in all output modes, and checks that none shows the secret.
+/// Runs a command with this URL in all output modes, and checks that no output shows the secret.
 #[track_caller]
 fn in_every_voice(world: &World, url: &str, args: &[&str]) -> Vec<Done> {
     let voices = [&[][..], &["--json"], &["-vv"], &["--json", "-vv"], &["-q"]];

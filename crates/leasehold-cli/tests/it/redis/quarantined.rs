@@ -49,7 +49,7 @@ fn who_asks_during_a_quarantine_is_told_to_wait_and_who_waits_gets_it_in_the_end
     let world = strict();
     quarantine(&world, 60);
     assert_refused(&world, &["-n"], 69, &["no new locks for", "use -w 2m to wait"]);
-    // `-q` must not hide this: the work was not done, and nobody else does it.
+    // `-q` must not hide this, since the work was not done, and nobody else does it.
     assert_refused(&world, &["-qn"], 69, &["no new locks for"]);
     assert_refused(&world, &["-w", "1s"], 75, &["gave up after", "use -w 2m to wait"]);
     quarantine(&world, 4);

@@ -119,7 +119,7 @@ fn two_runs_exclude_each_other_and_the_second_goes_on_when_the_first_has_ended()
     let nodes = Nodes::start(3);
     let mut holder = start(nodes.run(&[], "echo up $LEASEHOLD_FENCE; read line; exit 0"));
     let first = holder.line();
-    // In another order, as another machine may list them.
+    // Name the nodes in another order, as another machine may do.
     let urls: Vec<_> = nodes.urls().into_iter().rev().collect();
     let tried = ["run", "x", "-n", "--", "touch", "began"];
     finish(by_flags(&nodes.world, &urls, tried)).code(75).says("is held by");
@@ -186,7 +186,7 @@ fn calls_inside_a_run_reach_its_whole_quorum_wherever_they_are() {
     command.args(["--url-file", "urls", "run", "x", "--", "sh", "-c", &script]);
     let done = finish(command);
     let mut lines = done.code(0).stdout.lines();
-    // A file is handed on by its path, which works in any directory.
+    // The command gets the path of the file, which works in any directory.
     let file = nodes.world.path("urls");
     assert_eq!(lines.next(), file.to_str());
     let labels: Vec<_> = urls.iter().map(|url| format!("{url}/0")).collect();
@@ -249,14 +249,15 @@ fn a_replica_never_votes_beside_its_primary() {
     third.kill();
     let nodes = Nodes::of(vec![primary, replica, third]);
     let done = finish(nodes.leasehold(["run", "x", "--", "touch", "began"]));
-    // 78 if the replica has the probe already: it is the same store. 69 if not: it is unusable.
+    // The code is 78 if the replica has the probe already, so that it is seen to be the same store.
+    // Otherwise the node is unusable, and the code is 69.
     assert!([69, 78].contains(&done.status.code().expect("a code")), "{done:?}");
     done.says("replica").says(&nodes.urls()[1]);
     assert!(!nodes.world.path("began").exists());
 }
 
-/// Two votes decide here, and only one server answers. If two servers answered, a proxy could be so
-/// slow that the client does not wait for it.
+/// Two votes decide here, and only one server answers. If two servers answered, the client might
+/// not wait for a slow proxy.
 #[test]
 fn a_proxy_before_a_server_is_that_server() {
     let one = RedisServer::start();
@@ -270,7 +271,8 @@ fn a_proxy_before_a_server_is_that_server() {
     assert!(!nodes.world.path("began").exists());
 }
 
-/// The lock is added at the node that lacked it, or else the loss of one more server would end it.
+/// The lock is added at the node that lacked it. Otherwise, the loss of one more server would end
+/// the lock.
 #[test]
 fn a_server_that_comes_back_during_a_run_counts_for_it() {
     let nodes = Nodes::start(3);
@@ -364,7 +366,7 @@ fn with_one_far(far: RedisServer, way: Duration) -> (Nodes, Proxy, Vec<String>) 
     (nodes, proxy, urls)
 }
 
-/// Only this command can put the lock there, since its process ends.
+/// Only this command can put the lock on the far server, since its process ends.
 #[test]
 fn one_command_reaches_a_server_that_is_merely_far() {
     let (nodes, _proxy, urls) = with_one_far(RedisServer::start(), Duration::from_millis(30));

@@ -145,7 +145,8 @@ fn a_foreign_lock_that_never_expires_is_waited_for_until_it_is_gone() {
     world.assert_nothing_left();
 }
 
-/// The rights of GUARANTEES.md without those of the tools: the waiter must not report an outage.
+/// The user has the rights of GUARANTEES.md without those of the tools. The waiter must not report
+/// an outage.
 #[test]
 fn who_may_not_look_who_holds_a_lock_waits_all_the_same() {
     let world = World::redis();

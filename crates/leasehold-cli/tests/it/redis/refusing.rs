@@ -116,7 +116,7 @@ fn a_companion_of_another_type_ends_with_78_and_is_left_as_it_was_where_it_matte
         world.server().command(&["SADD", &companion, "data"]);
         let done = finish(world.leasehold(["run", "y", "--", "touch", "began"]));
         done.code(code);
-        // If the line does not exist, its other keys are not read.
+        // If the key of the line does not exist, its other keys are not read.
         assert_eq!(world.path("began").exists(), code == 0, "{companion}");
         assert_eq!(done.stderr.contains("not a lock of this kind"), code != 0, "{companion}");
         assert_eq!(world.server().command(&["EXISTS", "y"]).int(), 0, "{companion}");
@@ -142,7 +142,8 @@ fn a_database_that_is_not_there_ends_with_78() {
 #[test]
 fn a_server_that_loads_its_data_ends_with_69() {
     let builder = RedisServer::builder().with_debug();
-    // While loading, it answers clients only after this many bytes: before Redis 7.0, always 2 MiB.
+    // While loading, the server answers clients only after this many bytes. Before Redis 7.0, that
+    // is always 2 MiB.
     let (builder, keys, bytes, delay_us) = if version() >= (7, 0) {
         let often = builder.config("loading-process-events-interval-bytes", "1024");
         (often, "5000", "100", "10000")
@@ -224,7 +225,7 @@ fn a_server_that_is_busy_with_a_script_ends_with_69() {
     });
     assert_refused(&world, 69, "SCRIPT KILL");
     world.server().command(&["SCRIPT", "KILL"]);
-    // The script ends at its next check, which may come after the answer.
+    // The script may end only after the answer to `SCRIPT KILL`.
     until("it is free again", || world.server().try_command(&["PING"]).is_ok());
     finish(world.run("y", &["-n"], "exit 0")).code(0);
 }

@@ -126,7 +126,7 @@ fn stop(world: &World, contenders: Vec<Running>) {
         contender.end().code(0);
     }
     let codes = world.read("codes");
-    // 0: the work was done; 69: no server; 79: the lock was lost.
+    // 0 means that the work was done, 69 that there was no server, 79 that the lock was lost.
     let known = |code: &str| matches!(code, "0" | "69" | "79");
     assert!(codes.lines().all(known), "{codes}");
     assert!(codes.lines().any(|code| code == "0"), "{codes}");
@@ -165,8 +165,8 @@ fn a_server_that_keeps_its_data_lets_nobody_work_beside_another_after_a_restart(
     assert!(is_one_after_the_other(&turns), "two at the same time: {turns:?}");
 }
 
-/// GUARANTEES.md says that two contenders may work at the same time here. So the test above would
-/// notice such a case. The fencing tokens tell the two apart.
+/// GUARANTEES.md says that two contenders may work at the same time here. This shows that the test
+/// above can notice that. The fencing tokens tell the two apart.
 #[test]
 fn a_server_that_comes_back_empty_grants_higher_fencing_tokens_than_it_forgot() {
     let world = World::redis();

@@ -54,7 +54,7 @@ fn a_database_is_switched_on_shown_and_switched_off() {
     status(&["strict mode is on", "no file", "says nothing: its clients are strict"]);
     let no = format!("{url}/0?strict=no");
     shows(strict(&world, &[&no], &["status"]).code(0), &["its clients are refused"]);
-    // Everybody follows: a long ttl is refused, and the first request begins a quarantine.
+    // All clients follow: a long ttl is refused, and the first request begins a quarantine.
     finish(run(&world, "/0?strict=no", &["-n"])).code(78).says("`leasehold strict status`");
     finish(run(&world, "", &["-n", "--ttl", "61s"])).code(78).says("61s");
     finish(run(&world, "", &["-n"])).code(69).says("no new locks for");
@@ -161,7 +161,7 @@ fn a_user_without_the_rights_to_switch_is_told_which_ones() {
         let done = strict(&world, &[&url], &[act]);
         done.code(77).says("allow the user `+eval +hset +hget +hmget +time ~:lh:epoch`");
     }
-    // The act is done, although its effect cannot be seen.
+    // The switch is done, although its effect cannot be seen.
     world.server().command(&["ACL", "SETUSER", "bare", "~:lh:epoch", "+eval", "+hset", "+hget"]);
     world.server().command(&["ACL", "SETUSER", "bare", "+time", "-info"]);
     let on = nodes(strict(&world, &[&url], &["on", "--json"]).code(0));
@@ -201,7 +201,7 @@ fn a_client_that_is_strict_where_others_are_not_is_warned_once() {
         done.code(0).stderr.matches("clients without `strict=yes` are not kept out").count()
     };
     assert_eq!([warnings("/0?strict=yes"), warnings(""), warnings("/0?strict=no")], [1, 0, 0]);
-    // A renewal has a connection of its own.
+    // Renewals use their own connection.
     let run_id = super::info(&world, "server", "run_id");
     world.server().command(&["HSET", ":lh:epoch", "run", &run_id]);
     let mut command = world.bare();

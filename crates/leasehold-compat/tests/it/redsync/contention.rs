@@ -77,8 +77,8 @@ fn redsync_and_leaseholds_quorum_and_the_recipe_take_turns() {
             let redsyncs = [redsync(nodes).await, redsync(nodes).await, redsync(nodes).await];
             let leaseholds = [leasehold(nodes).await, leasehold(nodes).await];
             let alive: &[_] = if one_is_down { &[0, 2] } else { &[0, 1, 2] };
-            // While nobody holds the lock: redsync's `unlock` fails if one of the two nodes that
-            // granted it is gone.
+            // Kill it while nobody holds the lock, because redsync's `unlock` fails if one of the
+            // two nodes that granted it is gone.
             if one_is_down {
                 nodes.server(1).kill();
             }

@@ -148,7 +148,7 @@ fn a_timeout_ends_all_tries() {
             assert_eq!(took, ms(limit));
         }
         assert!(first.unlock().await.expect("it is ours"));
-        // During a try: it is still undone.
+        // The timeout ends during a try, which is still undone.
         scene.faults.from_now_on(Request::Acquire, Fault::Late(ms(300)));
         let (took, locked) = scene.timed(second.try_lock_within(ms(200))).await;
         let error = locked.expect_err("no answer");

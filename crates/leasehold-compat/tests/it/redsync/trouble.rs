@@ -132,7 +132,7 @@ fn who_fails_fast_waits_for_no_more_than_a_quorum_that_agrees() {
     });
 }
 
-/// Give the nodes of the quorum instead.
+/// Users should give the nodes of the quorum instead.
 #[test]
 fn a_node_that_is_a_quorum_is_refused() {
     play(3, async |nodes| {

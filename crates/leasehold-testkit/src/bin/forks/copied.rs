@@ -10,7 +10,7 @@ use leasehold::{Client, Error, ErrorKind, Guard, Lease, Lost, Mutex, Release};
 use crate::process::Child;
 use crate::{connect, runtime};
 
-/// Long enough that no renewal is needed.
+/// A ttl so long that no renewal is needed.
 const TTL: Duration = Duration::from_mins(10);
 
 /// A client in use before the fork.
@@ -83,7 +83,7 @@ async fn end_copies(used: Used) {
     drop((mutex, lease, client));
 }
 
-/// A copied client refuses at once: the parent alone could end a wait.
+/// A copied client refuses at once, since only the parent could end a wait.
 fn refused<T>(call: impl Future<Output = Result<T, Error>>) {
     let outcome = call.now_or_never().expect("a copied client waits for nothing");
     let Err(error) = outcome else { panic!("it was not refused") };
@@ -94,7 +94,7 @@ fn refused<T>(call: impl Future<Output = Result<T, Error>>) {
     }
 }
 
-/// A child that goes on with its parent's runtime, and ends it, takes nothing from the parent.
+/// A child that goes on with its parent's runtime, and ends it, does the parent no harm.
 pub(crate) fn runtime_is_left_alone(url: &str) {
     let ours = runtime();
     let (client, guard) = ours.block_on(async {
@@ -125,7 +125,7 @@ pub(crate) fn runtime_is_left_alone(url: &str) {
         assert_eq!(other.expect("it is free").release().await.ok(), Some(Release::Released));
         assert_eq!(guard.release().await.expect("an answer"), Release::Released);
     });
-    // The test itself made one.
+    // The test itself made one connection.
     assert_eq!(requests.connections() - connections, 1, "the parent had to connect again");
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn futures_are_left_alone(url: &str) {
         let guard = client.mutex("a").ttl(TTL).lock().await.expect("it is free");
         (client, guard, others)
     });
-    // The first one asks the server. The second one waits behind it in the client's own line.
+    // The first future asks the server. The second waits behind it in the client's own line.
     let mutexes = [others.mutex("a").ttl(TTL), others.mutex("a").ttl(TTL)];
     let mut waiting = mutexes.map(|mutex| Some(Box::pin(async move { mutex.lock().await })));
     ours.block_on(async {
@@ -169,7 +169,7 @@ pub(crate) fn futures_are_left_alone(url: &str) {
     });
 }
 
-/// Counts the requests to a server. Only a Redis server has such a count.
+/// Counts the requests to a server. Only a Redis server counts its requests.
 struct Requests(Option<(String, u64)>);
 
 impl Requests {

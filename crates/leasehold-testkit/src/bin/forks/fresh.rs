@@ -8,7 +8,7 @@ use crate::both::holder_pid;
 use crate::process::Child;
 use crate::{connect, runtime, use_once};
 
-/// Short, so that only renewals keep it.
+/// A short ttl, so that only renewals keep the lease.
 const TTL: Duration = Duration::from_millis(600);
 
 /// The child has its own renewal thread and its own name, waits in line, and is handed the lock.

@@ -1,6 +1,6 @@
 //! Uses the library on both sides of a fork. Exits with 0 if all promises held.
 //!
-//! `forks SCENARIO URL`. A separate program, because a test runner has too many threads to fork.
+//! `forks SCENARIO URL` is a separate program, because a test runner has too many threads to fork.
 #![allow(clippy::disallowed_methods, reason = "real processes have the clock of the machine")]
 
 mod both;

@@ -17,31 +17,31 @@ broken, and prints the command that runs that seed again.
 
 Which worlds:
   --seeds A..B       the seeds from A to B, without B (default: 0..100)
-  --time 30s         for how long the clients of each go on, on its own clock (default: 30s, or 3s
+  --time 30s         how long the clients of a world work, on its own clock (default: 30s, or 3s
                      with --contention, and 20s with --mixture; worlds of long leases last longer)
-  --world KIND       makes every world one of that kind, where the seed allows it, and leaves out
-                     the seeds that do not; may be given several times
-  --quorum           leaves out all seeds but those that have a quorum by themselves
-  --copies           leaves out all seeds but those that want copies by themselves
+  --world KIND       makes every world one of that kind, if the seed allows it, and leaves out the
+                     other seeds; may be given several times
+  --quorum           runs only the seeds that have a quorum by themselves
+  --copies           runs only the seeds that want copies by themselves
 
 How they are run:
-  --jobs N           how many run side by side (default: one per core)
+  --jobs N           how many worlds run side by side (default: one per core)
   --until-violation WHAT
                      stops at the first seed that breaks this invariant, or any with `any`; exits
                      with 0 if there is one, and with 1 if not
-  --contention       instead: ten clients that want one lock of five nodes all the time
-  --mixture          instead: clients of another library, which poll, and ours want one lock of one
-                     server all the time
-  --grants N         with --contention: ends a world after so many of them got the lock
+  --contention       runs ten clients instead that want one lock of five nodes all the time
+  --mixture          runs clients of another library instead, which poll, and our clients; all want
+                     one lock of one server all the time
+  --grants N         with --contention: ends a world after this many grants
 
-What is printed and kept:
-  --trace            prints all that happened
-  --hashes           prints, seed by seed, a number that stands for all that happened
-  --json FILE        writes what was run as a record
-  --commit HASH      what the record says was run (default: unknown)
+Output:
+  --trace            prints all events
+  --hashes           prints a hash of all events for each seed
+  --json FILE        writes the record of the run
+  --commit HASH      the commit in the record (default: unknown)
   --help             prints this
 
-Beside these, `cargo xtask sim --short` runs what every change has to pass, and
+Also, `cargo xtask sim --short` runs the simulation that every change has to pass, and
 `cargo xtask sim --planted [NAME...] [--seeds N] [--jobs N] [--json FILE]` plants known bugs.
 ";
 
@@ -74,12 +74,12 @@ pub(crate) struct Args {
     pub(crate) mode: Mode,
 }
 
-/// The action, and its output.
+/// The task of this run, and its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Check,
     Hashes,
-    /// Stops when this invariant is broken; `None` stops at any.
+    /// Stops when this invariant is broken, or at any violation if this is `None`.
     UntilViolation(Option<Invariant>),
     Contention,
     Mixture,

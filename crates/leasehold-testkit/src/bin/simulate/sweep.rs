@@ -20,7 +20,7 @@ const PANIC: &str = "panic";
 /// How many violations are printed at most.
 const PRINTED_MAX: usize = 20;
 
-/// From this number of worlds of all kinds on, some hand-overs must have been compared.
+/// In this number of worlds of all kinds, or in more, some hand-overs must have been compared.
 const HAND_OVERS_IN: u64 = 50;
 
 /// The result of all seeds.

@@ -1,4 +1,4 @@
-//! Each fencing token is used by the owner that it was reserved for.
+//! Each fencing token is used by the owner for which it was reserved.
 
 use std::collections::HashMap;
 
@@ -40,7 +40,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
 
 fn was_reserved(of_key: &OfKey<'_>, window: &Window<'_>, fence: u64) -> bool {
     let until = of_key.served.partition_point(|served| served.at <= window.began);
-    // Newest first: a lease is used soon after its grant.
+    // Search from the newest step, since a lease is used soon after its grant.
     of_key.served[..until].iter().rev().any(|served| {
         served.after == Some(window.token) && served.block.is_some_and(|block| block.has(fence))
     })

@@ -11,15 +11,16 @@ use crate::history::story::{OfKey, Story, Window};
 /// Checks three rules for each key, on windows with a fencing token:
 ///
 /// 1. No two windows have the same token.
-/// 2. If the grant of A was made before the grant of B, A's token is lower. A's grant was made at
-///    the latest when its owner token last became the owner at the server before A's window began
-///    (if unknown: when the window began). B's grant was made at the earliest when its owner token
-///    first became the owner (if unknown: when its call began).
+/// 2. If the grant of A was made before the grant of B, A's token is lower. The latest moment of
+///    A's grant is when A's owner token last became the owner at the server before A's window
+///    began. If that is unknown, it is the beginning of the window. The earliest moment of B's
+///    grant is when B's owner token first became the owner. If that is unknown, it is the beginning
+///    of B's call.
 /// 3. Tokens rise in the order of the windows that have their key alone, if one ends before the
-///    other begins. This rule judges hand-overs where the server is not seen: a waiter always
-///    called before the window ahead of it began.
+///    other begins. This rule judges hand-overs in histories without the server's steps. There, the
+///    call of a waiter always began before the window ahead of it.
 ///
-/// The third rule has one exception: a grant that the server forgot may arrive after the next one
+/// The third rule has one exception. A grant that the server forgot may arrive after the next one
 /// was over. So a pair is skipped if an operator ended the later lease, or if a fault that is not
 /// covered met that lease after its request and before the other grant. Permits and readers are
 /// left out, because the grant that was made first may arrive last.
@@ -35,8 +36,8 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     violations
 }
 
-/// How many hand-overs the rules compare: neighbouring windows of two clients, of which the later
-/// one was requested before the earlier one ended.
+/// How many hand-overs the rules compare. A hand-over is two neighbouring windows of two clients,
+/// the later of which was requested before the earlier one ended.
 pub(in crate::history) fn hand_overs(story: &Story<'_>, of_key: &OfKey<'_>) -> usize {
     let grants = grants(of_key);
     let grants = alone(&grants);
@@ -122,12 +123,12 @@ fn rise_by_window(grants: &[Grant<'_>], found: &mut Found<'_, '_>) {
     let mut last: Option<&Grant<'_>> = None;
     for grant in alone(grants) {
         let fell = |before: &&Grant<'_>| {
-            // Grants that were surely made later are left to the second rule.
+            // The second rule judges grants that were surely made later.
             before.fence > grant.fence
                 && grant.earliest <= before.latest
                 && may_rise(found.story, before, grant)
         };
-        // The highest one may be excused although the last one is not.
+        // The highest earlier grant may be excused although the last one is not.
         if let Some(before) = [highest, last].into_iter().flatten().find(fell) {
             found.add(before, grant, "though its window is the later one");
         }
@@ -209,7 +210,7 @@ mod tests {
         tale.gives_up("A").at(3.0).gets(2, "B", 6, 9.9).at(4.0).gives_up("B").passes();
     }
 
-    /// Nothing is known of the server. B waits from the beginning.
+    /// The history has no steps of the server. B waits from the beginning.
     #[test]
     fn a_fall_at_a_hand_over_is_found_though_something_went_wrong_with_the_key_before() {
         let overlap = || {
@@ -237,7 +238,8 @@ mod tests {
         let first = || tale().locks(2).at(1.0).takes(1, "A", 7, 9.9).at(2.0);
         let handed = first().gives_up("A").gets(2, "B", 8, 9.9).at(3.0).gives_up("B");
         assert_eq!(compared(&handed), 1);
-        // It called later, or a fault may have ended its lease, or the first window goes on.
+        // In these cases the later client called later, or a fault may have ended its lease, or the
+        // first window goes on.
         assert_eq!(compared(&handed.takes(3, "C", 9, 9.9)), 1);
         let forgot = first().fault("flushall").forgets().heals();
         assert_eq!(compared(&forgot.gives_up("A").gets(2, "B", 8, 9.9)), 1);

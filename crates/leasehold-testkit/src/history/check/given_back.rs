@@ -83,8 +83,8 @@ impl Asked<'_> {
             waits |= call.kind.waits();
         }
         let mut ended = ended.filter(|_| !self.by.contains(&None))?;
-        // In the order in which the calls began: a call that takes over a token began before the
-        // earlier call ended.
+        // Go through the calls in the order in which they began. A call that takes over a token
+        // began before the earlier call ended.
         let others = of_key.calls.iter().filter(|call| call.process == self.process);
         for call in others.filter(|call| waits && call.kind.waits()) {
             if is_open(call, ended) {
@@ -151,7 +151,7 @@ struct Step {
     request: Request,
     /// Whether the request is about the token.
     is_of_it: bool,
-    /// Whether the token owned the key, or a share of it, before and after the step.
+    /// Whether the token owned the key, or a share of it, before the step, and after it.
     was_owner: bool,
     is_owner: bool,
     /// How long that lease has left.
@@ -173,7 +173,7 @@ fn steps<'s>(of_key: &'s OfKey<'_>, token: &'s str) -> impl Iterator<Item = Step
     let stood = of_key.stood.iter().map(move |stood| Step {
         at: stood.at,
         request: match stood.request {
-            // It was refused, for example because its client knows another number of permits.
+            // The ask was refused, for example because its client knows another number of permits.
             Request::Ask { .. } if !stood.after.waits(token) => Request::Ask { place: None },
             request => request,
         },
@@ -194,12 +194,12 @@ fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Op
     let mut was_owner = false;
     for served in steps(of_key, token).take_while(|served| served.at <= ended) {
         let is_of_it = served.is_of_it;
-        // The lease has ended before its time, for example because the server's clock was stepped.
+        // The lease ended early, for example because the server's clock was stepped.
         if was_owner && !served.was_owner {
             keeps_until = None;
         }
         was_owner = served.is_owner;
-        // Nobody hears the answer to a late or repeated acquire, so nobody can release it.
+        // No client gets the answer to a late or repeated acquire, so no client can release it.
         let is_ask = matches!(served.request, Request::Ask { .. });
         let is_heard = || asked.calls(of_key).any(|call| is_open(call, served.at));
         let lasts = match served.request {
@@ -227,7 +227,8 @@ fn left(of_key: &OfKey<'_>, token: &str, asked: &Asked<'_>, ended: Moment) -> Op
             // A reader or an owner of permits may end while others stay.
             _ if served.was_owner && !served.is_owner => None,
             Request::Release | Request::Keep if is_of_it && lasts.is_none() => None,
-            // The server forgot the lease: it knows neither a lease nor a place of this token.
+            // The server forgot the lease, since it knows neither a lease nor a place of this
+            // token.
             Request::Ask { .. } if is_of_it && lasts.is_none() => None,
             _ => keeps_until.max(lasts.map(|lasts| served.at + lasts)),
         };
@@ -294,7 +295,7 @@ mod tests {
         tale.returns_first(1, Dropped).heals()
     }
 
-    /// The same for a reader while another reader has the key.
+    /// A dropped waiter owes a release among readers too.
     #[test]
     fn a_share_or_a_place_among_shares_that_is_never_given_back_is_found() {
         let stands = |holders: &[&str], line: &[&str]| {
@@ -358,7 +359,7 @@ mod tests {
     #[test]
     fn who_dies_or_is_cut_off_owes_nothing() {
         unanswered().crashes(1).at(2.1).sends(2, Release, "C").passes();
-        // Here it dies before it tries again. Below, the lease ends first.
+        // Here, the process dies before it tries again. Below, the lease ends first.
         unanswered().at(2.1).sends(1, Release, "C").crashes(1).passes();
         goes_on(unanswered(), 7.9).passes();
     }
@@ -401,7 +402,7 @@ mod tests {
         joins(3.0).passes();
     }
 
-    /// The client heard that it is taken. The copy came when the key was free again.
+    /// The client was told *taken*. The copy of its request came when the key was free again.
     #[test]
     fn a_request_that_arrives_twice_owes_nothing_for_its_copy() {
         let twice = |asks: u32| {
@@ -414,7 +415,8 @@ mod tests {
         twice(2).breaks(NoOrphan);
     }
 
-    /// The first one came late, over an old connection. The client got the answer to the second.
+    /// The first request came late, over an old connection. The client got the answer to the
+    /// second.
     #[test]
     fn a_request_that_a_later_one_overtook_owes_nothing() {
         let retried = |first: f64, second: f64| {

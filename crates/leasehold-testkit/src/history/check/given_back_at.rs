@@ -13,16 +13,15 @@ use crate::history::story::{Call, Story};
 /// sends that node a release of the token at some time.
 ///
 /// The calls of a token are the calls that sent an acquire with it, to any node. A dropped waiter
-/// may leave its token to another task of its client. So all calls of the process for that key must
-/// have ended that began before the last call of the token ended. Otherwise the token is not
-/// judged.
+/// may leave its token to another task of its client. So a token is judged only after all calls of
+/// its process for that key have ended, if they began before the last call of the token ended.
 ///
 /// A process that dies, or cannot send anything to the node, owes nothing. So a token is judged
 /// only if its process sent the node another request when it would have sent the release too: after
-/// its calls had ended and the grant was made (see [`Said::could_release`]). An acquire that the
-/// network held back for longer than its lease would have lasted is nobody's fault: after such a
-/// delay, the client may take it for lost. If the node has granted the key to another owner, there
-/// is nothing left to release: the node had evicted or forgotten the lease.
+/// its calls had ended and the grant was made (see [`Said::could_release`]). If the network held an
+/// acquire back for longer than its lease would have lasted, the client may take it for lost, and
+/// need not release it. If the node has granted the key to another owner, there is nothing left to
+/// release, because the node had evicted or forgotten the lease.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = Sent::of(story);
     let mut judged = BTreeSet::new();
@@ -66,7 +65,7 @@ struct Asked {
     process: ProcessId,
     /// The calls that sent acquires. `None` stands for an acquire outside any call.
     by: BTreeSet<Option<CallId>>,
-    /// When each node was sent the last acquire.
+    /// When the last acquire was sent to each node.
     at: BTreeMap<u32, Moment>,
 }
 
@@ -90,8 +89,8 @@ impl Asked {
         for call in calls().filter(|call| self.by.contains(&Some(call.id))) {
             ended = ended.max(returned(call)?);
         }
-        // In the order in which the calls began: a call that takes over a token began before the
-        // earlier call ended.
+        // Go through the calls in the order in which they began. A call that takes over a token
+        // began before the earlier call ended.
         for call in calls() {
             if call.called <= ended {
                 ended = ended.max(returned(call)?);

@@ -9,7 +9,8 @@ use crate::history::event::{CallKind, Outcome};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, OfKey, Story};
 
-/// How often who waits for a latch looks at it, at least: `LOOKS` in `latch.rs` of the library.
+/// The longest pause between two looks of a task that waits for a latch: `LOOKS` in `latch.rs` of
+/// the library.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// A call sees no more counts than calls may have made by its end, and no fewer than were surely
@@ -19,7 +20,7 @@ const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// A count is sure once its call has returned. A call without an answer may have counted, and takes
 /// its count back at some time, so it may count for ever here.
 ///
-/// A fault that ends leases early excuses what is seen if it met one of the counts.
+/// A fault that ends leases early excuses a wrong number if it met one of the counts.
 pub(super) fn counts(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key, latch) in all(story) {
@@ -73,9 +74,9 @@ pub(super) fn opens(story: &Story<'_>) -> Vec<Violation> {
 /// The counts of one latch.
 struct Latch {
     of: u32,
-    /// When each count was sure, in order.
+    /// The moments from which each count is sure, in order.
     sure: Vec<Moment>,
-    /// When each call began that may have counted, in order.
+    /// The start of each call that may have counted, in order.
     begun: Vec<Moment>,
 }
 
@@ -92,7 +93,7 @@ fn all<'s, 'a>(story: &'s Story<'a>) -> impl Iterator<Item = (&'a str, &'s OfKey
     })
 }
 
-/// When a call reported that it counted.
+/// The moment at which a call reported that it counted.
 fn counted(call: &Call) -> Option<Moment> {
     call.returned.and_then(|(at, outcome)| (outcome == Outcome::Done).then_some(at))
 }
@@ -108,7 +109,7 @@ impl Latch {
         self.begun.partition_point(|called| *called <= at)
     }
 
-    /// When the latch was surely open.
+    /// The moment from which the latch is surely open.
     fn open(&self) -> Option<Moment> {
         self.sure.get((self.of as usize).checked_sub(1)?).copied()
     }
@@ -153,7 +154,7 @@ mod tests {
     fn a_count_that_is_lost_is_found() {
         looks(opened(), 2.5, 0).passes();
         looks(opened(), 2.5, 1).breaks(LatchCounts);
-        // One count more than there are changes nothing.
+        // A surplus count changes nothing.
         looks(counts(opened(), 1), 2.5, 0).passes();
     }
 

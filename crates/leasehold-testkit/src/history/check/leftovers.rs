@@ -18,7 +18,7 @@ pub(super) fn no_orphan(story: &Story<'_>) -> Vec<Violation> {
     left_behind.collect()
 }
 
-/// None of our keys ever lacks an expiry.
+/// Every key of ours has an expiry at all times.
 pub(super) fn nothing_immortal(story: &Story<'_>) -> Vec<Violation> {
     let immortal = story.events.iter().filter_map(|event| {
         let (name, is_immortal) = our_key(story, event)?;

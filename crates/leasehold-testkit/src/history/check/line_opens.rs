@@ -19,9 +19,9 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(590);
 /// the last of its hand-overs, without leaving the key free in between. Clients of other libraries,
 /// which poll, can take it only while it is free.
 ///
-/// A hand-over is a release that gives the key to the next in line, or to the same client again. An
-/// opening is decided in this step, so a long hold before it does not count. After one of ten
-/// minutes, the server has forgotten when the line is to open.
+/// A hand-over is a release that gives the key to the next in line, or to the same client again.
+/// The server decides on an opening in this step, so a long hold before it does not count. After a
+/// hold of ten minutes, the server has forgotten when the line is to open.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     if story.bounds.opened.is_zero() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Living waiters are served in the order of the line.
+//! The server serves living waiters in the order of the line.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Served, Story};
 use crate::history::weather::Weather;
 
-/// When the key goes to a token, no surely earlier place in the line surely lives. A token without
-/// a place comes after all places, so it must not get the key before them.
+/// When the key goes to a token, no place that is *surely earlier* in the line *surely lives*. A
+/// token without a place comes after all places, so it must not get the key before them.
 ///
 /// The line follows from the requests that the server carried out:
 ///
@@ -24,7 +24,7 @@ use crate::history::weather::Weather;
 /// - A place that may have expired before it was refreshed stands anywhere between its old position
 ///   and the end. So it is not *surely earlier* than a place in between.
 /// - If the server forgets something, or its clock jumps, every place that was ever taken is in
-///   doubt: it may be gone or back, at any position.
+///   doubt. It may be gone or back, at any position.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let hurts = hurts(story);
     let keys = story.keys.iter();
@@ -80,7 +80,7 @@ struct Line<'a> {
 }
 
 struct Place {
-    /// The place was taken between these two events.
+    /// The numbers of two events, between which the place was taken.
     earliest: usize,
     latest: usize,
     sure_until: Moment,

@@ -92,6 +92,6 @@ const ALL: [Check; 18] = [
     release_told::check,
 ];
 
-/// The checks that take a lock without a window for one that nobody holds. Among locks that are
-/// taken together, one that waits for the others has no window yet.
+/// The checks that take a lock without a window for a free lock. If locks are taken together, a
+/// lock that waits for the others has no window yet.
 const OF_GAPS: [Check; 3] = [no_lost_wake_up::check, passes_bounded::check, wanted_answered::check];

@@ -49,8 +49,9 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     violations
 }
 
-/// When the store may give the key away in a gap: not before it drops a lease that was left until
-/// its deadline. A lease that was given up earlier is released, so nobody waits for its end.
+/// The moment from which the store may give the key away in a gap. If a lease was left until its
+/// deadline, that is when the store drops it. A lease that was given up earlier is released, so
+/// nobody waits for its end.
 fn free_from(of_key: &OfKey<'_>, gap: &Gap) -> Moment {
     let is_left = |window: &&Window<'_>| window.ran_out() || window.is_left_taken;
     let left = of_key.windows.iter().filter(is_left).filter(|window| window.end() <= gap.from);
@@ -244,7 +245,7 @@ mod tests {
     #[test]
     fn spans_are_cut_out_of_a_span() {
         let at = |(from, to)| (Moment::from_nanos(from), Moment::from_nanos(to));
-        // cut, what is left of 10..20
+        // Columns: the spans to cut, and the rest of 10..20.
         for (cut, left) in [
             (vec![], vec![(10, 20)]),
             (vec![(0, 10), (20, 30)], vec![(10, 20)]),

@@ -40,7 +40,8 @@ fn error(story: &Story<'_>, key: &str, of_key: &OfKey<'_>, call: &Call) -> Optio
         }
         Outcome::Lost => {
             let may_renew = matches!(call.kind, CallKind::Renew | CallKind::Release);
-            // A lock that is downgraded, or one that a release hands over, may be evicted first.
+            // An operator may end a lease before it is downgraded, or before a release hands it
+            // over.
             let explains = |window: &Window<'_>| {
                 window.process == call.process
                     && was_lost(window, at)
@@ -57,8 +58,8 @@ fn error(story: &Story<'_>, key: &str, of_key: &OfKey<'_>, call: &Call) -> Optio
 }
 
 /// Whether a wait with a limit ended within `slack` of its last acquire, or the history does not
-/// contain that acquire. The acquire counts from when the server carried it out: it may have waited
-/// there behind others whose copies were awaited.
+/// contain that acquire. The time of an acquire is when the server carried it out, since it may
+/// have waited there behind requests that waited for copies.
 fn gave_up_early(
     story: &Story<'_>,
     key: &str,
@@ -88,8 +89,8 @@ fn gave_up_early(
     may_wait && call.limit.is_some() && asks.last().is_none_or(is_late)
 }
 
-/// Whether a window ended without its holder's doing. If the holder gave it up before, nothing
-/// could be lost any more.
+/// Whether a window ended without its holder's doing. A window that its holder gave up before
+/// cannot be lost any more.
 fn was_lost(window: &Window<'_>, at: Moment) -> bool {
     let ended = window.told.or(window.evicted).unwrap_or(window.until);
     ended <= at && window.gave_up.is_none_or(|gave_up| ended <= gave_up)

@@ -18,15 +18,16 @@ const PASSING_MAX: Duration = Duration::from_millis(20);
 /// While another place surely stands in the line of a key, a client must stop starting new windows
 /// with the same owner token:
 ///
-/// 1. After its process knows of a waiter, at most 64 more windows begin, and none later than 20 ms
-///    after. The process knows of a waiter from a hint that it gets while it has a window of the
-///    lease. A process that got the lease by waiting knows it too: others may stand behind it. The
+/// 1. After its process knows of a waiter, at most 64 more windows begin, all within 20 ms. The
+///    process knows of a waiter from a hint that it gets while it has a window of the lease. A
+///    process that got the lease by waiting knows it too, since others may stand behind it. The
 ///    time to read a message, and the time in which a process stands still, do not count.
-/// 2. Without a hint, in calm weather, the second renewal could tell the client at the latest. So
-///    no window begins later than 20 ms after a third of the ttl and the tick that renewals share.
+/// 2. Without a hint, in calm weather, the client learns of the waiter from the second renewal at
+///    the latest. So no window begins later than a third of the ttl, the tick that renewals share,
+///    and 20 ms.
 ///
 /// A place that expired or was left meanwhile demands nothing. The first window after the server
-/// kept the lease for its owner is also exempt: the server knows the line.
+/// kept the lease for its owner is also exempt, since the server knows the line.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let hints = hints(story);
     let mut violations = Vec::new();
@@ -47,7 +48,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     violations
 }
 
-/// When each process was told, for each key, that another waits.
+/// When each process was told that another client waits, for each key.
 fn hints<'a>(story: &Story<'a>) -> HashMap<(ProcessId, &'a str), Vec<Moment>> {
     let mut hints: HashMap<_, Vec<_>> = HashMap::new();
     for event in story.events {
@@ -58,7 +59,7 @@ fn hints<'a>(story: &Story<'a>) -> HashMap<(ProcessId, &'a str), Vec<Moment>> {
     hints
 }
 
-/// When each token was first told that another owns the key.
+/// When each token was first told that another client owns the key.
 fn taken<'a>(of_key: &OfKey<'a>) -> HashMap<&'a str, Moment> {
     let mut taken = HashMap::new();
     for served in &of_key.served {
@@ -125,7 +126,7 @@ impl Passing<'_, '_, '_> {
         })
     }
 
-    /// Since when its process surely knows of a waiter, if it does.
+    /// Since when the process of the turns surely knows of a waiter, if it does.
     fn told(&self, place: &Place<'_>, since: Moment, began: Moment) -> Option<Moment> {
         let next = self.hints.partition_point(|at| *at < since);
         let hint = self.hints.get(next).copied().filter(|at| *at < began);

@@ -1,4 +1,4 @@
-//! The answer to a release says whether the lease was there until then.
+//! The answer to a release says whether the lease lasted until then.
 
 use leasehold::core::Moment;
 
@@ -6,15 +6,15 @@ use crate::history::event::{Outcome, Request};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, OfKey, Story, Window};
 
-/// `NotHeld` means that the lease was lost. So while nothing was wrong, from the first request for
-/// the lease until the answer, a release of a lease that its holder still had is never `NotHeld`.
+/// `NotHeld` means that the lease was lost. So if nothing was wrong between the first request for
+/// the lease and the answer, a release of a lease that its holder still had is never `NotHeld`.
 ///
-/// `Released` means that the lease was there until then. So it is wrong in two cases, in any
+/// `Released` means that the lease lasted until then. So it is wrong in two cases, in any
 /// weather: if the holder had been told of the loss before, and if the first release of the token
-/// that the server carried out did not find its lease. A later one says nothing: an earlier one may
-/// have ended the lease, and its answer may have been lost. If the client passed the lease to
-/// another task or kept it, the call returned before any release was carried out. It says only that
-/// the client relied on the lease.
+/// that the server carried out did not find its lease. A later release proves nothing, since an
+/// earlier one may have ended the lease, and its answer may have been lost. If the client passed
+/// the lease to another task or kept it, the call returned before any release was carried out. Its
+/// answer says only that the client relied on the lease.
 ///
 /// A holder gives its window up in the moment in which it calls. A release is not judged if several
 /// windows of its process ended in that moment.
@@ -41,7 +41,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     violations
 }
 
-/// The windows of the process of a call that it gave up as it called.
+/// The windows that the process of a call gave up as it called.
 fn ended<'s, 'a>(
     of_key: &'s OfKey<'a>,
     call: &'s Call,
@@ -65,7 +65,7 @@ fn not_held_for_nothing(story: &Story<'_>, window: &Window<'_>, at: Moment) -> b
     was_there && !is_cut_short && story.weather.is_calm(window.called, at)
 }
 
-/// Why the lease of a release was not there until then.
+/// Why a release should not have been told *released*, if it should not.
 fn released_in_vain(of_key: &OfKey<'_>, call: &Call, returned: Moment) -> Option<&'static str> {
     if ended(of_key, call).next().is_none() {
         let of_it = |window: &&Window<'_>| window.process == call.process;

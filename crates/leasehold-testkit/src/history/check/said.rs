@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold::core::Moment;
 
 /// The longest pause between two attempts to release a token, and the longest time until the first
-/// attempt. Pauses double up to the first value. The second value is how often the releasing task
-/// looks for work, and covers the largest first pause of 10 ms.
+/// attempt. Pauses double up to the first value. The second value is the time between two looks of
+/// the releasing task for work. It also covers the largest first pause, 10 ms.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const LOOKED_AFTER: Duration = Duration::from_millis(150);
 
@@ -21,7 +21,7 @@ impl<By> Default for Said<By> {
 }
 
 impl<By: Ord> Said<By> {
-    /// Must be called in order of time.
+    /// Records that acquires or releases were sent. Must be called in order of time.
     pub(super) fn note(&mut self, by: By, at: Moment) {
         self.0.entry(by).or_default().push(at);
     }
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_release_is_due_where_something_was_sent_early_and_again_after_a_pause() {
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
-        // when other requests were sent, and whether a release was due from 1 s to 5 s
+        // Columns: when other requests were sent, and whether a release was due from 1 s to 5 s.
         let table: [(&[u64], bool); 12] = [
             (&[], false),
             (&[500, 1_000], false),

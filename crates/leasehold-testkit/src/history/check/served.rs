@@ -14,8 +14,7 @@ pub(super) fn release_removes_nothing(story: &Story<'_>) -> Vec<Violation> {
     })
 }
 
-/// A renewal never changes the owner. A client that is not the owner does not become it, and nobody
-/// else does.
+/// A renewal never changes the owner. Neither its sender nor anybody else becomes the owner.
 pub(super) fn renewal_never_resurrects(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::RenewalNeverResurrects, |served| {
         served.request == Request::Renew

@@ -1,8 +1,8 @@
 //! Holders that share a key: readers, and owners of permits.
 //!
-//! Histories of worlds with them have no [`What::Served`], which knows one owner. Instead, the
-//! server tells who held and waited before and after each request ([`What::Stood`]). So these
-//! checks replace those that read `Served`.
+//! Histories of worlds with such holders have no [`What::Served`], which has only one owner.
+//! Instead, the server tells who held and waited before and after each request ([`What::Stood`]).
+//! So these checks replace those that read `Served`.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,12 @@ use crate::history::event::{Event, Name, Request, Share, Standing, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Story, Window};
 
-/// How many dead places one step may skip. If more of them hide the head, it need not be served.
+/// How many dead places one step may skip. If more dead places stand before the head, the step need
+/// not serve it.
 const REAPED_MAX: usize = 8;
 
-/// Whether what these holders have fits together: one alone, or readers, or permits within their
-/// number.
+/// Whether the shares of these holders fit together: one holder alone, or readers, or permits up to
+/// their number.
 fn fit(shares: &[Share]) -> bool {
     let has = |kind: fn(&Share) -> bool| shares.iter().any(kind);
     let taken: u32 = shares.iter().map(|share| share.permits()).sum();
@@ -30,9 +31,10 @@ fn fit(shares: &[Share]) -> bool {
     one_kind && (!kinds[0] || shares.len() == 1) && taken <= of
 }
 
-/// At every instant, the open windows of a key fit together: a writer excludes everybody, and never
-/// more permits are used than there are. If clients change their number, the highest one counts: a
-/// waiter may be granted permits of another number than it knows. [`shares_fit`] knows the number.
+/// At every instant, the open windows of a key fit together: a writer excludes everybody, and the
+/// holders of permits never use more than there are. If clients change the number of permits, the
+/// highest number counts, since the server may know another number than the waiter. [`shares_fit`]
+/// knows the number.
 pub(super) fn windows_fit(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key) in &story.keys {
@@ -60,7 +62,7 @@ pub(super) fn windows_fit(story: &Story<'_>) -> Vec<Violation> {
     violations
 }
 
-/// One request, with who held and waited before and after it.
+/// One request, with the holders and waiters before and after it.
 struct Step<'a> {
     at: Moment,
     request: Request,
@@ -84,8 +86,8 @@ impl<'a> Step<'a> {
         self.after.holders.iter().filter(move |(token, _)| !before.contains(token))
     }
 
-    /// How many dead places were ahead of a waiter before: in front of the line, and behind others
-    /// that the step may have served.
+    /// How many dead places were ahead of a waiter before the step. They are in front of the line,
+    /// or behind other waiters that the step may have served.
     fn dead_before(&self, waiter: &Name) -> usize {
         let line = &self.before.line;
         let place = line.iter().position(|(token, _)| token == waiter).unwrap_or(line.len());
@@ -103,7 +105,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// The server's own state fits together too, whatever the clients believe: nobody is counted twice,
+/// The server's own state fits together too, whatever the clients believe. Nobody is counted twice,
 /// and no grant goes beyond the number of permits. Holders may have more permits than there are
 /// only if the number was lowered while they had them.
 pub(super) fn shares_fit(story: &Story<'_>) -> Vec<Violation> {
@@ -126,8 +128,8 @@ pub(super) fn shares_fit(story: &Story<'_>) -> Vec<Violation> {
     })
 }
 
-/// Nobody is granted a key past a place that waits longer. So readers do not starve a writer, and
-/// small wishes for permits no large one.
+/// No client is granted a key before a place that waits longer. So readers do not starve a writer,
+/// and small wishes for permits do not starve a large one.
 pub(super) fn nobody_passes(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::LineOrder, |step| {
         let line = &step.before.line;
@@ -150,7 +152,7 @@ pub(super) fn nobody_passes(story: &Story<'_>) -> Vec<Violation> {
     })
 }
 
-/// After each request that asks or ends something, the first living place is not left waiting if
+/// After each ask and each request that ends something, the first living place has been served if
 /// there is room for it. So no permit is lost by a crash, and a woken waiter is really served. An
 /// ask that names another number of permits is refused, and serves nobody. While the line stands
 /// aside for other libraries, the key stays free.
@@ -199,8 +201,8 @@ pub(super) fn others_stay(story: &Story<'_>) -> Vec<Violation> {
     violations
 }
 
-/// A writer that becomes a reader leaves no gap: it shares the key in the same step, and nobody has
-/// it alone in between.
+/// A writer that becomes a reader leaves no gap: it shares the key in the same step, and no other
+/// client has it alone in between.
 pub(super) fn no_gap(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::NoGap, |step| {
         let had = step
@@ -329,7 +331,7 @@ mod tests {
         tale().resizes(2).steps(Release, "T", stands(), stands()).breaks(NoLostWakeUp);
     }
 
-    /// They may be behind a waiter that the step served.
+    /// The dead places may be behind a waiter that the step served.
     #[test]
     fn a_head_behind_more_dead_places_than_a_step_skips_may_wait() {
         let stepped = |dead: usize| {

@@ -9,15 +9,16 @@ use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Story, Window};
 
 /// After a release of a token was sent, no acquire or renewal with it is sent, and no window begins
-/// with it. The same holds after a window was told lost, and its holder does not rely on it again.
+/// with it. The same holds after a holder was told that its window is lost, and does not rely on it
+/// again.
 ///
 /// A request to keep a lease also spends the token, until the server has kept the lease. Then the
-/// client may renew it and begin windows again. It never sends another acquire with it, as a client
-/// might that missed the answer.
+/// client may renew it and begin windows again. It never sends another acquire with it, even if it
+/// missed the answer.
 ///
 /// In a quorum, requests to different nodes are judged apart. A release to one node spends the
-/// token for that node, and for windows everywhere. A loss spends it for all nodes. But a node that
-/// should get the lease back may be sent that acquire as late as a renewal.
+/// token for that node, and for windows everywhere. A loss spends it for all nodes. But an acquire
+/// that should bring the lease back to a node may be sent as late as a renewal.
 ///
 /// Acquires and releases share a connection, so they are sent in the order of their submission.
 /// Renewals have their own connection, and two connections have no common order. A renewal that was
@@ -25,11 +26,11 @@ use crate::history::story::{Story, Window};
 /// `queued` late, or up to `slack` in calm weather.
 ///
 /// Where holders share keys, the server tells who holds a key instead, and a lease was kept if its
-/// owner is still a holder. If such a world does not show its server, an offer spends nothing. The
-/// token of a writer that becomes a reader is spent like a released one.
+/// owner is still a holder. If the history of such a world has no steps of the server, an offer
+/// spends nothing. The token of a writer that becomes a reader is spent like a released one.
 ///
-/// An acquire may also wait for its connection while the key is handed to its token, and while that
-/// lease is lost. Then it is sent in no call, and may be as late as a renewal.
+/// An acquire may also wait for its connection while the key is handed to its token and that lease
+/// is lost. Then it belongs to no call when it is sent, and may be as late as a renewal.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut spent: HashMap<&str, Spent> = HashMap::new();
     let mut left_at: HashMap<&str, Spent> = HashMap::new();
@@ -134,8 +135,8 @@ struct Sent<'a> {
     request: Request,
     token: &'a str,
     at: Moment,
-    /// Whether it may be an ask that was submitted long before: to one of several nodes, or in no
-    /// call.
+    /// Whether this may be an ask that was submitted long before, because it is for one of several
+    /// nodes, or belongs to no call.
     may_be_late: bool,
 }
 

@@ -54,8 +54,8 @@ pub(super) fn places<'a>(story: &Story<'a>, of_key: &OfKey<'a>) -> Vec<Place<'a>
     places
 }
 
-/// The same where holders share a key. A place stands from the first step that shows it to the last
-/// one.
+/// The same for a key that holders share. A place stands from the first step that shows it to the
+/// last one.
 pub(super) fn places_among_shares<'a>(story: &Story<'a>, of_key: &OfKey<'a>) -> Vec<Place<'a>> {
     let mut open: BTreeMap<&str, Place<'a>> = BTreeMap::new();
     let mut places = Vec::new();

@@ -1,4 +1,4 @@
-//! No more work starts in a period than its limit allows.
+//! In each period, no more work starts than the limit allows.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,8 +10,8 @@ use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Call, Story};
 
 /// In no span that is a little shorter than the period, there are more grants of starts than the
-/// limit. Only starts count that a call reported. The clocks of client and server may differ, so
-/// that much is left out of the period.
+/// limit. Only the starts that a call reported count. The clocks of client and server may differ,
+/// so the span is shorter than the period by this difference.
 ///
 /// A start is granted when the server lists a token of its call among the holders. If the history
 /// does not say so, the start is granted at some time while its call is open.
@@ -45,17 +45,17 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
                 text: format!("`{key}` has {} starts of {most} within {per:?}", within.len()),
                 promised: story.weather.lasting_promised(called, start.latest),
             });
-            // Everything that follows from the first one too many says nothing new.
+            // After the first surplus start, later ones say nothing new.
             break;
         }
     }
     violations
 }
 
-/// A start that was allowed.
+/// A start that was granted.
 struct Start {
     called: Moment,
-    /// Its grant is between these two.
+    /// Its grant is between these two moments.
     earliest: Moment,
     latest: Moment,
 }
@@ -102,7 +102,7 @@ impl<'a> Grants<'a> {
         let (earliest, latest) = seen.fold((returned, call.called), |(earliest, latest), at| {
             (earliest.min(at), latest.max(at))
         });
-        // Not seen at all.
+        // No step of the server shows this start.
         let (earliest, latest) =
             if latest < earliest { (call.called, returned) } else { (earliest, latest) };
         Some(Start { called: call.called, earliest, latest })
@@ -140,7 +140,7 @@ mod tests {
         two().passes();
         starts(two(), 2, 0.8, 0.9).breaks(StartsLimited);
         starts(two(), 2, 0.8, 1.1).passes();
-        // Clocks may differ by 12 ms.
+        // The clocks may differ by 12 ms.
         starts(two(), 2, 0.8, 0.995).passes();
     }
 

@@ -12,12 +12,12 @@ use crate::history::story::{Call, OfKey, Served, Stood, Story};
 /// A `try_lock` that returns *taken* was right: at some moment of the call, another token owned the
 /// key at the server or had a place in its line.
 ///
-/// If the server is known to have served an acquire of the call, that acquire decides: it found or
-/// made another owner, or left the key to the line.
+/// If the history shows that the server carried out an acquire of the call, that acquire decides.
+/// It must have found or made another owner, or left the key to the line.
 ///
-/// Where holders share keys, a refusal was right if others held the key or waited for it: the
-/// history does not say what an acquire wants. So a reader that is refused although only readers
-/// have the key is not found here.
+/// Where holders share keys, a refusal was right if others held the key or waited for it, since the
+/// history does not say which share an acquire wants. So a reader that is refused although only
+/// readers have the key is not found here.
 ///
 /// This is checked only if the history contains the server's events and the token of the call is
 /// clear. The token is clear if no other call of the process for the key was under way, or ended so
@@ -88,8 +88,8 @@ impl<'s> Asked<'_, 's> {
         let mut answered = meanwhile.iter().filter(of_call).peekable();
         if answered.peek().is_some() {
             return answered.any(|served| match (served.before, served.after) {
-                // The key is free: it is meant for a waiter in the line, or the server wrongly
-                // grants nothing.
+                // The key is free. Either it is meant for a waiter in the line, or the refusal is
+                // wrong.
                 (None, None) => self.had_line(bounds, token),
                 (before, after) => {
                     before.is_some_and(|owner| owner != served.token) || after != Some(served.token)

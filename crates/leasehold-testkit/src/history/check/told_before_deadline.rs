@@ -5,13 +5,13 @@ use leasehold::core::Moment;
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{Story, Window};
 
-/// A window whose last `until` passes is told lost by then, unless it was given up or its process
-/// died before. Nobody is told of a key that was left taken.
+/// The holder of a window is told of the loss before the last `until` passes, unless it gave the
+/// window up or its process died before. If a key was left taken, nobody is told.
 ///
 /// A running process may be late by `wake`. A process that stood still at the deadline, or shortly
-/// before it, may be late by `notice`, counted while it ran: its timers stopped too, and it looks
-/// at the clock a little later. A holder that was not told by the end of the history is judged as
-/// if it were told then.
+/// before it, may be late by `notice`, counted while it ran. Its timers stopped too, so it looks at
+/// the clock a little later. A holder that was not told by the end of the history is judged as if
+/// it were told then.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let windows = story.keys.values().flat_map(|of_key| &of_key.windows);
     let watched = windows.filter(|window| !window.is_left_taken);
@@ -24,7 +24,8 @@ fn told_late(story: &Story<'_>, window: &Window<'_>) -> Option<Violation> {
     let told = [window.told, window.gave_up, window.crashed, window.evicted];
     let told = told.into_iter().flatten().min();
     let until = told.unwrap_or(story.end);
-    // If the process was never told, the history may simply have ended too soon: allow `notice`.
+    // Allow `notice` if the process was never told, since the history may simply have ended too
+    // soon.
     let stood = life.stood(deadline.minus(bounds.notice), until);
     let allowed = if stood || told.is_none() { bounds.notice } else { bounds.wake };
     let late = life.ran(deadline, until);

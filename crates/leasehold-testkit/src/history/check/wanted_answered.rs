@@ -12,16 +12,16 @@ use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::{OfKey, Story, Window};
 
 /// How long a client may take to tell the store that it keeps a lease without a guard, and to learn
-/// of a waiter: the cost of a hint that came before the client had the lease.
+/// of a waiter. This is the cost of a hint that came before the client had the lease.
 const SHOWN_WITHIN: Duration = Duration::from_millis(110);
 
-/// Checks, in calm weather, a lease whose window was given up and whose key was not left taken. Its
-/// next window begins, or its release or offer is sent, within the time that its client may keep
-/// it, and `slack` more. If another place surely stands in the line, this happens within the time
-/// of a hint and its effects.
+/// Checks leases whose window was given up and whose key was not left taken. In calm weather, the
+/// next window begins, or the release or offer is sent, within the time for which the client may
+/// keep the lease, plus `slack`. If another place surely stands in the line, this happens within
+/// the time of a hint and its effects.
 ///
 /// Checked only if the history contains sent requests, and only for running processes. Where
-/// holders share keys, only writers are kept without a guard. Readers and permits are given back at
+/// holders share keys, only writers are kept without a guard. Readers and permits are released at
 /// once.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let sent = ends_sent(story);
@@ -54,7 +54,7 @@ fn hinted_within(bounds: &Bounds) -> Duration {
 }
 
 impl Story<'_> {
-    /// How long a span may take on the slowest clock.
+    /// How long a span may last on the slowest clock.
     fn slowly(&self, span: Duration) -> Duration {
         span + Bounds::drift(span)
     }

@@ -7,8 +7,8 @@ use crate::history::event::Outcome::{Dropped, Released, Taken, Unknown, WaitElap
 use crate::history::event::Request::{Release, Renew};
 use crate::history::event::{CallId, CallKind, Event, What};
 
-/// Three processes and one key in good weather: one holds and renews, one tries and gets nothing,
-/// one waits and is handed the key, one gives up waiting.
+/// Three processes and one key in good weather: one task holds and renews, one tries in vain, one
+/// waits and is handed the key, and one gives up waiting.
 fn good_weather() -> Tale {
     let tale = tale().at(1.0).locks(1).sends(1, JOIN, "A").at(1.01).serves(JOIN, "A", "", "A");
     let tale = tale.at(1.02).gets(1, "A", 1, 10.898).at(2.0).tries(2).sends(2, ASK, "x");
@@ -47,8 +47,8 @@ fn a_history_as_it_should_be_passes() {
     bad_weather(good_weather()).passes();
 }
 
-/// The same history again and again, each time later: ten times as long as the history of a usual
-/// seed.
+/// The same history again and again, each time later. It is ten times as long as the history of a
+/// usual seed.
 fn long() -> Vec<Event> {
     let tale = good_weather();
     let mut events = Vec::new();

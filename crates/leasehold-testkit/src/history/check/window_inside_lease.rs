@@ -4,15 +4,15 @@ use crate::history::event::{Event, What};
 use crate::history::invariant::{Invariant, Violation};
 use crate::history::story::Story;
 
-/// While a process relies on a window, the server has the window's token as the owner, and for at
-/// least as long. Both are compared at one instant.
+/// While a process relies on a window, the window's token is the owner on the server, and stays it
+/// for at least as long. Both are compared at one instant.
 ///
 /// Each side uses its own clock. The recorder knows how far each clock is off, and tells both spans
-/// on the common clock. So no drift is excused: a client that leaves out the margin for clocks that
-/// differ is found as soon as its clock is slower than the server's. With a lock delay, the server
-/// must keep the lease longer by that delay, because no holder relies on it. The server measures
-/// the delay too, so its clock may shorten it by 1 %. The owner is checked as long as any time
-/// remains. Closed windows, and windows whose lease an operator ended, are not compared.
+/// on the common clock. So no drift is excused. A client that leaves out the margin for drift is
+/// found as soon as its clock is slower than the server's. With a lock delay, the server must keep
+/// the lease longer by that delay, because no holder relies on it. The server measures the delay
+/// too, so its clock may shorten it by 1 %. The owner is checked as long as any time remains.
+/// Closed windows, and windows whose lease an operator ended, are not compared.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let events = story.events.iter().enumerate();
     events.filter_map(|(number, event)| compare(story, number, event)).collect()

@@ -17,7 +17,7 @@ pub(super) fn from_base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Keys are in this form in JSON.
+/// Encodes the bytes of a key for JSON.
 pub(super) fn base64(bytes: &[u8]) -> String {
     let mut text = String::new();
     for three in bytes.chunks(3) {

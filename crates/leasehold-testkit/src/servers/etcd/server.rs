@@ -20,16 +20,16 @@ const MEMORY: &str = "/dev/shm";
 /// The key that begins a range and ends it, if the range is all keys: a zero byte, in base 64.
 const EVERY_KEY: &str = "AA==";
 
-/// How much room a server needs there, in MiB.
+/// How much room a server needs in that file system, in MiB.
 const ROOM_MIB: u64 = 1_024;
 
-/// A single member has nobody to lose an election to, so it may be quick. That makes its shortest
+/// A single member cannot lose an election, so its timeouts may be short. That makes its shortest
 /// lease a second.
 const QUICK: [&str; 2] = ["--heartbeat-interval=20", "--election-timeout=200"];
 
 /// A private etcd cluster on 127.0.0.1, which ends with this process.
 pub struct EtcdServer {
-    /// `None` if the keepers remove it.
+    /// `None` if the keepers remove the folder.
     _home: Option<TempDir>,
     members: Vec<Member>,
     settings: Vec<String>,
@@ -53,7 +53,7 @@ impl EtcdServer {
         })
     }
 
-    /// Starts a single member for one test.
+    /// Starts a single member for one test alone.
     ///
     /// # Panics
     ///
@@ -229,7 +229,7 @@ impl EtcdServer {
         let (from, to) = (base64(prefix.as_bytes()), base64(end.as_bytes()));
         let what = json!({ "key": from, "range_end": to, "count_only": true });
         let answer = self.ask("/v3/kv/range", &what);
-        // Zero is left out.
+        // The answer leaves a count of zero out.
         answer["count"].as_str().map_or(0, |count| count.parse().expect("a number"))
     }
 
@@ -298,7 +298,7 @@ impl EtcdServer {
         let _removed = self.ask("/v3/kv/deleterange", &all);
     }
 
-    /// Every key, and how many seconds it stays. `None` is for ever.
+    /// Every key, and how many seconds it stays. `None` means for ever.
     ///
     /// # Panics
     ///
@@ -333,7 +333,7 @@ impl EtcdServer {
         status["version"].as_str().expect("a version").to_owned()
     }
 
-    /// Whether the leader may be stopped for a while without a lease that ends early: so it is from
+    /// Whether the leader may be stopped for a while without ending a lease early. This is so from
     /// 3.4.31 and 3.5.13 on.
     ///
     /// # Panics
@@ -400,8 +400,8 @@ impl EtcdServer {
         status["raftIndex"].as_str().and_then(|it| it.parse().ok()).expect("a number")
     }
 
-    /// Makes the user `app` with the password `secret`, who may use the keys below `app/`, and asks
-    /// for logins from now on.
+    /// Makes the user `app` with the password `secret`, who may use the keys below `app/`. From now
+    /// on, the cluster demands logins.
     ///
     /// # Panics
     ///

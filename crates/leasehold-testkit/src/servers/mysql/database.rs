@@ -1,6 +1,6 @@
-//! A database with the tables of Leasehold, of one test.
+//! A database with the tables of Leasehold, for one test.
 //!
-//! It is not used again: requests of the last test may still be on their way.
+//! It is not used again, since requests of its test may still be on their way.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use super::server::MysqlServer;
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A database with the tables of Leasehold, of one test.
+/// A database with the tables of Leasehold, for one test.
 #[derive(Debug)]
 pub struct MysqlDatabase {
     name: String,

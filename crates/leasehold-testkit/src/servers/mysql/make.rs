@@ -1,17 +1,18 @@
-//! The two makes of servers, and what differs between them.
+//! The two makes of servers, and the differences between them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::servers::process::find;
 
-/// Names a server of MySQL, by its absolute path. Then the tests use it instead of MariaDB.
+/// The variable that names a MySQL server by its absolute path. The tests then use it instead of
+/// MariaDB.
 const VARIABLE: &str = "LEASEHOLD_TEST_MYSQLD";
 
 /// The package of Debian and Ubuntu.
 const PACKAGE: &str = "mariadb-server";
 
-/// Which program is the server.
+/// The make of the server program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Make {
     MariaDb,

@@ -22,11 +22,12 @@ use crate::servers::{Identity, PATIENCE};
 /// A file system in memory, which a slow disk does not slow down.
 const MEMORY: &str = "/dev/shm";
 
-/// How much room a server needs there, in MiB.
+/// How much room a server needs in that file system, in MiB.
 const ROOM_MIB: u64 = 1_024;
 
-/// Starts the server, and ends it when the test process ends, however it does: then its end of the
-/// pipe is closed. Removes the folder unless it is told to keep it.
+/// Starts the server, and ends it when the test process ends, in whatever way. It notices this
+/// because the other end of the pipe is closed then. Removes the folder unless it is told to keep
+/// it.
 const KEEPER: &str = r#"home=$1; shift
 "$@" & server=$!
 read -r word
@@ -51,7 +52,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A private server on 127.0.0.1 and on a socket, which ends with this process.
 pub struct MysqlServer {
-    /// `None` once the keeper removes it.
+    /// `None` once the keeper is to remove it.
     home: Mutex<Option<TempDir>>,
     folder: PathBuf,
     port: Port,
@@ -242,14 +243,15 @@ impl MysqlServer {
         command.arg(server.get_program()).args(server.get_args()).args(as_root()).args(SETTINGS);
         command.args(&self.tls).args([
             format!("--datadir={}", path("data")),
-            // A server that starts removes the temporary tables in this folder, also of others.
+            // A server that starts removes all temporary tables in this folder, even those of other
+            // servers.
             format!("--tmpdir={}", path("tmp")),
             format!("--socket={}", path("socket")),
             format!("--pid-file={}", path("pid")),
             format!("--port={}", self.port()),
         ]);
         command.stdin(Stdio::piped()).stdout(log.try_clone().expect("a file"));
-        // An interrupt from the keyboard is for the tests.
+        // An interrupt from the keyboard must reach only the tests.
         command.stderr(log).process_group(0);
         let keeper = command.spawn().expect("sh runs");
         *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
@@ -309,7 +311,7 @@ fn has_room() -> bool {
     room.is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) >> 20 >= ROOM_MIB)
 }
 
-/// The server refuses to run as root unless it is told to.
+/// The flag for root, as whom the server refuses to run otherwise.
 fn as_root() -> Option<&'static str> {
     rustix::process::geteuid().is_root().then_some("--user=root")
 }

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::{ServerOutside, lock};
 
-/// A future that counts as under way while it waits: from a pending poll until it is woken. After
-/// that, the woken task must go on.
+/// A future that counts as under way while it waits, which is from a pending poll until it is
+/// woken. After that, the woken task must go on.
 pub(super) struct Arrival<F> {
     future: Pin<Box<F>>,
     waiting: Arc<Waiting>,
@@ -24,7 +24,7 @@ impl<F: Future> Future for Arrival<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // Before the poll, so that even an early wake counts.
+        // Begin before the poll, so that even an early wake counts.
         self.waiting.begin(context.waker());
         let waker = Waker::from(Arc::clone(&self.waiting));
         let polled = self.future.as_mut().poll(&mut Context::from_waker(&waker));
@@ -94,7 +94,7 @@ impl Wake for Waiting {
         if let Some(waker) = waker {
             waker.wake();
         }
-        // If the task was polled since, it may wait for the next thing already.
+        // If the task was polled since, it may already wait for something else.
         self.end_if(|state| state.polls == polls);
     }
 }

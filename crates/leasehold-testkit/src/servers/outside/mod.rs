@@ -3,8 +3,8 @@
 //!
 //! Virtual time may go on only if nothing is on its way between the tasks and the server. The kit
 //! proves this instead of waiting for a while. Data that a server sends over one connection arrives
-//! in order. So the kit sends one more request on each connection, last on those that receive
-//! messages. When the answers arrive, everything before them has arrived.
+//! in order. So the kit sends one more request on each connection, and on those that receive
+//! messages last. When the answers arrive, everything before them has arrived.
 //!
 //! ```no_run
 //! use leasehold::store::redis::RedisConnector;
@@ -39,10 +39,10 @@ use crate::virtual_host::{Outside, unstepped_wall};
 
 /// A server on virtual time, and the connections to it.
 ///
-/// Its time of day is the host's, but without the host's steps, because the server is another
+/// Its time of day is the host's, but without the host's clock steps, because the server is another
 /// machine.
 ///
-/// Nothing is expected from a [paused](RedisServer::pause) server: its answers come when it goes
+/// The kit does not wait for a [paused](RedisServer::pause) server, whose answers come when it goes
 /// on. A proxy between the connections and the server must not hold anything back, or the test
 /// fails after a long wait.
 pub struct ServerOutside {
@@ -89,7 +89,7 @@ impl ServerOutside {
         self.requests.load(Ordering::Acquire)
     }
 
-    /// Counts something that goes out.
+    /// Counts a request or a connection that goes out.
     fn goes_out(&self) {
         self.went_out.fetch_add(1, Ordering::AcqRel);
     }
@@ -120,7 +120,7 @@ impl ServerOutside {
             probes.retain(|probe| !probe.has_ended());
             probes.iter().filter(|probe| probe.is_open(receives)).cloned().collect()
         };
-        // All together, so that the answers come at the same time.
+        // Send all probes first, so that the answers come at the same time.
         probes.iter().for_each(|probe| probe.ask());
         for probe in probes {
             assert!(
@@ -139,7 +139,8 @@ impl Outside for ServerOutside {
         }
         self.settle_under_way();
         self.settle_probes(false);
-        // Last, because the messages that a request publishes are sent before its answer.
+        // Probe these connections last, because the messages that a request publishes are sent
+        // before its answer.
         self.settle_probes(true);
     }
 
@@ -159,6 +160,6 @@ impl fmt::Debug for ServerOutside {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Always valid, even after a panic.
+    // The value is valid even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,8 +5,8 @@ use std::task::{Context, Waker};
 
 use super::{PATIENCE, lock};
 
-/// A server answers in order. So the kit asks for one more answer, among the requests of the
-/// client, and keeps that answer to itself.
+/// A server answers in order. So the kit adds a request of its own to the requests of the client,
+/// and hides its answer from the client.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     state: Mutex<State>,
@@ -15,7 +15,8 @@ pub(super) struct Probe {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the client has sent anything. Before that, nobody may move the bytes.
+    /// Whether the client has sent anything. Before that, there may be no task that moves the
+    /// bytes.
     has_begun: bool,
     /// Whether the client receives messages.
     receives: bool,

@@ -118,7 +118,7 @@ fn connections_and_answers_take_no_virtual_time() {
         let world = World::new(seed);
         let start = world.host.now();
         world.host.run(async {
-            // A task that lets time go on whenever it can.
+            // This task lets time go on whenever it can.
             let inner = Arc::clone(&world.host);
             let _ticking = world.host.task(async move {
                 loop {
@@ -188,7 +188,7 @@ fn a_message_arrives_at_the_moment_at_which_it_was_published() {
                 .await;
             let mut answers = Vec::new();
             for number in 0..sent {
-                // Nobody waits for the answer or the message.
+                // The test does not wait for the answer or the message.
                 answers.push(client.ask(&publish("news", &number.to_string())));
                 world.host.advance(ms(1)).await;
             }

@@ -1,9 +1,9 @@
-//! A schema as the outside of a [`VirtualHost`](crate::VirtualHost): its clock is the virtual one,
-//! and virtual time goes on only if nothing is on its way.
+//! A schema as the outside of a [`VirtualHost`](crate::VirtualHost). Its clock is the virtual one.
+//! Virtual time goes on only if nothing is on its way.
 //!
 //! Each request has one answer that ends in `ReadyForQuery`. A connection that listens gets one
-//! more, empty request after all others have their answers: when its answer arrives, all messages
-//! before it have arrived.
+//! more request, which is empty, after all other requests are answered. When its answer arrives,
+//! all messages before it have arrived.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub struct SchemaOutside {
     pub(super) changed: Condvar,
 }
 
-/// What is on its way.
+/// The requests and connections that are on their way.
 #[derive(Default)]
 pub(super) struct State {
     /// Connections that are being opened.
@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) connections: Vec<Arc<Mutex<Seen>>>,
 }
 
-/// What was seen on one connection.
+/// The traffic that was seen on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Requests without an answer, the login included.
@@ -65,7 +65,7 @@ impl SchemaOutside {
     ///
     /// # Panics
     ///
-    /// Never: the URL is the kit's own.
+    /// Never, since the URL is the kit's own.
     #[must_use]
     pub fn connector(self: &Arc<Self>) -> PostgresConnector {
         let connector = PostgresConnector::new(&self.schema.url()).expect("a URL of the kit");
@@ -114,7 +114,8 @@ impl Outside for SchemaOutside {
             seen.is_closed || seen.pending == 0
         };
         self.wait_until(|state| state.opening == 0 && state.connections.iter().all(is_quiet));
-        // All messages of those requests have been sent: they are sent with the commit.
+        // All messages of those requests have been sent, since the server sends them with the
+        // commit.
         let mut state = self.state();
         state.connections.retain(|connection| !seen(connection).is_closed);
         let mut woken = Vec::new();

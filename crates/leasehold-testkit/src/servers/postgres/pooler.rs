@@ -18,10 +18,10 @@ const PROGRAM: &str = "pgbouncer";
 /// How often a starting pooler is asked whether it listens.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How long it lends a connection of the server to a client.
+/// How long the pooler lends a connection of the server to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lends {
-    /// Until the client closes its own.
+    /// Until the client closes its own connection.
     Session,
     /// For one transaction.
     Transaction,
@@ -37,7 +37,7 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Starts one in front of the server at a port.
+    /// Starts a pooler in front of the server at a port.
     ///
     /// # Panics
     ///
@@ -62,7 +62,8 @@ impl Pooler {
         let log = tempfile::tempfile().expect("a file");
         let program = find_program();
         let process = if is_root() {
-            // It refuses root, too. The kernel forgets whose end is its own with the user.
+            // PgBouncer refuses root, too. A change of the user clears the signal for the parent's
+            // end, so `setpriv` sets it after the change.
             own(home.path());
             let args = ["--reuid", USER, "--regid", USER, "--clear-groups", "--pdeathsig", "KILL"];
             let args = [&args[..], &[&program, settings]].concat();
@@ -93,14 +94,14 @@ impl Pooler {
         format!("postgres://{USER}@127.0.0.1:{}/{database}", self.port())
     }
 
-    /// How many messages came from the server for nobody, in the last part of its log.
+    /// How many messages of the server were for no client, by the last part of the pooler's log.
     #[must_use]
     pub fn strays(&self) -> usize {
         tail(&self.log).matches("packet 'A' from server when not linked").count()
     }
 }
 
-/// Debian keeps it where only root looks.
+/// The path of the program. Debian keeps it in a folder that only the PATH of root contains.
 fn find_program() -> String {
     let path = format!("/usr/sbin/{PROGRAM}");
     if fs::exists(&path).unwrap_or(false) {

@@ -1,7 +1,8 @@
 //! A schema with the tables of Leasehold, in a database of its own, lent to one test.
 //!
-//! Clients on virtual time draw their ids from a seed, so those of several tests have the same ids.
-//! Messages are for a whole database. In one database, tests would hear those of others.
+//! Clients on virtual time draw their ids from a seed, so clients of different tests have the same
+//! ids. Messages are for a whole database. In one database, tests would get the messages of other
+//! tests.
 
 use std::fmt;
 use std::fs::File;
@@ -95,7 +96,7 @@ impl Schema {
     ///
     /// # Panics
     ///
-    /// If the server refuses it.
+    /// If the server refuses them.
     #[track_caller]
     pub fn sql(&self, sql: &str) -> Vec<Vec<String>> {
         self.server.sql_in(self.database(), sql)
@@ -142,7 +143,7 @@ impl fmt::Debug for Schema {
 
 impl Drop for Schema {
     fn drop(&mut self) {
-        // What a failed test leaves behind may still be in use.
+        // The schema of a failed test may still be in use.
         if let Some(lent) = self.lent.take().filter(|_| !std::thread::panicking()) {
             IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(lent);
         }

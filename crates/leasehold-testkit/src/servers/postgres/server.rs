@@ -23,11 +23,12 @@ use crate::servers::{Identity, PATIENCE};
 /// The user that the server runs as if the tests run as root, whom the server refuses.
 pub(super) const USER: &str = "postgres";
 
-/// Where Debian and Ubuntu have the programs, by version.
+/// The folder in which Debian and Ubuntu have the programs, by version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
-/// Starts the server, and ends it when the test process ends, however it does: then its end of the
-/// pipe is closed. Removes the folder unless it is told to keep it.
+/// Starts the server, and ends it when the test process ends, in whatever way. It notices this
+/// because the other end of the pipe is closed then. Removes the folder unless it is told to keep
+/// it.
 const KEEPER: &str = r#"home=$1; shift
 "$@" & server=$!
 read -r word
@@ -60,7 +61,7 @@ local all all trust
 
 /// A private PostgreSQL server on 127.0.0.1 and on a socket, which ends with this process.
 pub struct PostgresServer {
-    /// `None` once the keeper removes it.
+    /// `None` once the keeper is to remove it.
     home: Mutex<Option<TempDir>>,
     data: PathBuf,
     port: Port,
@@ -128,7 +129,7 @@ impl PostgresServer {
         let file = file.as_mut().expect("initdb made it");
         file.write_all(settings.as_bytes()).expect("the folder takes files");
         if let Some(identity) = identity {
-            // The server refuses a key that others own or may read.
+            // The server refuses a key that other users own or may read.
             for (from, to) in [(&identity.cert, "server.crt"), (&identity.key, "server.key")] {
                 let to = data.join(to);
                 fs::copy(from, &to).expect("the folder takes files");
@@ -217,7 +218,7 @@ impl PostgresServer {
     pub fn pause(&self) {
         let main = self.pid();
         signal(main, Signal::STOP);
-        // From now on, none are added.
+        // The main process is stopped, so it adds no more children.
         self.children_of(main).into_iter().for_each(|child| signal(child, Signal::STOP));
     }
 
@@ -283,7 +284,7 @@ impl PostgresServer {
         let postgres = as_user(&program("postgres"));
         command.arg(postgres.get_program()).args(postgres.get_args()).arg("-D").arg(&self.data);
         command.stdin(Stdio::piped()).stdout(log.try_clone().expect("a file"));
-        // An interrupt from the keyboard is for the tests.
+        // An interrupt from the keyboard must reach only the tests.
         command.stderr(log).process_group(0);
         let keeper = Keeper(command.spawn().expect("sh runs"));
         *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
@@ -376,7 +377,7 @@ impl Keeper {
     }
 }
 
-/// A process that has ended meanwhile needs no signal.
+/// Sends a signal. A process that has ended meanwhile needs none.
 fn signal(process: Pid, signal: Signal) {
     let _ = kill_process(process, signal);
 }
@@ -403,12 +404,13 @@ fn as_user(program: &Path) -> Command {
     }
     let mut command = Command::new(find("setpriv", "util-linux"));
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).arg(program);
-    // A folder that the user may read.
+    // The user may read this folder.
     command.current_dir("/");
     command
 }
 
-/// The path of a program: the one in PATH, or that of the newest PostgreSQL here.
+/// The path of a program: the one in PATH, or else the one of the newest PostgreSQL on this
+/// machine.
 fn program(name: &str) -> PathBuf {
     if let Some(path) = in_path(name) {
         return path;

@@ -18,7 +18,7 @@ pub(super) struct Watched {
     inner: Box<dyn Stream>,
     outside: Arc<SchemaOutside>,
     seen: Arc<Mutex<Seen>>,
-    /// What was written of the message that is being written.
+    /// The part of the current message that was written so far.
     written: Vec<u8>,
     has_begun: bool,
     /// The rest of a probe that is being sent.
@@ -66,7 +66,7 @@ impl Watched {
         })
     }
 
-    /// Notes the messages that leave: the first one has no type, and is the login.
+    /// Notes the messages that leave. The first message is the login, and has no type.
     fn leaves(&mut self, bytes: &[u8]) {
         self.written.extend_from_slice(bytes);
         loop {
@@ -87,7 +87,7 @@ impl Watched {
         }
     }
 
-    /// Sorts what arrived: answers to probes are kept back.
+    /// Sorts the messages that arrived. Keeps back the answers to probes.
     fn arrives(&mut self) {
         while let Some(length) = length(&self.arrived, 1).filter(|it| self.arrived.len() >= *it) {
             let message: Vec<u8> = self.arrived.drain(..length).collect();
@@ -128,8 +128,8 @@ impl Watched {
     }
 }
 
-/// The length of the message that begins here, if so much of it is there. `head` bytes come before
-/// the number.
+/// The length of the message that begins here, if its first bytes are there. `head` bytes come
+/// before the number.
 fn length(bytes: &[u8], head: usize) -> Option<usize> {
     let number: [u8; 4] = bytes.get(head..head + 4)?.try_into().expect("four bytes");
     Some(head + u32::from_be_bytes(number) as usize)

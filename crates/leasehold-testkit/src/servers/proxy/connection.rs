@@ -12,12 +12,12 @@ use super::{Cut, Lane, Shared, State, Then};
 
 pub(super) struct Connection {
     client: TcpStream,
-    /// Replaced when the proxy moves to another server.
+    /// The connection to the server. It is replaced when the proxy moves to another server.
     server: Mutex<Arc<TcpStream>>,
     closed: AtomicBool,
-    /// Open, but nothing gets through any more.
+    /// Whether the connection is open, but nothing gets through any more.
     silent: AtomicBool,
-    /// Its requests are held back, whatever happens to other connections.
+    /// Whether its requests are held back, whatever happens to other connections.
     stranded: AtomicBool,
     /// How many of its two directions are still open.
     ways: AtomicUsize,
@@ -25,7 +25,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn begin(shared: &Arc<Shared>, client: TcpStream, server: TcpStream) {
-        // A small request must not wait for the next one.
+        // Without this, a small request could wait for the next one.
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         let server = Mutex::new(Arc::new(server));
@@ -54,7 +54,7 @@ impl Connection {
     /// Closes both sides at once.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // They may be closed already.
+        // The streams may be closed already.
         let _ = self.client.shutdown(Shutdown::Both);
         let _ = self.server().shutdown(Shutdown::Both);
     }
@@ -194,7 +194,8 @@ fn pass_replies(shared: &Arc<Shared>, connection: &Connection) {
         if !may_pass(shared, connection, |state| state.to_client) {
             return connection.close();
         }
-        // Even without a client, the proxy goes on reading, because it counts the server's answers.
+        // Even if the client is gone, the proxy goes on reading, because it counts the server's
+        // answers.
         let _ = client.write_all(&buffer[..length]);
         match ends {
             None => {}
@@ -202,12 +203,12 @@ fn pass_replies(shared: &Arc<Shared>, connection: &Connection) {
             Some(Then::Silent) => connection.silent.store(true, Ordering::Release),
         }
     }
-    // A server that sends nothing more does not read either.
+    // A server that has closed its side does not read either.
     connection.close();
 }
 
-/// How many of these bytes may pass, and what happens to the connection if not all may. `cut` says
-/// how to cut the current reply off, and how many of its bytes may still pass.
+/// How many of these bytes may pass, and the fate of the connection if some may not. `cut` says how
+/// to cut the current reply off, and how many of its bytes may still pass.
 fn passable(
     shared: &Shared,
     frames: &mut Frames,

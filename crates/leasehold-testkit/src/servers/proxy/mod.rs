@@ -47,7 +47,7 @@ pub struct Counts {
 }
 
 /// The fate of a connection after one of its replies was lost. Nothing more gets through in either
-/// direction: otherwise each later answer would belong to the wrong request.
+/// direction, since each later answer would seem to belong to the wrong request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// The connection is closed.
@@ -83,7 +83,7 @@ struct State {
 /// The reply to cut off.
 #[derive(Clone, Copy)]
 struct Cut {
-    /// How many replies pass before it.
+    /// How many replies pass before this one.
     replies: u64,
     /// How many of its bytes pass.
     bytes: usize,
@@ -104,7 +104,7 @@ struct Repeat {
 struct Lane {
     held: bool,
     delay: Duration,
-    /// The largest addition to `delay`.
+    /// The largest random addition to `delay`.
     jitter: Duration,
 }
 
@@ -156,8 +156,8 @@ impl Proxy {
     }
 
     /// Holds back the requests of the current connections, as [`hold`](Self::hold) does. New
-    /// connections pass. So a client that gives its connection up works on over a new one, until
-    /// its old requests arrive late.
+    /// connections pass. So a client that gives its connection up goes on over a new one. Its old
+    /// requests arrive late.
     pub fn strand(&self) {
         self.shared.state().connections.iter().for_each(|connection| connection.strand(true));
     }
@@ -190,8 +190,8 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Moves to the server on that port, with all open connections, like a proxy that keeps them
-    /// over a failover. No answer may be under way.
+    /// Moves to the server on that port, with all open connections, like a proxy that keeps
+    /// connections over a failover. No answer may be under way.
     ///
     /// # Panics
     ///
@@ -218,7 +218,8 @@ impl Proxy {
     }
 
     /// Sends the next `requests` that run a script a second time, `later` after the first, on new
-    /// connections. A middlebox without an answer does the same. Nobody receives the second answer.
+    /// connections. A middlebox that gets no answer does the same. Nobody receives the second
+    /// answer.
     pub fn repeat_scripts(&self, requests: u64, later: Duration) {
         self.shared.state().repeat = Some(Repeat { requests, later });
     }
@@ -235,7 +236,7 @@ impl Proxy {
         self.cut_next_reply_after(0);
     }
 
-    /// Stops listening: new connections are refused. Open connections stay.
+    /// Stops listening, so that new connections are refused. Open connections stay.
     pub fn refuse(&self) {
         self.listening().take();
     }
@@ -303,7 +304,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Always valid, even if a test has failed.
+        // The state is valid even if a test has failed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

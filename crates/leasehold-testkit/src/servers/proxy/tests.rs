@@ -111,7 +111,7 @@ fn a_connection_ends_in_the_middle_of_a_reply() {
     proxy.cut_next_reply_after(8);
     let read = read_to_end(speak(&proxy, "GET key\r\nGET key\r\n"));
     assert_eq!(read, "$10\r\n012");
-    // No reply is cut twice, and no cut continues in the next reply.
+    // A reply is cut once at most, and a cut does not continue in the next reply.
     proxy.cut_next_reply_after(1_000);
     assert_eq!(read_to_end(speak(&proxy, "PING\r\nPING\r\n")), "+PONG\r\n");
     assert_eq!(client.ask(&["GET", "key"]).expect("an answer").text(), "0123456789");
@@ -164,7 +164,7 @@ fn what_is_delayed_by_different_spans_arrives_in_its_order() {
     let began = Instant::now();
     let mut stream = speak(&proxy, "ECHO 0\r\n");
     for number in 1..8 {
-        // Each request is a piece of its own, because the reply before it has arrived.
+        // Each request is sent separately, because the reply before it has arrived.
         let mut reply = [0; 7];
         stream.read_exact(&mut reply).expect("an answer");
         assert_eq!(String::from_utf8_lossy(&reply), format!("$1\r\n{}\r\n", number - 1));
@@ -254,7 +254,7 @@ fn servers_that_are_none_do_as_they_are_named() {
 
     let closing = FakeServer::closing();
     let closed = connect(&closing).ask(&["PING"]).expect_err("it was closed");
-    // Not because of a timeout.
+    // The connection ended, and the error is no timeout.
     assert_ne!(closed.kind(), ErrorKind::WouldBlock);
 
     let http = FakeServer::speaking_http();

@@ -12,7 +12,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// never answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// How often a server that is busy is asked for a session.
+/// How often to ask a busy server for a session.
 const TRIES_MAX: usize = 20;
 
 /// The longest answer that a test expects.
@@ -21,7 +21,7 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// The code of an answer about a node that is not there.
 const NO_NODE: i32 = -101;
 
-/// A session of 30 s at a server. Its nodes end when it is dropped. It sends no pings.
+/// A session of 30 s at a server. Dropping it removes its nodes. It sends no pings.
 pub struct ZookeeperClient {
     stream: TcpStream,
     id: i64,
@@ -113,7 +113,7 @@ impl ZookeeperClient {
         self.ask(2, &body).is_ok()
     }
 
-    /// The names of the children of a node, sorted. None if it is not there.
+    /// The names of the children of a node, sorted. Empty if the node is not there.
     ///
     /// # Panics
     ///
@@ -168,7 +168,7 @@ impl ZookeeperClient {
     }
 }
 
-/// Bytes after their length.
+/// The bytes, with their length in front.
 fn text(bytes: &[u8]) -> Vec<u8> {
     let length = i32::try_from(bytes.len()).expect("a short text");
     [&length.to_be_bytes(), bytes].concat()
@@ -176,7 +176,7 @@ fn text(bytes: &[u8]) -> Vec<u8> {
 
 impl Drop for ZookeeperClient {
     fn drop(&mut self) {
-        // The end of the session. If it is lost, the session ends by itself.
+        // Ask the server to end the session. If this request is lost, the session ends by itself.
         let _ = self.send(&[1_i32.to_be_bytes(), (-11_i32).to_be_bytes()].concat());
         let _ = self.receive();
     }

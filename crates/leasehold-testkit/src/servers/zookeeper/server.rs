@@ -20,19 +20,20 @@ use crate::servers::kept::Kept;
 use crate::servers::port::Port;
 use crate::servers::process::find;
 
-/// The package of Debian and Ubuntu, and where it has its files.
+/// The package of Debian and Ubuntu, and the folder of its files.
 const PACKAGE: &str = "zookeeper";
 const JARS: &str = "/usr/share/java";
 
-/// Names another folder with the files of a server.
+/// The variable that names another folder with the files of a server.
 const JARS_VARIABLE: &str = "LEASEHOLD_TEST_ZOOKEEPER";
 
-/// The logger, the messages of the program, the program, and a part of Netty that it needs for TLS
-/// and does not name. It names the messages of the system, which would come first otherwise.
+/// The jars that must come first: the logger, the messages of the program, the program, and a part
+/// of Netty that it needs for TLS but does not name. Otherwise, the program would use the messages
+/// of the system.
 const NEEDED: [&str; 4] =
     ["slf4j-simple.jar", "zookeeper-jute.jar", "zookeeper.jar", "netty-codec.jar"];
 
-/// A small machine of Java that starts soon.
+/// The options for a small Java virtual machine that starts soon.
 const SMALL: [&str; 5] =
     ["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData"];
 
@@ -51,7 +52,7 @@ const SETTINGS: &str = "tickTime=200\ninitLimit=50\nsyncLimit=25\nmaxClientCnxns
 
 /// A private ensemble on 127.0.0.1, which ends with this process.
 pub struct ZookeeperServer {
-    /// `None` if the keepers remove it.
+    /// `None` if the keepers remove the folder.
     _home: Option<TempDir>,
     members: Vec<Member>,
     /// Settings for TLS.
@@ -220,7 +221,7 @@ impl ZookeeperServer {
         }
     }
 
-    /// The answer to a word of four letters; empty if there is none.
+    /// The answer to a four-letter word; empty if there is no answer.
     fn say(&self, member: usize, word: &str) -> String {
         let say = || {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port(member))).ok()?;
@@ -264,7 +265,7 @@ impl ZookeeperServer {
         for name in client.children(root) {
             let lock = format!("{root}/{name}");
             for node in client.children(&lock) {
-                // Its owner may have deleted it meanwhile.
+                // The owner of the node may have deleted it meanwhile.
                 let _was_there = client.delete(&format!("{lock}/{node}"));
             }
         }
@@ -343,7 +344,7 @@ impl ZookeeperPath {
         Self(format!("test{}", MADE.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// The URL of its locks, with this timeout of sessions, as in `15s`.
+    /// The URL of its locks, with this session timeout, such as `15s`.
     #[must_use]
     pub fn url(&self, session_timeout: &str) -> String {
         let url = ZookeeperServer::shared().url(&self.0);
@@ -356,7 +357,7 @@ impl ZookeeperPath {
         format!("/{}/{name}", self.0)
     }
 
-    /// The nodes of a lock: its holder, and who waits.
+    /// The nodes of a lock, which belong to its holder and its waiters.
     ///
     /// # Panics
     ///
@@ -366,7 +367,7 @@ impl ZookeeperPath {
         self.client().children(&self.lock(name))
     }
 
-    /// How many wait for a lock that somebody has.
+    /// How many clients wait for a lock that another client has.
     ///
     /// # Panics
     ///

@@ -21,8 +21,8 @@ const FAST: &str = "/dev/shm";
 /// A store file, and the reader that looks at it.
 pub(super) struct StoreFile {
     path: PathBuf,
-    /// Never dropped before the last process ends. SQLite ends the log with the last connection to
-    /// a file, and a killed process never does that.
+    /// Stays open until the last process has ended. SQLite ends the log with the last connection to
+    /// a file, which must not happen when a killed process drops its connection.
     reader: SqliteStore,
     /// The work of the reader's thread.
     thread: Mutex<Task>,
@@ -51,7 +51,7 @@ impl StoreFile {
         SqliteStore::open(&self.path, Arc::new(ToldHost(Arc::clone(teller))))
     }
 
-    /// Another process begins a write and stands still, or gives the write up.
+    /// Makes another process begin a write and stand still, or give the write up.
     pub(super) fn lock(&self, is_locked: bool) {
         let mut locked = lock(&self.locked);
         let (faults, holder) = &mut *locked;

@@ -1,8 +1,8 @@
 //! Stores without a server: the memory of one program, or one file that processes share.
 //!
 //! All processes of such a world run on one machine. They share one clock, which the store also
-//! uses. There is no network. A request takes effect when its process carries it out: at once, or
-//! in the thread of its store.
+//! uses. There is no network. A request takes effect when its process carries it out, which is at
+//! once or in the thread of its store.
 
 mod file;
 mod told;
@@ -30,7 +30,7 @@ pub(super) struct Local {
     /// The clock of the machine, shared by all its processes.
     clock: Process,
     kept: Kept,
-    /// Whether holders share keys. Then a request has no single owner to tell of.
+    /// Whether holders share keys. Then the history names no single owner after a request.
     is_shared: bool,
     did: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -66,7 +66,7 @@ impl Local {
         plan: &Plan,
         keep: impl FnOnce(Arc<Process>) -> Kept,
     ) -> Arc<Self> {
-        // This process does not appear in the history: it only provides the clock.
+        // This process does not appear in the history. It only provides the clock.
         let faster_ppm = plan.clients[0].faster_ppm;
         let clock = Process::new(ProcessId(u32::MAX), host, faster_ppm, 0);
         let kept = keep(Arc::new(clock.clone()));
@@ -91,15 +91,15 @@ impl Local {
         }
     }
 
-    /// Another process locks the file, or unlocks it.
+    /// Makes another process lock or unlock the file.
     pub(super) fn lock_file(&self, is_locked: bool) {
         if let Kept::InFile(file) = &self.kept {
             file.lock(is_locked);
         }
     }
 
-    /// The owner of a key, and the time that its lease has left. Of several owners, the one with
-    /// that token.
+    /// The owner of a key, and the time that its lease has left. If there are several owners, this
+    /// is the owner with that token.
     pub(super) fn owner(&self, key: &str, token: &str) -> Option<(Name, Duration)> {
         let mut held = self.all_held(key);
         let at = held.iter().position(|held| &*held.owner == token).unwrap_or(0);
@@ -137,7 +137,7 @@ impl Local {
         *did.entry(what).or_default() += 1;
     }
 
-    /// Counts an answer: it came from the store's thread, or before the call returned.
+    /// Counts an answer, which came from the store's thread, or else before the call returned.
     fn note_answer(&self, by_thread: bool) {
         self.note(match &self.kept {
             Kept::InMemory(_) => "asked in memory",

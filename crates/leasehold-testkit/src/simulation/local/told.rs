@@ -1,4 +1,4 @@
-//! A store that tells the history of each request, with the change that it made.
+//! A store that logs each request, with the change that it made, in the history.
 
 use std::future::ready;
 use std::pin::Pin;
@@ -19,13 +19,13 @@ use crate::history::event::{Name, Request, What};
 use crate::simulation::asked::Asked;
 use crate::simulation::process::Process;
 
-/// The store of one process, with its teller.
+/// The store of one process, with the teller that logs its requests.
 pub(super) struct Told<S> {
     store: S,
     teller: Arc<Teller>,
 }
 
-/// Tells the history of one process's requests and of their effects.
+/// Logs the requests of one process and their effects in the history.
 pub(super) struct Teller {
     local: Arc<Local>,
     process: Process,
@@ -78,19 +78,19 @@ impl Teller {
         Box::pin(std::future::poll_fn(move |context| sent.poll(&teller, context)))
     }
 
-    /// The store's thread is about to carry out requests.
+    /// Call this when the store's thread is about to carry out requests.
     pub(super) fn begins(&self) {
         for sent in lock(&self.open).iter() {
             sent.begins(self.local.held(&sent.asked().key).map(|held| held.owner));
         }
     }
 
-    /// It has carried out requests.
+    /// Call this when the store's thread has carried out requests.
     pub(super) fn settle(&self) {
         self.tell_answers(true);
     }
 
-    /// Tells the answers that have come since. The store carries out requests in the order in which
+    /// Logs the answers that have come since. The store carries out requests in the order in which
     /// they were sent. Between several requests for one key, the owner follows from the answers.
     fn tell_answers(&self, by_thread: bool) {
         let mut answered = Vec::new();
@@ -214,7 +214,8 @@ trait Open: Send + Sync {
     fn sent(&self) -> Moment;
     fn before(&self) -> Option<Name>;
     fn begins(&self, before: Option<Name>);
-    /// The owner that its answer implies; `None` without an answer, `Some(None)` if it was refused.
+    /// The owner that the answer implies. `None` if there is no answer, `Some(None)` if the request
+    /// was refused.
     fn answered(&self) -> Option<Option<Owner>>;
 }
 
@@ -266,7 +267,7 @@ impl<T: Answer> Open for Sent<T> {
 
     fn answered(&self) -> Option<Option<Owner>> {
         let mut state = lock(&self.state);
-        // The task that waits for the answer must be woken anyway.
+        // The task that waits for the answer must be woken in any case.
         let waker = state.waker.clone();
         let waker = waker.as_ref().unwrap_or(Waker::noop());
         if !state.is_answered(&mut Context::from_waker(waker)) {
@@ -286,7 +287,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<S: Store> Store for Told<S> {
     fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let place = match &ask.line {
-            // Only a client that joins the line has a turn.
+            // Only a client that joins the line gets a turn.
             Line::Join { waiter_ttl, .. } => Some(waiter_ttl.get()),
             _ => None,
         };
@@ -323,7 +324,7 @@ impl<S: Store> Store for Told<S> {
     crate::forward!(store: inspect, rest);
 }
 
-/// Passes on the hints for one inbox, and tells the history of each hint that another waits.
+/// Passes on the hints for one inbox, and logs each hint that another client waits.
 struct Relay {
     sink: Weak<dyn HintSink>,
     teller: Weak<Teller>,

@@ -1,4 +1,4 @@
-//! Delivers everything that was sent, each thing at its moment.
+//! Delivers everything that was sent, each delivery at its moment.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -86,7 +86,8 @@ impl Network {
 }
 
 impl State {
-    /// A delivery has reached the end of the network. A partition may hold it back there.
+    /// Handles a delivery that has reached the end of the network. A partition may hold it back
+    /// there.
     pub(super) fn arrive(&mut self, now: Moment, delivery: Delivery) {
         if let Some(id) = delivery.connection() {
             let Some(connection) = self.connections.find_mut(id) else { return };
@@ -103,7 +104,7 @@ impl State {
         self.reach(now, delivery);
     }
 
-    /// A delivery has come through the network.
+    /// Handles a delivery that has come through the network.
     pub(super) fn reach(&mut self, now: Moment, delivery: Delivery) {
         match delivery {
             Delivery::Bytes(id, bytes) => self.came_in(id, bytes),
@@ -192,7 +193,7 @@ impl State {
             }
             [b"SUBSCRIBE", channel] => {
                 let channel = str::from_utf8(channel).expect("a channel of ours is text");
-                // Nobody would ever end the subscription of a client that is gone.
+                // A client that is gone would never end its subscription.
                 if !connection.has_ended {
                     self.server.subscribe(id.0, channel);
                 }
@@ -242,7 +243,7 @@ impl State {
     }
 }
 
-/// How long it takes until a client learns that a killed server refused its connection.
+/// How long after connecting to a killed server a client learns that it was refused.
 pub(super) const REFUSED_AFTER: Duration = Duration::from_micros(200);
 
 impl PartialEq for Due {

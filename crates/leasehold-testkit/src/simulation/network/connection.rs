@@ -20,9 +20,9 @@ pub(in super::super) struct Request {
     pub(super) command: Command,
     /// When it left its process.
     pub(super) sent: Moment,
-    /// Loses the answer: the connection ends this long after the request took effect.
+    /// If the answer gets lost, how long after the request took effect the connection ends.
     pub(super) loses_reply: Option<Duration>,
-    /// If the request took effect, it takes effect once more this much later.
+    /// If the request takes effect twice, the time in between.
     pub(super) again_after: Option<Duration>,
 }
 
@@ -46,13 +46,13 @@ pub(super) struct Connection {
     pub(super) arrived: Vec<u8>,
     /// Wakes the task that reads.
     pub(super) reader: Option<Waker>,
-    /// Whether the client began the third version of the protocol, in order to receive messages.
+    /// Whether the client speaks the third version of the protocol, to receive messages.
     pub(super) is_subscriber: bool,
     /// Whether the server tracks the keys that the client reads.
     pub(super) tracks: bool,
     pub(super) last_to_server: Moment,
     pub(super) last_to_client: Moment,
-    /// Deliveries that a partition holds back.
+    /// The deliveries that a partition holds back.
     pub(super) held: Vec<Delivery>,
     /// How many requests still arrive after the connection broke.
     pub(super) arriving: Option<usize>,
@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// Breaks the connection. This many of the requests on their way still arrive.
+    /// Breaks the connection. `arriving` of the requests on their way still arrive.
     pub(super) fn break_after(&mut self, arriving: usize) {
         self.arriving = Some(self.arriving.map_or(arriving, |before| before.min(arriving)));
         self.held.clear();

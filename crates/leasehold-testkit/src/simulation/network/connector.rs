@@ -15,7 +15,7 @@ use crate::protocol::{Command, Requests};
 use crate::simulation::log::Log;
 use crate::simulation::process::Process;
 
-/// How often a connection attempt is repeated underneath, as TCP does.
+/// The pause before a connection attempt is repeated, as TCP repeats it.
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// One read in this many, and one write in this many, moves only some of the bytes.
@@ -148,7 +148,7 @@ impl Stream for SimulatedStream {
     }
 }
 
-/// At least one of this many, if there are any.
+/// A number from one to `count`, or zero if `count` is zero.
 fn some_of(count: usize, random: u64) -> usize {
     let Some(others) = count.checked_sub(1) else { return 0 };
     let others = u64::try_from(others).expect("no more than the memory has");
@@ -167,7 +167,7 @@ impl Drop for SimulatedStream {
 }
 
 impl Network {
-    /// A request leaves a process.
+    /// Handles a request that leaves a process.
     fn leaves(&self, process: &Process, id: ConnectionId, command: Command) {
         let now = self.now();
         let mut state = self.state();
@@ -187,8 +187,8 @@ impl Network {
     }
 }
 
-/// Whether a command takes, renews or releases a lock, by a script or by itself. Keys that a client
-/// keeps in addition to its locks, such as its record, have `:lh:` in their names.
+/// Whether a command takes, renews or releases a lock, by a script or without one. Keys that a
+/// client keeps in addition to its locks, such as its record, have `:lh:` in their names.
 fn is_of_a_lock(command: &Command) -> bool {
     const PLAIN: [&[u8]; 4] = [b"SET", b"DEL", b"DELIFEQ", b"DELEX"];
     let is_beside = |key: &[u8]| key.windows(4).any(|part| part == b":lh:");

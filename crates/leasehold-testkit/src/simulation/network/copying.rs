@@ -46,7 +46,7 @@ impl State {
         self.schedule.add(at, Delivery::Synced(syncing));
     }
 
-    /// A write has reached the disk of the server.
+    /// Handles a write that has reached the disk of the server.
     pub(super) fn synced(&mut self, now: Moment, syncing: Syncing) {
         if self.server.is_synced(syncing) {
             self.look_who_waits(now);
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Data has reached a replica.
+    /// Handles data that has reached a replica.
     pub(super) fn received(&mut self, now: Moment, sent: Sent) {
         let Some(said) = self.server.replicas.receive(sent) else { return };
         let at = now + self.takes();
@@ -77,7 +77,7 @@ impl State {
         self.schedule.add(at, Delivery::Confirmed(said));
     }
 
-    /// A replica has confirmed how much data it has.
+    /// Handles a replica's confirmation of the data that it has.
     pub(super) fn confirmed(&mut self, now: Moment, said: Confirmation) {
         self.server.confirm(said);
         self.look_who_waits(now);
@@ -95,8 +95,8 @@ impl State {
         }
     }
 
-    /// Schedules when each replica finds the server. A replica that follows it already ignores
-    /// that.
+    /// Schedules when each replica finds the server. A replica that already follows the server
+    /// ignores that.
     pub(super) fn find_replicas(&mut self, now: Moment) {
         for replica in 0..self.server.replicas.len() {
             let most_us = u64::try_from(FOUND_WITHIN.as_micros()).expect("short");
@@ -106,7 +106,7 @@ impl State {
         }
     }
 
-    /// A replica begins to follow the server, unless the server has restarted since.
+    /// Makes a replica follow the server, unless the server has restarted since.
     pub(super) fn follows(&mut self, now: Moment, replica: usize, of: u32) {
         if of == self.server.started
             && let Some(sent) = self.server.is_followed_by(replica)
@@ -131,7 +131,7 @@ impl State {
         }
     }
 
-    /// The time limit of a wait has passed.
+    /// Ends a wait whose time limit has passed.
     pub(super) fn wait_over(&mut self, now: Moment, id: ConnectionId, number: u64) {
         let waits = self.connections.find(id).and_then(|connection| connection.waits);
         if let Some((_, wait)) = waits.filter(|(waits, _)| *waits == number) {
@@ -206,7 +206,7 @@ mod tests {
             self.clients[connection].ask(&command(words))
         }
 
-        /// The answer, and how long it took.
+        /// Waits for an answer, and measures how long it took.
         async fn timed<T>(&self, answer: impl Future<Output = T>) -> (T, Duration) {
             let asked = self.host.now();
             (answer.await, self.host.now().since(asked))

@@ -1,8 +1,8 @@
 //! The network between the processes and the server: when messages arrive, and which are lost.
 //!
-//! A connection keeps the order of the messages in one direction, as TCP does: a lost message comes
+//! A connection keeps the order of the messages in one direction, as TCP does. A lost message comes
 //! later and holds up the messages behind it. A connection that breaks loses the last messages on
-//! their way. The first ones still arrive, but their answers go nowhere.
+//! their way. The first messages still arrive, but their answers go nowhere.
 
 mod carrier;
 mod connection;
@@ -65,7 +65,7 @@ pub(super) struct Trouble {
     pub(super) delay_max: Duration,
     /// One message in this many is lost and sent again.
     pub(super) loses_one_in: Option<usize>,
-    /// The fates of the next lock requests, first request first.
+    /// The fates of the next lock requests, in order.
     pub(super) mischief: Vec<Mischief>,
 }
 
@@ -85,8 +85,8 @@ pub(super) enum Delivery {
     /// A request.
     Request(ConnectionId, Box<connection::Request>),
     /// A request that a middlebox sends a second time. Its answer goes nowhere. A strict server
-    /// ignores it after a restart: anything between a client and a strict server must not give one
-    /// process a request meant for another, see GUARANTEES.md.
+    /// ignores it after a restart. In strict mode, as GUARANTEES.md says, nothing between a client
+    /// and a server may give one process a request that was meant for another.
     Copy { to: u32, command: Box<Command> },
     /// An answer to a client, or a message that the server sends unasked.
     Bytes(ConnectionId, connection::Bytes),
@@ -170,8 +170,8 @@ impl Network {
         (trouble.to_server, trouble.to_client) = (false, false);
         for (id, held) in state.connections.take_held(process.id()) {
             if arrives {
-                // At once, because later deliveries are already on their way behind them. This
-                // includes requests whose client has given up and hung up.
+                // Deliver them at once, because later deliveries are already on their way behind
+                // them. This includes requests whose client has given up and hung up.
                 for delivery in held {
                     state.arrive(now, delivery);
                 }
@@ -209,7 +209,7 @@ impl Network {
         state.schedule.wake();
     }
 
-    /// Stops the server: it stands still.
+    /// Stops the server, so that it stands still.
     pub(super) fn stop_server(&self) {
         self.state().server.is_stopped = true;
     }
@@ -226,7 +226,7 @@ impl Network {
         state.schedule.wake();
     }
 
-    /// Kills the server: connections break, and everything on its way to the server is lost.
+    /// Kills the server. Connections break, and everything on its way to the server is lost.
     pub(super) fn kill_server(&self) {
         self.state().kill_server();
     }
@@ -276,7 +276,8 @@ impl State {
             delay += Duration::from_micros(self.random.next_u64() % (longer_us + 1));
         }
         if let Some(times) = trouble.loses_one_in {
-            // Linux sends again after at least 200 ms, and waits twice as long after each loss.
+            // Linux sends a lost message again after at least 200 ms, and waits twice as long after
+            // each loss.
             let mut again = Duration::from_millis(200);
             while self.random.once_in(times) && again < Duration::from_secs(2) {
                 delay += again;
@@ -332,7 +333,7 @@ impl Delivery {
             | Self::Synced(_)
             | Self::Confirmed(_)
             | Self::Follows { .. }
-            // The server's own clock ends a wait, so the network does not matter.
+            // The server's own clock ends a wait, so this does not pass the network.
             | Self::WaitOver(..) => None,
             Self::Request(id, _)
             | Self::Bytes(id, _)
@@ -389,7 +390,7 @@ mod tests {
             host.advance(Duration::from_millis(5_350)).await;
             let deleted = foreign.ask(&Command::of(&["DEL", "a"])).await;
             assert_eq!(deleted, Some(Ok(Value::Int(1))), "it is there");
-            // One way for the news, and a round trip for the acquire.
+            // This is one trip for the news, and a round trip for the acquire.
             host.advance(Duration::from_millis(3 * 5)).await;
             assert!(waiting.is_finished());
         });
@@ -403,7 +404,7 @@ mod tests {
         client
     }
 
-    /// Not every lock is taken by a script.
+    /// Some locks are taken by a command, and not by a script.
     #[test]
     fn commands_that_take_and_end_a_lock_meet_mischief_and_others_do_not() {
         let (host, network, process, connector) = one_process();

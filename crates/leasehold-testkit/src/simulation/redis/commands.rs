@@ -30,7 +30,7 @@ pub(super) enum Run {
     Plainly(fn(&mut Server, &Arguments) -> Result<Reply, Refusal>),
     /// Like `Plainly`, but scripts must not call it.
     Alone(fn(&mut Server, &Arguments) -> Result<Reply, Refusal>),
-    /// By the part that runs scripts. Scripts must not call it.
+    /// In the part that runs scripts. Scripts must not call it.
     ByScripts,
 }
 

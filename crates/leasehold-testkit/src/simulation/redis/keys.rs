@@ -132,8 +132,8 @@ pub(super) fn keys(server: &mut Server, arguments: &Arguments) -> Result<Reply, 
     Ok(Reply::Array(found.map(|key| Reply::Bytes(key.clone())).collect()))
 }
 
-/// A scan visits the keys by a number that depends on the name alone. So it finds every key that
-/// stays, however many others come and go.
+/// Answers SCAN. A scan visits the keys by a number that depends only on the name. So it finds
+/// every key that stays, however many others come and go.
 pub(super) fn scan(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
     let cursor = numbers::cursor(arguments.at(1)).ok_or(Refusal::fixed("ERR invalid cursor"))?;
     let (mut count, mut pattern) = (10, None);

@@ -152,7 +152,7 @@ impl Keyspace {
     /// Like [`get_mut`](Self::get_mut), but tells no client.
     fn find_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.drop_if_expired(key);
-        // Copy on write: a write that finds no key copies nothing.
+        // The data is copied on write. A write that finds no key copies nothing.
         self.dataset
             .keys
             .contains_key(key)

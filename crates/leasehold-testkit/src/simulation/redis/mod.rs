@@ -1,6 +1,6 @@
 //! A Redis in this process: the few commands that the store uses, and its scripts in Lua 5.1.
 //!
-//! It has no network and no clock: the caller passes each command with the current time. The same
+//! It has no network and no clock. The caller passes each command with the current time. The same
 //! commands at the same times give the same answers, byte by byte. A test compares it with real
 //! servers, using random commands and the calls of the store. It refuses everything that it does
 //! not implement.
@@ -148,8 +148,8 @@ impl SimulatedRedis {
         lock(&self.server).keyspace.written()
     }
 
-    /// A replica confirms data up to a write position. `None` means that it does not follow any
-    /// more.
+    /// Records that a replica confirms data up to a write position. `None` means that it no longer
+    /// follows.
     pub fn confirm(&mut self, replica: usize, written: Option<u64>) {
         lock(&self.server).replication.confirm(replica, written);
     }
@@ -160,12 +160,12 @@ impl SimulatedRedis {
         lock(&self.server).replication.confirmed_by(written)
     }
 
-    /// All data up to that write position is on the server's disk.
+    /// Records that all data up to that write position is on the server's disk.
     pub fn sync(&mut self, written: u64) {
         lock(&self.server).replication.sync(written);
     }
 
-    /// On how many of its own disks the data up to that write position is: one or none.
+    /// How many of the server's own disks have the data up to that write position: one or none.
     #[must_use]
     pub fn on_disk(&self, written: u64) -> usize {
         lock(&self.server).replication.on_disk(written)
@@ -231,7 +231,7 @@ impl SimulatedRedis {
         self.scripts.flush();
     }
 
-    /// All current keys. This is cheap: a later write copies the data before it changes them.
+    /// All current keys. This is cheap, since a later write copies the data before it changes them.
     #[must_use]
     pub fn dataset(&self) -> Dataset {
         lock(&self.server).keyspace.dataset()

@@ -36,8 +36,8 @@ pub(super) fn score(text: &[u8]) -> Option<f64> {
     fits.then_some(number)
 }
 
-/// One end of a range of scores, and whether the range excludes that end. It is read less strictly
-/// than a score: empty text is zero, and a number that is too large is infinite.
+/// One end of a range of scores, and whether the range excludes that end. This is read less
+/// strictly than a score. Empty text is zero, and a number that is too large is infinite.
 pub(super) fn bound(text: &[u8]) -> Option<(f64, bool)> {
     let (text, open) = match text.strip_prefix(b"(") {
         Some(rest) => (rest, true),
@@ -64,7 +64,7 @@ pub(super) fn written(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
     }
-    // One digit, a point, sixteen more digits, and the exponent.
+    // The text has one digit, a point, sixteen more digits, and the exponent.
     let exact = format!("{number:.*e}", DIGITS - 1);
     let (mantissa, exponent) = exact.split_once('e').expect("it has an exponent");
     let exponent: i32 = exponent.parse().expect("a small number");

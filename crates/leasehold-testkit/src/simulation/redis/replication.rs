@@ -1,5 +1,5 @@
-//! Replicas from the view of their primary: which data each has confirmed, who waits for that, and
-//! the replication id of the data. Also which data is on disk.
+//! Replicas as their primary sees them: which data each has confirmed, which connections wait for
+//! that, and the replication id of the data. This module also knows which data is on disk.
 
 use super::Server;
 use super::arguments::Arguments;
@@ -29,7 +29,7 @@ pub struct Wait {
     pub written: u64,
     /// How many replicas must confirm it.
     pub replicas: usize,
-    /// On how many of the server's own disks it must be, for WAITAOF: one or none.
+    /// For WAITAOF, how many of the server's own disks must have the data: one or none.
     pub on_disk: Option<usize>,
     /// The longest wait in milliseconds; 0 means no limit.
     pub limit_ms: u64,
@@ -40,7 +40,7 @@ impl Replication {
         (self.written, self.wait) = (written, None);
     }
 
-    /// Sets the replication ids: the data has another history from now on.
+    /// Sets the replication ids. From now on, the data has another history.
     pub(super) fn set_ids(&mut self, id: &str, before: Option<&str>) {
         self.ids = [id, before.unwrap_or_default()].map(str::to_owned);
     }
@@ -106,8 +106,8 @@ pub(super) fn wait(server: &mut Server, arguments: &Arguments) -> Result<Reply, 
     Ok(Reply::count(server.replication.confirmed_by(written)))
 }
 
-/// Like [`wait`], but for data on disk: the server's own disk, and the disks of replicas. Replicas
-/// confirm here only data that is on their disks.
+/// Like [`wait`], but for data on the server's own disk and on the disks of replicas. Here,
+/// replicas confirm only data that is on their disks.
 pub(super) fn waitaof(server: &mut Server, arguments: &Arguments) -> Result<Reply, Refusal> {
     const NOT_ONE: Refusal = Refusal::fixed("ERR value is out of range, must be between 0 and 1");
     let local = usize::try_from(arguments.integer(1)?).ok().filter(|local| *local <= 1);

@@ -1,5 +1,6 @@
-//! The hash that names a script: the SHA-1 of its text (FIPS 180-4). The store computes it while it
-//! is compiled, by code of its own: if that were wrong, the store would not find its scripts.
+//! The hash that names a script: the SHA-1 of its text (FIPS 180-4). The store computes it at
+//! compile time, by its own code. If that code were wrong, the store would not find its scripts
+//! here.
 
 use sha1::{Digest as _, Sha1};
 

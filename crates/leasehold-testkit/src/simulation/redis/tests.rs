@@ -72,8 +72,8 @@ fn scripts_are_forgotten_when_flushed() {
     assert!(refused.is_err_and(|refused| refused.code() == "NOSCRIPT"));
 }
 
-/// An expired key that a command touched is gone for good. An untouched one exists again when the
-/// clock goes back.
+/// An expired key that a command touched is gone for good. An untouched expired key exists again
+/// when the clock goes back.
 #[test]
 fn a_clock_that_goes_back_brings_back_what_nobody_has_missed() {
     let mut redis = SimulatedRedis::new();

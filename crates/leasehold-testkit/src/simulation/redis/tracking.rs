@@ -1,4 +1,5 @@
-//! Clients that are told when a key changes: once, and not again until they read the key again.
+//! Clients that are told when a key changes. They are told once, and not again until they read the
+//! key again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

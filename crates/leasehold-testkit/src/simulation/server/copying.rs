@@ -27,7 +27,7 @@ impl Server {
         self.redis.sync(written);
     }
 
-    /// It lost power, and comes back with the data on its disk.
+    /// Cuts its power. It comes back with the data on its disk.
     pub(in crate::simulation) fn lose_power(&mut self) {
         self.power_cuts += 1;
         self.come_back_with(self.disk.data());
@@ -54,18 +54,18 @@ impl Server {
         written.is_some()
     }
 
-    /// A reachable replica begins to follow it.
+    /// Makes a reachable replica follow it.
     pub(in crate::simulation) fn is_followed_by(&mut self, replica: usize) -> Option<Sent> {
         self.replicas.follow(replica, self.redis.dataset(), self.redis.written())
     }
 
-    /// A replica is cut off.
+    /// Cuts a replica off.
     pub(in crate::simulation) fn is_left_by(&mut self, replica: usize) {
         self.replicas.leave(replica);
         self.redis.confirm(replica, None);
     }
 
-    /// A replica confirms data.
+    /// Handles a replica's confirmation of data.
     pub(in crate::simulation) fn confirm(&mut self, said: Confirmation) {
         if self.replicas.is_heard(said) {
             self.redis.confirm(said.replica, Some(said.written));
@@ -79,8 +79,8 @@ impl Server {
         if is_short || confirmed < wait.replicas {
             return None;
         }
-        // A client that asks for fewer copies than its terms say gets that number. It may count it
-        // or not.
+        // A client may ask for fewer copies than its terms say. Such an answer does not have to
+        // count as enough copies.
         let agreed = match self.copies.map(|copies| copies.wanted) {
             Some(Wanted::Count(count)) => count.into(),
             _ => 1,

@@ -1,4 +1,4 @@
-//! Who holds and waits for a key that holders may share. Looking changes nothing.
+//! Reads who holds and who waits for a key that holders may share. Reading changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a place wants, by its first word; `None` if it only watches.
+/// The share that a place wants, by its first word. `None` if it only watches.
 fn wish(place: &str) -> Option<Share> {
     match place.split('|').next()? {
         "j" => Some(Share::Alone),
@@ -57,7 +57,7 @@ fn wish(place: &str) -> Option<Share> {
 }
 
 impl Server {
-    /// Who holds and waits before a script is called, in a world in which holders share keys.
+    /// The holders and waiters before a script is called, in a world in which holders share keys.
     /// Remembers the keys of the lock, so that its holders can be found later.
     pub(super) fn stands(&mut self, now_us: u64, command: &Command) -> Option<(Keys, Standing)> {
         let keys = Keys::of(command).filter(|_| self.tells_shares)?;
@@ -93,7 +93,7 @@ impl Server {
         }
     }
 
-    /// Who holds and waits at the moment.
+    /// The holders and waiters at the moment.
     pub(in crate::simulation) fn standing(&self, now_us: u64, Keys(keys): &Keys) -> Standing {
         let now_ms = (now_us / 1_000) as f64;
         let shares = self.redis.sorted_at(now_us, &keys[Keys::SHARES]);
@@ -146,7 +146,7 @@ impl Server {
         Standing { of, holders, lefts, line, dead, expired, is_open }
     }
 
-    /// How long the lease of an owner lasts that shares a key; `None` if it does not share it.
+    /// How long the lease of an owner lasts, if the owner shares a key. `None` if it does not.
     pub(super) fn share_left(
         &self,
         now_us: u64,

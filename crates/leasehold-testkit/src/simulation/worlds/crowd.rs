@@ -15,8 +15,8 @@ const ONE_IN: usize = 32;
 /// renewal must be seen before the deadline that it extends.
 const TTL_MIN: Duration = Duration::from_secs(2);
 
-/// Gives a world a crowd of leases if its seed says so. Not if a lease costs more than one request,
-/// or lasts for hours.
+/// Gives a world a crowd of leases if its seed says so. It does not if a lease costs more than one
+/// request, or lasts for hours.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Crowd, 0x000c_4071_d5ed, ONE_IN) else { return };
     if plan.is_quorum()
@@ -37,7 +37,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
 pub(in crate::simulation) async fn hoard(worker: Worker, mut random: SeededRandom) {
     let plan = &worker.world().plan;
     let (crowd, ttl, span) = (plan.crowd, plan.clients[0].ttl, plan.span);
-    // The names that the server uses.
+    // These are the names that the server uses.
     let namespace = plan.clients[0].namespace.map(|namespace| format!("{namespace}:"));
     let namespace = namespace.unwrap_or_default();
     let begins_ms = u64::try_from(span.as_millis() / 2).expect("some seconds");

@@ -25,7 +25,7 @@ pub(in crate::simulation) struct Detached {
     pub(in crate::simulation) token: OwnerToken,
     pub(in crate::simulation) window: WindowId,
     pub(in crate::simulation) ttl: Duration,
-    /// On the clock of its process.
+    /// This moment is on the clock of its process.
     pub(in crate::simulation) until: Moment,
 }
 
@@ -48,8 +48,8 @@ pub(in crate::simulation) async fn hand_on(worker: &mut Worker, mut held: Detach
         if outcome != Outcome::Renewed {
             break;
         }
-        // The rule of GUARANTEES.md for every lease: counted from before the request, less 1 % and
-        // 2 ms.
+        // GUARANTEES.md says this for every lease: its validity begins before the request, and is
+        // the ttl less 1 % and 2 ms.
         let valid = (held.ttl - held.ttl / 100).saturating_sub(Duration::from_millis(2));
         held.until = held.until.max(sent + valid);
         worker.world().relies_until(held.window, held.until);

@@ -10,9 +10,9 @@ use crate::simulation::plan::{Plan, PlannedFault};
 /// One world in this many has a server that evicts.
 const ONE_IN: usize = 16;
 
-/// Makes the server of a world evict keys if its seed says so. Exclusive windows are not promised
-/// there. But fencing tokens rise, no call hangs, and no key stays for ever. Not in worlds that
-/// promise everything.
+/// Makes the server of a world evict keys if its seed says so. In such a world, exclusive windows
+/// are not promised. But fencing tokens rise, no call hangs, and no key stays for ever. Worlds that
+/// promise everything have no eviction.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Evicting, 0x0e71_c700_0a11, ONE_IN) else { return };
     if plan.is_quorum()

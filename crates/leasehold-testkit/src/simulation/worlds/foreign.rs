@@ -32,8 +32,8 @@ pub(in crate::simulation) const DELETE_OWN: &str = "\
     return 0";
 
 /// Adds foreign clients to a world if its seed says so. In half of the worlds, our clients free the
-/// key with each release; in the others, their line opens now and then. Not if a grant needs more
-/// than a key: foreign clients know nothing of quarantines and copies.
+/// key with each release; in the others, their line opens now and then. A world whose grants need
+/// more than a key gets none, since foreign clients know nothing of quarantines and copies.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Foreign, 0x0f04_e164_e450, ONE_IN) else { return };
     let needs_more =

@@ -20,8 +20,8 @@ const DISKS: [(u64, u64); 3] = [(200, 2_000), (1_000, 10_000), (5_000, 25_000)];
 /// How many power cuts are added to those that replace other faults.
 const MORE_CUTS: usize = 8;
 
-/// Gives the server of a world a disk if its seed says so, besides its replicas if there are any.
-/// Not in a quorum, and not without a server.
+/// Gives the server of a world a disk if its seed says so, besides its replicas if there are any. A
+/// quorum and a world without a server get none.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let Some(mut random) = draw.of(Kind::Fsync, 0xf517_c000_d15c, ONE_IN) else { return };
     if plan.is_quorum() || plan.is_local() || plan.pace > 1 {
@@ -46,7 +46,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
         }
         (planned.fault, planned.lasts) = (Fault::PowerCut, away(&mut random));
     }
-    // Few power cuts happen while the disk lacks something.
+    // Add power cuts, since few of them happen while the disk lacks something.
     let Some(last) = plan.faults.last().map(|planned| planned.at) else { return };
     let last_ms = u64::try_from(last.as_millis()).expect("some seconds").max(501);
     for _ in 0..MORE_CUTS {

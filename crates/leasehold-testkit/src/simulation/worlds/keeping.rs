@@ -4,16 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Moment;
-use leasehold::{Error, ErrorKind, Guard};
+use leasehold::{Error, ErrorKind, Guard, Release};
 
 use super::{Draw, Kind};
 use crate::history::Bounds;
 use crate::history::event::{CallKind, Name, Outcome, WindowId};
 use crate::simulation::plan::Plan;
 use crate::simulation::worker::{Worker, outcome_of};
+use crate::virtual_host::SeededRandom;
 
 /// One world in this many leaves keys taken.
 const ONE_IN: usize = 8;
+
+/// In such a world, one mutex in this many stays taken for a minimum of time after each grant.
+const MIN_HELD_ONE_IN: usize = 12;
 
 /// For how many ttls a key stays taken after its guard, at most.
 pub(in crate::simulation) const KEPT_TTLS: u32 = 3;
@@ -31,6 +35,47 @@ pub(in crate::simulation) struct Kept {
     pub(in crate::simulation) granted: Moment,
     pub(in crate::simulation) ttl: Duration,
     pub(in crate::simulation) span: Duration,
+}
+
+/// Draws how long a mutex stays taken after each grant, at least.
+pub(in crate::simulation) fn min_hold(
+    world: &Plan,
+    ttl: Duration,
+    random: &mut SeededRandom,
+) -> Duration {
+    if !world.keeps || !random.once_in(MIN_HELD_ONE_IN) {
+        return Duration::ZERO;
+    }
+    // A shorter one would be refused.
+    let least = ttl + world.lock_delay;
+    let ttls = usize::try_from(KEPT_TTLS - 1).expect("a few");
+    least + ttl * u32::try_from(random.below(ttls * 100)).expect("a few") / 100
+}
+
+/// Ends a guard before the `min_hold` of its lock is over.
+pub(in crate::simulation) async fn leave_early(
+    worker: &mut Worker,
+    (key, window): (&Name, WindowId),
+    guard: Guard,
+    kept: Kept,
+) {
+    let held_until = worker.now() + guard.remaining();
+    let ends = kept.granted + kept.span;
+    // Almost over: the guard may know that it is over, and free the key.
+    let is_over = ends.since(worker.now()) <= Bounds::drift(kept.span);
+    if is_over || worker.below(3) == 0 {
+        worker.world().leaves_taken(window, held_until);
+        drop(guard);
+        return worker.world().gives_up(window, Duration::ZERO);
+    }
+    let release = || async {
+        match guard.release().await? {
+            Release::Released => Ok(()),
+            Release::NotHeld => Err(Error::new(ErrorKind::Lost, "the lock was not held")),
+        }
+    };
+    worker.world().did("ended early");
+    leave_taken(worker, (key, window), (held_until, kept), release).await;
 }
 
 /// Leaves a key taken until some time after its grant.

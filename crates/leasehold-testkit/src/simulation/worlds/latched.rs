@@ -1,5 +1,5 @@
-//! Worlds with latches, in addition to the locks of other worlds: one latch after the other, which
-//! all clients count down and wait for.
+//! Worlds with latches, in addition to the locks of other worlds: one latch after the other. All
+//! clients count each latch down and wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +24,10 @@ const COUNT_MAX: usize = 8;
 /// How long a latch is used before all clients turn to the next one.
 const ROUND: Duration = Duration::from_secs(4);
 
-/// How long a count lasts: longer than a run, whatever happens to the clocks.
+/// How long a count lasts. This is longer than a run, whatever happens to the clocks.
 const KEPT_FOR: Duration = Duration::from_hours(1);
 
-/// How long a task waits for a latch, and how long it pauses between two calls, at most.
+/// The longest wait of a task for a latch, and its longest pause between two calls.
 const WAITS_MAX: Duration = Duration::from_secs(5);
 const PAUSES_MAX_MS: u64 = 800;
 
@@ -39,7 +39,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     }
 }
 
-/// Counts latches down, waits for them, and looks how far they are, until `until` or until the run
+/// Counts latches down, waits for them, and looks at their counts, until `until` or until the run
 /// ends.
 pub(in crate::simulation) async fn use_latches(
     mut worker: Worker,
@@ -62,7 +62,7 @@ pub(in crate::simulation) async fn use_latches(
 }
 
 async fn count_down(worker: &mut Worker, key: &Name, latch: &Latch) {
-    // It tries twice, and looks if it was refused.
+    // The call tries twice, and then looks at the latch if it was refused.
     let longest = 2 * worker.request_limit();
     let call = worker.called_for(key, CallKind::CountDown, longest);
     match of_call(worker, (key, call), latch.count_down()).await {

@@ -19,7 +19,7 @@ const ONE_IN: usize = 16;
 const STARTS_MAX: usize = 4;
 const PERIODS_MS: [u64; 4] = [200, 700, 2_000, 4_000];
 
-/// How long a start waits for its turn, and how long a task pauses after it, at most.
+/// The longest wait of a start for its turn, and the longest pause of a task after it.
 const WAITS_MAX: Duration = Duration::from_millis(2_500);
 const PAUSES_MAX_MS: u64 = 300;
 

@@ -53,7 +53,7 @@ pub(super) fn draw_faults(draw: Draw<'_>, plan: &mut Plan) {
             *one = planned(&mut random, fault, one.at, plan);
         }
         if one.fault == Fault::ClientSuspend {
-            // The machine sleeps, and so do all its processes.
+            // The machine sleeps, so all its processes sleep.
             one.client = None;
         }
     }

@@ -1,7 +1,7 @@
 //! Worlds whose leases last and are held for minutes and hours.
 //!
-//! The whole world is stretched: it lasts longer, and every client takes more time for everything.
-//! So it has as many events as others, and costs as little.
+//! The whole world is stretched. It lasts longer, and every client takes more time for everything.
+//! So it has as many events as other worlds, and costs as little.
 
 use std::time::Duration;
 
@@ -22,11 +22,12 @@ pub(in crate::simulation) const COUNTER_KEPT_FOR: Duration = Duration::from_mins
 const SIZES: [(&[u64], u32); 4] =
     [(&[90], 50), (&[90, 300], 60), (&[1_200], 120), (&[2_700, 7_200], 300)];
 
-/// The largest number of clients: each looks at its clock ten times a second.
+/// The largest number of clients. Each looks at its clock ten times a second.
 const CLIENTS_MAX: usize = 3;
 
-/// Gives a world long leases if its seed says so. Returns whether it did. A quorum never has them,
-/// because its nodes are probed every second. Nor does a file, which is polled all the time.
+/// Gives a world long leases if its seed says so. Returns whether it did. A quorum never has long
+/// leases, because its nodes are probed every second. A file has none either, because it is polled
+/// all the time.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) -> bool {
     let Some(mut random) = draw.of(Kind::Long, 0x0010_4600_77e5, ONE_IN) else { return false };
     if plan.is_quorum() || plan.kept_in == KeptIn::File {
@@ -52,7 +53,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) -> bool {
     true
 }
 
-/// How long a long lease is held: longer than its counter would live by itself.
+/// How long a long lease is held, which is longer than its counter would live by itself.
 pub(in crate::simulation) fn long_span(random: &mut SeededRandom, ttl: Duration) -> Duration {
     let least = COUNTER_KEPT_FOR.max(ttl) * 5 / 4;
     let more_ms = u64::try_from(least.as_millis()).expect("hours");

@@ -1,8 +1,8 @@
 //! The kinds of worlds.
 //!
 //! A seed decides about each kind independently, so a new kind leaves most worlds as they were. The
-//! user can also ask for a kind (`simulate --world NAME`). Then every seed gets it whose other
-//! kinds allow it.
+//! user can also ask for a kind (`simulate --world NAME`). Then every seed whose other kinds allow
+//! it gets that kind.
 
 mod bare;
 mod crowd;
@@ -27,7 +27,7 @@ use std::str::FromStr;
 pub(super) use self::crowd::hoard;
 pub(super) use self::detached::{Detached, hand_on};
 pub(super) use self::foreign::{DELETE_OWN, start as start_foreign};
-pub(super) use self::keeping::{KEPT_TTLS, leave_guard};
+pub(super) use self::keeping::{KEPT_TTLS, Kept, leave_early, leave_guard, min_hold};
 pub(super) use self::latched::use_latches;
 pub use self::limited::Limit;
 pub(super) use self::limited::start_work;
@@ -72,7 +72,7 @@ pub enum Kind {
     Memory,
     /// The locks are in a file that the processes of one machine share.
     Sqlite,
-    /// Readers share locks, and writers have them alone.
+    /// Readers share locks, and writers have them exclusively.
     Shared,
     /// Keys have a number of permits.
     Permits,
@@ -86,7 +86,7 @@ pub enum Kind {
     Latched,
     /// Work is done once per period.
     Once,
-    /// Operators end the leases of clients, or ask for them.
+    /// Operators end the leases of clients, or ask the holders to let go.
     Operated,
 }
 
@@ -212,9 +212,8 @@ pub(super) struct Draw<'a> {
 }
 
 impl Draw<'_> {
-    /// The random numbers for a kind. `None` if the world does not have it: the kind is neither
-    /// asked for nor drawn (one world in `one_in`). `salt` makes the numbers of each kind
-    /// independent.
+    /// The random numbers for a kind. `None` if the kind is neither asked for nor drawn (one world
+    /// in `one_in`). `salt` makes the numbers of each kind independent.
     pub(super) fn of(&self, kind: Kind, salt: u64, one_in: usize) -> Option<SeededRandom> {
         let mut random = SeededRandom::new(SeededRandom::new(self.seed).next_u64() ^ salt);
         let is_drawn = random.below(one_in) == one_in / 2 && self.known.contains(&kind);

@@ -6,7 +6,7 @@ use crate::simulation::plan::Plan;
 /// One world in this many has namespaces.
 const ONE_IN: usize = 8;
 
-/// `None` is a client without a namespace.
+/// The namespaces of clients. `None` is a client without a namespace.
 const NAMESPACES: [Option<&str>; 3] = [Some("shop"), None, Some("{till}")];
 
 /// Gives the clients of a world namespaces if its seed says so.

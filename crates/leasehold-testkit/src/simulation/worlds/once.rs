@@ -15,11 +15,11 @@ use crate::simulation::worker::{Worker, outcome_of};
 /// One world in this many has such work.
 const ONE_IN: usize = 16;
 
-/// How long the work takes, at most.
+/// The longest time that the work takes.
 const WORKS_MAX: Duration = Duration::from_millis(60);
 
-/// Gives a world work that is done once per period if its seed says so. As for guards that leave
-/// their key taken; and a lock of this kind neither shares nor polls.
+/// Gives a world work that is done once per period if its seed says so. The same kinds exclude it
+/// as for guards that leave their key taken. A lock of this kind also neither shares nor polls.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let is_other =
         [Kind::Strict, Kind::Long, Kind::Shared, Kind::Permits, Kind::Coexist, Kind::Bare];
@@ -30,7 +30,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
 /// Starts work if it was not done in this period, does it, and reports how it went.
 pub(in crate::simulation) async fn run_once(worker: &mut Worker, key: &Name) {
     let ttl = worker.ttl();
-    // A shorter one would be refused.
+    // A shorter period would be refused.
     let least = ttl + worker.world().plan.lock_delay;
     let period = least + worker.span_up_to(ttl * (KEPT_TTLS - 1));
     let once = worker.client().once(worker.name_of(key), period).ttl(ttl);

@@ -1,5 +1,5 @@
-//! Worlds in which clients end the leases of others, or ask for them, as an operator does with
-//! `leasehold unlock`.
+//! Worlds in which clients end the leases of others, or ask the holders to let go, as an operator
+//! does with `leasehold unlock`.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ const ONE_IN: usize = 10;
 /// another holder by then.
 const THINKS_MAX_MS: u64 = 40;
 
-/// Gives a world operators if its seed says so. They do not reach the nodes of a quorum at one
-/// moment. A replica may not know of an eviction, and a client of another library cannot learn of
-/// it.
+/// Gives a world operators if its seed says so. A quorum gets none, since operators do not reach
+/// its nodes at one moment. A replica may not know of an eviction, and a client of another library
+/// cannot learn of it.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let is_other =
         [Kind::Quorum, Kind::Copies, Kind::Foreign, Kind::Evicting, Kind::Memory, Kind::Sqlite];
@@ -29,7 +29,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     plan.is_operated = draw.of(Kind::Operated, 0x00be_4a70_4000, ONE_IN).is_some() && !is_other;
 }
 
-/// Looks who has the key, and ends that lease or asks for it.
+/// Looks who has the key, and ends that lease or asks the holder to let go.
 pub(in crate::simulation) async fn operate(worker: &mut Worker, key: &Name) {
     let call = worker.called_for(key, CallKind::Operate, 2 * worker.request_limit());
     let polls = worker.cut();

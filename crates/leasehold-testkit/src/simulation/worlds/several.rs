@@ -20,7 +20,7 @@ const ONE_IN: usize = 8;
 /// The fewest keys of such a world.
 const KEYS_MIN: usize = 2;
 
-/// How long locks are held that were taken together, at most.
+/// The longest time for which locks that were taken together are held.
 const HOLDS_MAX: Duration = Duration::from_millis(60);
 
 /// Makes a world take locks together if its seed says so.
@@ -28,7 +28,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     if draw.of(Kind::Several, 0x05e7_e4a1_0000, ONE_IN).is_none() {
         return;
     }
-    // Locks that are taken together have places in line, hand keys over, and have them alone.
+    // Locks that are taken together have places in line, hand keys over, and are exclusive.
     let is_other = [Kind::Coexist, Kind::Bare, Kind::Shared, Kind::Permits, Kind::Long];
     if is_other.into_iter().any(|kind| plan.is(kind)) {
         return;
@@ -53,7 +53,7 @@ pub(in crate::simulation) async fn take_several(worker: &mut Worker, terms: &Ter
         }
     };
     let taking = worker.world().log.during(calls.clone(), taking);
-    // A refusal of all does not tell which of the locks was taken.
+    // The refusal does not say which of the locks was taken.
     let ended = match cut_after(polls, taking).await {
         Some(Ok(Some(guard))) => return hold(worker, &calls, guard).await,
         Some(Err(error)) if outcome_of(&error) == Outcome::Failed => Outcome::Failed,

@@ -17,20 +17,20 @@ const ONE_IN: usize = 8;
 /// The most permits of a key at first, and after a change.
 const PERMITS_MAX: usize = 5;
 
-/// How long a writer stays after it became a reader, at most.
+/// The longest time that a writer stays after it became a reader.
 const STAYS_MS: u64 = 60;
 
-/// How holders share the keys of a world.
+/// The way in which holders share the keys of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Readers share them, and writers have them alone.
+    /// Readers share keys, and writers have them exclusively.
     Readers,
     /// Each key has permits.
     Permits {
-        /// How many, at first.
+        /// How many permits a key has at first.
         of: u32,
-        /// Whether clients change their number now and then. Otherwise the windows of a key never
-        /// have more.
+        /// Whether clients change the number of permits now and then. If not, the windows of a key
+        /// never have more permits than that.
         is_resized: bool,
     },
 }
@@ -67,21 +67,22 @@ pub(super) fn may_share(plan: &Plan) -> bool {
     !is_other.into_iter().any(|kind| plan.is(kind))
 }
 
-/// Starts and counts are permits, so the clients of their worlds share keys in any case.
+/// Makes worlds with starts or counts share keys. Starts and counts are permits, so their clients
+/// share keys in any case.
 pub(super) fn draw_with_counts(plan: &mut Plan) {
     if plan.limit.is_some() || plan.latch.is_some() {
         plan.sharing.get_or_insert(Sharing::Readers);
     }
 }
 
-/// What a task wants of a key.
+/// The share of a key that a task wants.
 pub(in crate::simulation) fn share(sharing: Sharing, of: u32, random: &mut SeededRandom) -> Share {
     match sharing {
         Sharing::Readers if random.once_in(3) => Share::Alone,
         Sharing::Readers => Share::Reader,
         Sharing::Permits { .. } => {
             let most = usize::try_from(of).expect("a few");
-            // Mostly one, so that a large wish may have to wait for long.
+            // Mostly want one permit, so that a large wish may have to wait for long.
             let want = if random.once_in(3) { 1 + random.below(most) } else { 1 };
             Share::Permits { want: u32::try_from(want).expect("a few"), of }
         }

@@ -13,7 +13,8 @@ use super::side::{Answer, Side};
 use super::{CONTENDERS, Contender, EXCLUSIONS, Exclusion, Look, excludes};
 use crate::stores;
 
-/// The time until every store has sent its hints: some stores look for changes now and then.
+/// The time until every store has sent its hints, since some stores look for changes only now and
+/// then.
 const HINTS_MS: u64 = 21;
 
 /// The reference, and the stores that are compared with it.
@@ -23,7 +24,7 @@ struct Table {
     log: Vec<String>,
 }
 
-/// Plays a seed, and returns how many equal hints of grants there were.
+/// Plays a seed, and returns how many hints of grants were equal.
 pub(super) async fn play(host: &Arc<VirtualHost>, seed: u64, plan: &Plan) -> usize {
     let mut random = SeededRandom::new(seed);
     let owners = owners(&mut random, plan.owners);
@@ -41,7 +42,7 @@ pub(super) async fn play(host: &Arc<VirtualHost>, seed: u64, plan: &Plan) -> usi
             host.advance(ms(span)).await;
             continue;
         }
-        // An owner that must hear of its grant asks through the handle that watches for it.
+        // An owner whose hints are compared asks through the handle that receives them.
         let handle = if plan.hears { owner % 2 } else { random.below(2) };
         let title = format!("request {number} of seed {seed}, handle {handle}");
         table.ask(host, &title, handle, request).await;

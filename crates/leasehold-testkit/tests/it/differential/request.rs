@@ -35,7 +35,7 @@ pub(super) struct Plan {
     pub(super) shares: bool,
 }
 
-/// Far ahead of all clocks, so that no counter is there by itself.
+/// A number far ahead of all clocks, so that no counter reaches it by itself.
 const FAR: u64 = 10_000_000_000;
 
 /// Leases and places end exactly at the time of a request.
@@ -52,7 +52,7 @@ pub(super) const EXACT: Plan = Plan {
     shares: false,
 };
 
-/// Time passes by multiples of 7 ms, and nothing lives for such a span or one just below it.
+/// Time passes by multiples of 7 ms, and nothing lives for such a span or for a little less.
 pub(super) const WHOLE: Plan = Plan {
     requests: 400,
     owners: 6,
@@ -66,7 +66,8 @@ pub(super) const WHOLE: Plan = Plan {
     shares: false,
 };
 
-/// All hints arrive before the next request. Few owners and one key, so there are many hand-overs.
+/// All hints arrive before the next request. There are few owners and one key, so there are many
+/// hand-overs.
 pub(super) const UNHURRIED: Plan = Plan {
     requests: 250,
     owners: 3,
@@ -80,7 +81,7 @@ pub(super) const UNHURRIED: Plan = Plan {
     shares: false,
 };
 
-/// Like [`WHOLE`], but readers share keys with writers in between.
+/// Like [`WHOLE`], but readers share keys, with writers in between.
 pub(super) const SHARED: Plan =
     Plan { requests: 600, owners: 8, keys: 2, raises: &[0], shares: true, ..WHOLE };
 
@@ -107,7 +108,7 @@ pub(super) fn owners(random: &mut SeededRandom, count: usize) -> Vec<Owner> {
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Acquire(Ask),
-    /// An ask whose answer nobody awaits. It takes effect anyway.
+    /// An ask whose answer nobody awaits. It takes effect all the same.
     Abandon(Ask),
     Renew {
         lease: LeaseId,
@@ -137,8 +138,8 @@ pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> 
     // A reader of the library wants no fencing tokens.
     let (claim, reserve) =
         if shares { (Claim::Shared, reserve / 4) } else { (Claim::Exclusive, reserve) };
-    // A token that asks again asks for the same. Without a counter, Redis takes a lease without
-    // fencing tokens for one whose counter was lost.
+    // A token that asks again asks for the same number. Without a counter, Redis cannot tell a
+    // lease without fencing tokens from a lease whose counter was lost.
     let asked = match number % 4 {
         _ if shares => reserve,
         0 => 0,
@@ -165,7 +166,8 @@ pub(super) fn draw(random: &mut SeededRandom, owners: &[Owner], plan: &Plan) -> 
             Request::Release(lease, OnRelease::Downgrade { owner, ttl: span })
         }
         26 | 27 => {
-            // Either fresh, or the token of an owner without a place in line, which is equivalent.
+            // Use a fresh token, or the token of an owner without a place in line, which is
+            // equivalent.
             let mut bytes = [0; OwnerToken::RANDOM_BYTES];
             random.fill(&mut bytes);
             let fresh = OwnerToken::from_random(bytes, &owners[number].client);
@@ -199,7 +201,7 @@ fn ask(
     let inbox = client.clone();
     let line = match random.below(6) {
         0 | 1 => Line::None,
-        // Only a quorum watches, and it shares no keys.
+        // Only a quorum watches, and a quorum shares no keys.
         2 if lease.claim == Claim::Shared => Line::None,
         2 => Line::Watch { waiter_ttl, inbox },
         _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox },

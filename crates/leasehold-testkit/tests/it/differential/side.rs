@@ -146,7 +146,7 @@ impl Side {
                 (renewal.at_least, renewal.reserve, renewal.idle) = (at_least, reserve, idle);
                 match store.renew(renewal).await? {
                     Renewed::Renewed { fencing, raised_from, wanted, .. } => {
-                        // Relative to the tokens before the renewal.
+                        // These are relative to the tokens before the renewal.
                         let raised = [raised_from, fencing].map(|block| self.rise(&key, block));
                         Answer::Renewed { raised, wanted }
                     }
@@ -162,7 +162,7 @@ impl Side {
             }
             Request::Inspect(key) => {
                 let mut snapshot = store.inspect(key.clone()).await?;
-                // It is absolute, and belongs to no holder.
+                // This number is absolute, and belongs to no holder.
                 snapshot.fencing = None;
                 // Stores keep holders that share a key in any order.
                 snapshot.holders.sort_by(|one, other| one.token.cmp(&other.token));
@@ -203,7 +203,7 @@ impl Answer {
         if let Self::Heard(hints) = self { hints.len() } else { 0 }
     }
 
-    /// The answer without what is excluded. `bare` are the keys that some stores do not list.
+    /// The answer without the excluded parts. `bare` are the keys that some stores do not list.
     pub(super) fn seen(self, excludes: impl Fn(Exclusion) -> bool, bare: &[Key]) -> Self {
         let rise = |rise: Option<Rise>| {
             let leap = |rise: Rise| Rise { by: i64::from(rise.by > 0), count: 1 };

@@ -14,7 +14,7 @@ use leasehold_testkit::servers::{EtcdServer, PATIENCE, Proxy, Way};
 
 use super::{client, until};
 
-/// The waiter has seen its place, and the answer is held back until the lock is handed to it.
+/// A waiter that leaves looks at its place. The answer is held back until it was handed the lock.
 #[tokio::test]
 async fn a_waiter_that_leaves_while_it_is_handed_the_lock_leaves_it_free() {
     const ROUNDS: u32 = 5;
@@ -138,9 +138,9 @@ async fn a_lease_behind_a_lost_answer_ends_no_other_lock() {
     }
 }
 
-/// A request for a lock is on its way while its caller gives up and releases what it may have got.
-/// The server may see first that the caller has given up, and drops the request then. So there are
-/// several rounds.
+/// A request for a lock is on its way while its caller gives up and releases the lock, which it may
+/// have got. If the server first sees that the caller has given up, it drops the request. So there
+/// are several rounds.
 #[tokio::test]
 async fn a_request_that_arrives_after_its_release_takes_nothing() {
     const ARRIVES_IN: Duration = Duration::from_millis(200);
@@ -160,7 +160,7 @@ async fn a_request_that_arrives_after_its_release_takes_nothing() {
     };
     for round in 0..5 {
         let name = format!("a{round}");
-        // Its lease of etcd is kept for the next lock, so that one needs a single request.
+        // The client keeps the lease of etcd for the next lock, which then needs a single request.
         until("it is granted", async || store.acquire(ask("warm")).await.is_ok()).await;
         until("it is released", async || release("warm").await.is_ok()).await;
         proxy.strand();

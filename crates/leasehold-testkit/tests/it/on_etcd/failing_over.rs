@@ -7,7 +7,7 @@ use leasehold_testkit::servers::EtcdServer;
 
 use super::{client, until};
 
-/// Long enough that no slow machine lets it run out.
+/// A ttl so long that it does not run out on a slow machine.
 const TTL: Duration = Duration::from_secs(120);
 
 #[tokio::test]

@@ -22,7 +22,7 @@ fn leases(server: &EtcdServer) -> usize {
     server.ask("/v3/lease/leases", &json!({}))["leases"].as_array().map_or(0, Vec::len)
 }
 
-/// If they were left to end, the server would end those of crashed holders late.
+/// If unused leases were left to run out, the server would end the leases of crashed holders late.
 #[tokio::test]
 async fn a_client_keeps_few_leases_and_leaves_none() {
     const LOCKS: usize = 300;
@@ -63,12 +63,12 @@ async fn a_refused_try_of_a_new_client_writes_nothing() {
         let client = client(&server.url("x")).await;
         assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
     }
-    // The server itself may write a few.
+    // The server itself may write a few entries.
     let entries = server.log_entries() - before;
     assert!(entries < TRIES / 2, "{entries} entries for {TRIES} tries");
 }
 
-/// No read of the line shows it: it is behind the places that are read.
+/// No read of the line shows this place, which is behind the places that are read.
 #[tokio::test]
 async fn a_place_far_back_that_was_removed_by_hand_is_taken_again() {
     const WAITERS: usize = 140;

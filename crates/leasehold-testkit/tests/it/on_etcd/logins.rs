@@ -33,7 +33,7 @@ async fn a_cluster_that_wants_logins_says_so_and_a_login_is_renewed() {
         tokio::spawn(async move { mutex.lock().await })
     };
     until("it waits", async || one.inspect("a").await.expect("asked").waiting == 1).await;
-    // The same password, but the logins end.
+    // The password stays the same, but the logins end.
     server.set_password("secret");
     guard.renew().await.expect("renewed by a new login");
     drop(guard);
@@ -53,7 +53,7 @@ async fn a_connection_is_encrypted_and_checked_as_the_url_says() {
     until("it has started", async || Client::connect(&checked).await.is_ok()).await;
     for options in ["?sslmode=require".to_owned(), format!("?sslmode=verify-full&{ca}")] {
         let client = client(&format!("{url}{options}")).await;
-        // The release of the guard before may be on its way.
+        // The release of the guard of the round before may be on its way.
         let _guard = client.mutex("a").lock().await.expect(&options);
     }
     let other = Authority::new();

@@ -14,7 +14,7 @@ async fn a_crashed_holder_frees_the_lock_and_a_waiter_gets_it() {
     let ttl = Duration::from_secs(2);
     let guard = one.mutex("a").ttl(ttl).lock().await.expect("free");
     let before = guard.fencing_token();
-    // Nobody renews it from now on, as after a crash.
+    // Nobody renews the lease from now on, as after a crash.
     let _token = guard.detach();
     let next = other.mutex("a").ttl(ttl).lock().await.expect("its turn");
     assert!(next.fencing_token() > before, "tokens rise");

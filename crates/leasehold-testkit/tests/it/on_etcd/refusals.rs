@@ -28,7 +28,7 @@ async fn the_store_promises_what_it_should() {
     let promised = store.expect("it is there").capabilities();
     assert!(promised.fencing && promised.line && promised.reask && promised.browse);
     assert!(promised.revoke && promised.durable);
-    // Everything else is refused, and never emulated.
+    // Other features are refused, and never imitated.
     assert!(!promised.shared && !promised.permits && !promised.watching);
 }
 
@@ -46,7 +46,7 @@ async fn what_the_store_does_not_promise_is_refused() {
 async fn a_full_database_grants_nothing_and_ends_nothing() {
     let server = EtcdServer::start();
     let client = client(&server.url("x")).await;
-    // Its lease of etcd is kept for the next lock, which then needs no new one.
+    // The client keeps the lease of etcd for the next lock, which then needs no new lease.
     drop(client.mutex("b").lock().await.expect("free"));
     let guard = client.mutex("a").lock().await.expect("free");
     server.be_full(true);

@@ -7,7 +7,8 @@ use crate::real_time::tokens_rise_among_clients_that_wait;
 
 const ROUNDS: u32 = 10;
 
-/// The first wait of a client opens a stream, and each release tells the waiter over it.
+/// The first wait of a client opens a stream, and the waiter learns of each release over this
+/// stream.
 #[tokio::test]
 async fn hand_overs_in_a_row_are_told_over_one_stream_for_each_client() {
     let server = EtcdServer::start();
@@ -46,6 +47,6 @@ async fn a_lock_and_its_release_are_two_entries_in_the_log_of_the_cluster() {
         cycle().await;
     }
     let entries = server.log_entries() - before;
-    // A lease of etcd for each lock would make three of each.
+    // A new lease of etcd for each lock would make three entries of each lock.
     assert!(entries < 2 * TIMES + TIMES / 2, "{entries} entries for {TIMES} locks");
 }

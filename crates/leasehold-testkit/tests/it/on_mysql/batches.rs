@@ -63,7 +63,8 @@ async fn rows_that_others_keep_cost_no_other_lock_its_renewals() {
     on_sql::kept_rows_cost_no_other_lock_its_renewals(&database.url(), names, 20, keeper).await;
 }
 
-/// As an error, it would end the message, and each such row would cost the others a round trip.
+/// As an error, this answer would end the message, and each such row would cost the other requests
+/// a round trip.
 #[tokio::test]
 async fn that_a_row_is_kept_is_an_answer_to_a_renewal() {
     let database = MysqlDatabase::lend();

@@ -39,7 +39,7 @@ async fn a_migration_may_be_repeated_and_runs_beside_others() {
     assert!(guard.is_held());
 }
 
-/// As in the middle of a migration, or after one that was cut off there.
+/// A procedure is missing in the middle of a migration, or after a migration that was cut off.
 #[tokio::test]
 async fn while_a_procedure_is_missing_waiters_go_on_waiting_and_releases_are_repeated() {
     let server = MysqlServer::shared();
@@ -57,7 +57,7 @@ async fn while_a_procedure_is_missing_waiters_go_on_waiting_and_releases_are_rep
     until("it waits", async || one.inspect("a").await.expect("seen").waiting == 1).await;
     server.sql_in("gap", "DROP PROCEDURE leasehold_acquire; DROP PROCEDURE leasehold_release");
     drop(released);
-    // The waiter asks once a second, before and after these.
+    // The waiter asks once a second, before and after these tries.
     for _ in 0..50 {
         let refused = other.mutex("c").try_lock().await.expect_err("it is missing");
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
@@ -89,7 +89,7 @@ async fn tables_of_another_version_are_refused() {
     assert_eq!(newer.kind(), ErrorKind::Config, "{newer}");
 }
 
-/// A thousand are looked at in one go.
+/// The client looks at a thousand keys at a time.
 #[tokio::test]
 async fn thousands_of_idle_keys_are_forgotten_by_a_client_that_is_in_use() {
     let database = MysqlDatabase::lend();
@@ -113,13 +113,13 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     let guard = client.mutex("idle").lock().await.expect("free");
     let before = guard.fencing_token().expect("a token");
     let _released = guard.release().await.expect("released");
-    // Hints for a client that has died.
+    // These are hints for a client that has died.
     database.sql(
         "INSERT INTO leasehold_hints (inbox, made, hint) VALUES ('gone', 0, 'old');
         CALL leasehold_clock(@now);
         INSERT INTO leasehold_hints (inbox, made, hint) VALUES ('gone', @now + 60000000, 'new')",
     );
-    // As if 11 minutes had passed.
+    // This looks as if 11 minutes had passed.
     database.sql(
         "UPDATE leasehold_locks SET touched = touched - 660000000;
         UPDATE leasehold_locks SET counter = counter + 1000000000 WHERE name = 'idle';
@@ -141,7 +141,7 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
 #[tokio::test]
 async fn idle_keys_are_forgotten_although_another_transaction_keeps_the_row_of_a_client() {
     let database = MysqlDatabase::lend();
-    // The clock was far ahead when the next search was scheduled by it.
+    // The next search was scheduled by a clock that was far ahead.
     database.sql(
         "INSERT INTO leasehold_locks (name) VALUES ('idle');
         INSERT INTO leasehold_clients (id, host, pid, username, command, seen)
@@ -152,7 +152,7 @@ async fn idle_keys_are_forgotten_although_another_transaction_keeps_the_row_of_a
     let rows = "id FROM leasehold_clients WHERE id = 'stranger'";
     let keeper = Keeper::of_rows(&database, rows);
     until("it is forgotten", async || {
-        // A client looks with its first request.
+        // A client looks for idle keys with its first request.
         drop(client(&database.url()).await.mutex("used").try_lock().await);
         database.sql("SELECT name FROM leasehold_locks WHERE name = 'idle'").is_empty()
     })

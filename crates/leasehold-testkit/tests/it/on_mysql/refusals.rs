@@ -55,7 +55,7 @@ async fn a_read_only_server_is_refused_and_says_so() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("read_only"), "{error}");
     }
-    // The name may lead to another server by now.
+    // The host name may lead to another server by now.
     let opened = proxy.counts().connections;
     until("it connects anew", async || {
         before.mutex("a").try_lock().await.expect_err("read-only");

@@ -28,7 +28,8 @@ async fn a_connection_is_encrypted_and_checked_as_the_url_says() {
     ] {
         let before = encrypted(&server);
         let client = Client::connect(&format!("{url}{options}")).await.expect(options);
-        // Each client takes another lock: that of the one before may still be on its way back.
+        // Each client takes another lock, since the release of the client before may still be on
+        // its way.
         assert!(client.mutex(format!("a{options}")).try_lock().await.expect("asked").is_some());
         assert_eq!(encrypted(&server) > before, encrypts, "{options}");
     }
@@ -50,8 +51,7 @@ async fn a_server_without_tls_is_refused_where_the_url_requires_it() {
     }
 }
 
-/// MySQL wants to see the password itself when it has no hash of it in memory. It has none after a
-/// restart.
+/// MySQL wants the password itself if it has no hash of it in memory, as after a restart.
 #[tokio::test]
 async fn a_password_is_shown_to_a_server_over_tls_or_a_socket_alone() {
     let authority = Authority::new();
@@ -71,7 +71,7 @@ async fn a_password_is_shown_to_a_server_over_tls_or_a_socket_alone() {
         let client = Client::connect(url).await.expect("the password is right");
         assert!(client.mutex(url).try_lock().await.expect("asked").is_some());
         if is_tcp {
-            // The server knows the hash now. Over the socket, the user is another one to it.
+            // The server knows the hash now. Over the socket, this is another user to the server.
             Client::connect(&plain).await.expect("the password is right");
         }
     }

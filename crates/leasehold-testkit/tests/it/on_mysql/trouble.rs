@@ -53,13 +53,13 @@ async fn a_connection_that_loses_a_request_is_given_up_for_another_one() {
     let client = client(&url).await;
     let guard = client.mutex("a").ttl(Duration::from_secs(600)).lock().await.expect("free");
     proxy.strand();
-    // The first ask has no answer. The second one may go over another connection already.
+    // The first ask gets no answer. The second may go over another connection already.
     drop(client.mutex("b").try_lock().await);
     until("it is asked again", async || client.mutex("b").try_lock().await.is_ok()).await;
     until("it is renewed", async || guard.renew().await.is_ok()).await;
 }
 
-/// Its caller was told so.
+/// The caller was told that the request was not sent.
 #[tokio::test]
 async fn a_request_that_was_not_sent_in_time_is_never_sent() {
     let database = MysqlDatabase::lend();
@@ -67,7 +67,7 @@ async fn a_request_that_was_not_sent_in_time_is_never_sent() {
     let proxy = Proxy::to(port);
     let url = database.url().replace(&port.to_string(), &proxy.port().to_string());
     let (ours, other) = (client(&url).await, client(&database.url()).await);
-    // The client connects again, and hears nothing.
+    // The client connects again, and gets no answer.
     proxy.hold(Way::ToClient);
     proxy.close_all();
     until("a request is not sent", async || {
@@ -80,7 +80,7 @@ async fn a_request_that_was_not_sent_in_time_is_never_sent() {
     assert!(other.mutex("a").try_lock().await.expect("answered").is_some(), "the key is free");
 }
 
-/// A program that opens a transaction and then hangs keeps the row of one key, not all of them.
+/// A program that opens a transaction and then hangs blocks the row of one key, not all rows.
 #[tokio::test]
 async fn a_row_that_another_transaction_keeps_blocks_its_key_for_a_bounded_time() {
     let database = MysqlDatabase::lend();
@@ -90,10 +90,12 @@ async fn a_row_that_another_transaction_keeps_blocks_its_key_for_a_bounded_time(
     let mutex = client.mutex("a");
     let blocked = mutex.lock_timeout(Duration::from_secs(60)).await.expect_err("the row is kept");
     assert!(matches!(blocked.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{blocked}");
-    // Requests of a client go one after the other, so the next one may wait for that one's end.
+    // Requests of a client go one after the other, so the next request may wait for the end of the
+    // blocked one.
     until("another key is free", async || client.mutex("b").try_lock().await.is_ok()).await;
-    // Each step waits for a second at most. By itself, the server would let it wait for 50 s. Its
-    // list of transactions would not do here: it stands still while it is read all the time.
+    // Each step waits for a second at most. By itself, the server would let a step wait for 50 s.
+    // The server's list of transactions is of no use here, since it does not change while it is
+    // read all the time.
     until("no step waits for the row", async || {
         let oldest = database.sql(
             "SELECT COALESCE(MAX(time), -1) FROM information_schema.processlist

@@ -3,7 +3,7 @@
 use leasehold_testkit::servers::MysqlDatabase;
 
 use crate::on_sql::a_release_wakes_the_waiter;
-use crate::real_time::tokens_rise_among_clients_that_wait;
+use crate::real_time::{client, tokens_rise_among_clients_that_wait, until};
 
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_release_and_not_by_its_next_poll() {
@@ -41,4 +41,25 @@ fn a_holder_is_told_again_of_the_first_waiter_every_fifth_time_and_each_time_whi
     assert_eq!(told, [1, 5, 10]);
     database.sql("UPDATE leasehold_locks SET idle = TRUE");
     assert!((11..=13).all(is_told_by));
+}
+
+/// What it tells is over, and its client may have forgotten the lease.
+#[tokio::test]
+async fn an_old_hint_is_deleted_and_not_believed() {
+    let database = MysqlDatabase::lend();
+    let (holder, waiter) = (client(&database.url()).await, client(&database.url()).await);
+    let _held = holder.mutex("a").lock().await.expect("free");
+    let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
+    let place = || database.sql("SELECT inbox, owner FROM leasehold_places");
+    until("it waits", async || place().len() == 1).await;
+    let [inbox, owner] = &place()[0][..] else { panic!("two columns") };
+    let granted =
+        |ask: u32| format!("('{inbox}', 1, 'granted {ask} 9007199254740991 1 {owner} a')");
+    let hints: Vec<_> = (1..=100).map(granted).collect();
+    let hints = hints.join(", ");
+    database.sql(&format!("INSERT INTO leasehold_hints (inbox, made, hint) VALUES {hints}"));
+    let left = || database.sql("SELECT COUNT(*) FROM leasehold_hints WHERE made = 1");
+    until("they are deleted", async || left() == [["0"]]).await;
+    until("it has asked again", async || place().len() == 1).await;
+    assert!(!waiting.is_finished(), "it took itself for the holder");
 }

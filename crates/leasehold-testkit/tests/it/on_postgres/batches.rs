@@ -31,13 +31,14 @@ async fn locks_that_are_asked_for_at_once_are_granted_by_few_commits() {
         fences.insert((guard.name().to_owned(), guard.fencing_token().expect("a token")));
     }
     assert_eq!(fences.len(), LOCKS);
-    // On a slow server messages become shorter. The second one has 50 of those that waited.
+    // On a slow server messages become shorter. The second message has 50 of the requests that
+    // waited.
     let commits = writers(&schema).len();
     assert!(commits <= LOCKS - 49, "{commits} transactions for {LOCKS} locks");
     let held = schema.sql("SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL");
     assert_eq!(held[0][0], LOCKS.to_string());
     join_all(guards.into_iter().map(|guard| guard.expect("free").release())).await;
-    // On a slow server, some have no answer in time, and are repeated.
+    // On a slow server, some releases get no answer in time, and are repeated.
     let held = "SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL";
     until("all are released", async || schema.sql(held)[0][0] == "0").await;
 }
@@ -52,7 +53,7 @@ async fn a_refused_step_fails_alone_and_the_others_of_its_message_go_again() {
     let free = "SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL";
     until("all are released", async || schema.sql(free)[0][0] == "0").await;
     let keeper = keep(&schema, &["batch-250"]).await;
-    // Ten others share the message with the one that is refused.
+    // Ten other requests share the message with the refused request.
     let asked: Vec<_> = (245..256).map(|at| format!("batch-{at}")).collect();
     drop(on_sql::try_beside_a_kept_row(&client, &asked, "batch-250").await);
     keeper.batch_execute("ROLLBACK").await.expect("ended");
@@ -77,7 +78,7 @@ async fn a_lock_that_is_dropped_while_it_is_asked_for_leaves_nothing_behind() {
         }
     }
     let held = "SELECT count(*) FROM leasehold.locks WHERE owner IS NOT NULL";
-    // The ttl is 10 s: they are released, and do not end by themselves.
+    // The ttl is 10 s, so the leases were released, and did not end by themselves.
     let _left = client.shutdown(leasehold_testkit::servers::PATIENCE).await;
     assert_eq!(schema.sql(held)[0][0], "0");
 }
@@ -117,7 +118,7 @@ async fn rows_that_others_keep_cost_no_other_lock_its_renewals() {
     on_sql::kept_rows_cost_no_other_lock_its_renewals(&schema.url(), names, 80, keeper).await;
 }
 
-/// As an error, it would undo all renewals of the message.
+/// As an error, this answer would undo all renewals of the message.
 #[tokio::test]
 async fn that_a_row_is_kept_is_an_answer_to_a_renewal() {
     let schema = Schema::lend();

@@ -1,4 +1,4 @@
-//! A standby, and one that is promoted by hand.
+//! A standby server, and a standby that is promoted by hand.
 
 use leasehold::host::SystemHost;
 use leasehold::store::postgres::migrate;

@@ -35,7 +35,7 @@ async fn eight_sessions_add_250_times_each_and_no_step_is_lost() {
         for _ in 0..250 {
             begin(session, "READ COMMITTED").await;
             session.execute(LOCK, &[&"counter"]).await.expect("granted");
-            // Reading and writing are two statements: without the lock, steps would be lost.
+            // Reading and writing are two statements, so steps would be lost without the lock.
             let row = session.query_one("SELECT count FROM counter", &[]).await.expect("read");
             let next = row.get::<_, i64>(0) + 1;
             session.execute("UPDATE counter SET count = $1", &[&next]).await.expect("written");
@@ -95,7 +95,7 @@ async fn a_wait_ends_with_an_error_at_the_limit_of_the_caller() {
     assert_eq!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE));
 }
 
-/// Why the documentation asks for `READ COMMITTED`.
+/// This is why the documentation asks for `READ COMMITTED`.
 #[tokio::test]
 async fn only_a_transaction_with_read_committed_sees_the_work_of_the_last_holder() {
     let schema = Schema::lend();

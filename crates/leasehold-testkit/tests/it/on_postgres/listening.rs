@@ -14,7 +14,7 @@ use leasehold_testkit::servers::Schema;
 
 use super::{client, until};
 
-/// While this gate is closed, bytes of the server for hints wait at it.
+/// A gate on the connection for hints. While it is closed, bytes from the server wait there.
 #[derive(Default)]
 struct Gate {
     is_closed: AtomicBool,
@@ -70,7 +70,7 @@ impl Stream for Gated {
     }
 }
 
-/// A store whose hints pass this gate.
+/// A store whose hints pass through this gate.
 async fn gated(schema: &Schema, gate: &Arc<Gate>) -> PostgresStore {
     let gate = Arc::clone(gate);
     let connector = PostgresConnector::new(&schema.url()).expect("a URL");

@@ -9,7 +9,7 @@ use leasehold_testkit::servers::{PostgresServer, Schema};
 
 use super::{client, keep, until};
 
-/// A server of its own, with tables, and their URL.
+/// A new server with tables, and its URL.
 async fn migrated() -> (PostgresServer, String) {
     let server = PostgresServer::start();
     let url = server.url("leasehold");
@@ -43,13 +43,14 @@ async fn a_lock_is_kept_and_waited_for_while_its_connections_end_again_and_again
     assert!(next.fencing_token().expect("a token") > token);
 }
 
-/// The client notes its answers while this test asks the server, so it has threads of its own.
+/// The client receives its answers while this test asks the server, so the runtime has several
+/// threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
     let (server, url) = migrated().await;
     let (one, other) = (client(&url).await, client(&url).await);
     let _token = one.mutex("a").ttl(Duration::from_secs(600)).lock().await.expect("free").detach();
-    // Those that have had their answer.
+    // Count only the connections that are idle after their answer.
     let listening = || -> Vec<_> {
         let pids = server.sql(
             "SELECT pid FROM pg_stat_activity
@@ -58,7 +59,7 @@ async fn after_its_connection_for_hints_has_ended_a_client_listens_again() {
         );
         pids.into_iter().flatten().collect()
     };
-    // From then on, the waiter is the one that listens.
+    // After this, the waiter is the client that listens.
     until("the holder listens", async || !listening().is_empty()).await;
     drop(one);
     until("the holder is gone", async || listening().is_empty()).await;
@@ -83,7 +84,7 @@ async fn a_lease_outlives_a_crash_of_the_server_and_tokens_rise_after_it() {
     let free = one.mutex("b").lock().await.expect("free");
     let before = free.fencing_token().expect("a token");
     let _released = free.release().await.expect("released");
-    // Otherwise a server without fsync may forget them.
+    // Without this, a server without fsync may forget the leases.
     server.sql("CHECKPOINT");
     server.kill();
     let down = other.mutex("a").try_lock().await.expect_err("nobody answers");

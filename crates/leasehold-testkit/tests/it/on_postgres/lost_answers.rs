@@ -1,4 +1,4 @@
-//! A request that arrives, and an answer that does not.
+//! A request arrives, but its answer does not.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use leasehold::host::SystemHost;
 use leasehold::store::postgres::{PostgresConnector, PostgresStore, Stream};
 use leasehold_testkit::servers::Schema;
 
-/// A stream that ends instead of bringing the answer to the next message with a certain word.
+/// A stream that ends before the answer to the next message with a certain word.
 struct Cut {
     inner: Box<dyn Stream>,
     word: &'static str,
@@ -39,7 +39,8 @@ impl Stream for Cut {
     }
 }
 
-/// A client that loses the next answer to such a request once it is armed.
+/// A client, and its trigger. When the trigger is armed, the client loses the next answer to a
+/// request with this word.
 async fn losing(schema: &Schema, word: &'static str) -> (Client, Arc<AtomicBool>) {
     let armed = Arc::new(AtomicBool::new(false));
     let arm = Arc::clone(&armed);

@@ -28,7 +28,7 @@ async fn a_migration_may_be_repeated_and_runs_beside_others() {
 /// `CREATE INDEX IF NOT EXISTS` would wait for that transaction, and each reader for the migration.
 #[tokio::test]
 async fn a_migration_that_changes_nothing_waits_for_no_transaction() {
-    // A schema that is lent has a clock of its own, which a migration would replace.
+    // A schema of the kit has its own clock, which a migration would replace.
     let server = PostgresServer::shared();
     server.sql("CREATE DATABASE migrating_busy");
     server.migrate("migrating_busy");
@@ -68,7 +68,7 @@ async fn tables_of_another_version_are_refused() {
     assert_eq!(newer.kind(), ErrorKind::Config, "{newer}");
 }
 
-/// A thousand are looked at in one go.
+/// The client looks at a thousand keys at a time.
 #[tokio::test]
 async fn thousands_of_idle_keys_are_forgotten_by_a_client_that_is_in_use() {
     let schema = Schema::lend();
@@ -77,8 +77,8 @@ async fn thousands_of_idle_keys_are_forgotten_by_a_client_that_is_in_use() {
     idle_keys_are_forgotten_by_a_client_in_use(&schema.url(), idle).await;
 }
 
-/// Before PostgreSQL 15, everybody may make such a function. It is a better match than that of
-/// PostgreSQL itself.
+/// Before PostgreSQL 15, every user may make such a function. It matches the call better than
+/// PostgreSQL's own function.
 #[tokio::test]
 async fn a_function_that_others_made_is_not_called_as_the_user_of_the_locks() {
     let schema = Schema::lend();
@@ -123,7 +123,7 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     schema.sql("SELECT leasehold.purge()");
     assert_eq!(keys(), [["held"], ["idle"], ["permit"], ["read"]]);
     schema.freeze_at(now + 700_000_000);
-    // The client's own look may be under way, and only one is at a time.
+    // The client's own search may be under way, and there is only one search at a time.
     until("the idle key is forgotten", async || {
         // The next search was scheduled by a clock that was far ahead.
         schema.sql("UPDATE leasehold.meta SET purge_due = purge_due + 3600000000");
@@ -134,7 +134,7 @@ async fn idle_keys_are_forgotten_and_their_tokens_are_not_given_again() {
     assert!(client.rwlock("read").try_write().await.expect("asked").is_none());
     assert!(client.semaphore("permit", 1).try_acquire().await.expect("asked").is_none());
     assert_eq!(schema.sql("SELECT count(*) FROM leasehold.shares"), [["2"]]);
-    // Even if the clock was set back.
+    // This holds even if the clock was set back.
     schema.freeze_at(now - 1_000_000_000);
     let guard = client.mutex("idle").lock().await.expect("free");
     assert!(guard.fencing_token().expect("a token") > before);

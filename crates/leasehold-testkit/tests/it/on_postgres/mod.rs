@@ -19,7 +19,7 @@ use tokio_postgres::{Client as Session, Config, NoTls};
 
 use crate::real_time::{client, until};
 
-/// Another transaction, which keeps the rows of some locks until it ends.
+/// Another transaction, which keeps the rows of some locks locked until it ends.
 async fn keep(schema: &Schema, names: &[&str]) -> Session {
     let keeper = session(schema).await;
     let names = names.join("', '");
@@ -28,12 +28,12 @@ async fn keep(schema: &Schema, names: &[&str]) -> Session {
     keeper
 }
 
-/// A session of our own, in addition to those of the store. It ends when it is dropped.
+/// A separate session, in addition to the sessions of the store. It ends when it is dropped.
 async fn session(schema: &Schema) -> Session {
     session_at(schema.server().port(), schema.database()).await
 }
 
-/// Like [`session`], by what listens at a port in front of the server.
+/// Like [`session`], at the server or the pooler that listens at this port.
 async fn session_at(port: u16, database: &str) -> Session {
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
     let connecting = Config::new()

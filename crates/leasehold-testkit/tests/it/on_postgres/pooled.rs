@@ -8,7 +8,7 @@ use leasehold_testkit::servers::{Lends, Pooler, Schema};
 use super::{client, session_at, until};
 use crate::real_time::tokens_rise_among_clients_that_wait;
 
-/// Enough that polls, which come once a second, are noticed.
+/// The number of rounds, large enough to notice polls, which come once a second.
 const ROUNDS: u32 = 8;
 
 fn in_front_of(schema: &Schema, lends: Lends) -> (Pooler, String) {
@@ -17,7 +17,7 @@ fn in_front_of(schema: &Schema, lends: Lends) -> (Pooler, String) {
     (pooler, url)
 }
 
-/// How soon a release reaches the waiter of another client at best.
+/// The shortest time in which a release reaches the waiter of another client.
 async fn passing(schema: &Schema, holder: &Client, waiter: &Client) -> Duration {
     let mut least = Duration::MAX;
     for _ in 0..ROUNDS {
@@ -43,7 +43,8 @@ async fn in_session_mode_a_waiter_is_woken_by_the_release() {
     // The pooler has three connections, and one client needs two while nothing is renewed.
     let (holder, waiter) = (client(&schema.url()).await, client(&url).await);
     let passing = passing(&schema, &holder, &waiter).await;
-    // Without hints, each round takes nearly a second: the release comes soon after the ask.
+    // Without hints, each round takes nearly a second, because the release comes soon after the
+    // ask.
     assert!(passing < Duration::from_millis(500), "{passing:?}");
 }
 
@@ -62,9 +63,10 @@ async fn in_transaction_mode_a_client_does_not_listen_after_its_trial() {
     let (pooler, url) = in_front_of(&schema, Lends::Transaction);
     let (holder, waiter) = (client(&schema.url()).await, client(&url).await);
     let _passing = passing(&schema, &holder, &waiter).await;
-    // No more than the messages of two trials. Otherwise there is a hint for each round.
+    // There are at most the messages of two trials. If a client listened, there would be a hint for
+    // each round.
     assert!(pooler.strays() <= 2, "{} messages for nobody", pooler.strays());
-    // This is how they are counted.
+    // This shows that such messages are counted.
     let before = pooler.strays();
     let session = session_at(pooler.port(), schema.database()).await;
     session.batch_execute("LISTEN nobody").await.expect("it obeys");
@@ -74,7 +76,7 @@ async fn in_transaction_mode_a_client_does_not_listen_after_its_trial() {
 
 #[tokio::test]
 async fn a_pooler_that_does_not_reach_its_server_is_told_as_out_of_reach() {
-    // Nothing listens at that port, which no server has.
+    // No server listens at this port.
     let pooler = Pooler::start(1, Lends::Transaction);
     let url = format!("{}?connect_timeout=1", pooler.url("postgres"));
     let error = Client::connect(&url).await.expect_err("no server");

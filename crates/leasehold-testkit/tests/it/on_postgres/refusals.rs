@@ -1,4 +1,4 @@
-//! Servers, databases and users that cannot keep locks: each is refused with advice.
+//! Servers, databases and users that cannot keep locks. Each is refused with advice.
 
 use std::error::Error as _;
 use std::io;
@@ -66,7 +66,7 @@ async fn settings_of_a_user_that_break_steps_are_refused_with_advice() {
     let login = |user: &str| schema.url().replace("postgres@", &format!("{user}@"));
     let (read_only, isolation) = ("default_transaction_read_only", "default_transaction_isolation");
     for (user, setting, kind, part) in [
-        // A service may have made it so for a while.
+        // A hosting service may have set this for a while.
         ("reader", format!("{read_only} = on"), ErrorKind::Unavailable, "read_only = off"),
         ("serial", format!("{isolation} = 'serializable'"), ErrorKind::Config, "read committed"),
     ] {
@@ -76,7 +76,7 @@ async fn settings_of_a_user_that_break_steps_are_refused_with_advice() {
     }
 }
 
-/// The rights in the documentation are enough, and without them the error names them.
+/// The rights in the documentation are enough. If one is missing, the error names it.
 #[tokio::test]
 async fn a_user_needs_few_rights_and_is_told_which() {
     let server = PostgresServer::start();

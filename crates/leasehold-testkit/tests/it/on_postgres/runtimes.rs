@@ -48,7 +48,7 @@ fn a_lock_dropped_at_any_await_is_held_by_the_same_client_at_once() {
     });
 }
 
-/// Its place was made before the thread-locals of tokio, so it is dropped after them.
+/// The guard's thread-local was made before those of tokio, so it is dropped after them.
 #[test]
 fn a_guard_that_ends_with_its_thread_is_released() {
     thread_local! {
@@ -88,7 +88,7 @@ fn a_lock_outlives_the_runtime_that_took_it() {
     let client = run(async { client(&schema.url()).await });
     let mutex = client.mutex("a").ttl(Duration::from_secs(3));
     let guard = run(async { mutex.lock().await.expect("free") });
-    // Four renewals, a second apart: longer than one ttl.
+    // Four renewals, a second apart, take longer than one ttl.
     let ends = || schema.sql("SELECT expires FROM leasehold.locks WHERE key = 'a'");
     let (mut end, mut renewals) = (ends(), 0);
     while renewals < 4 {

@@ -19,7 +19,7 @@ async fn no_update_is_lost_by_clients_that_wait_in_line() {
     tokens_rise_among_clients_that_wait(&schema.url(), 6, 25).await;
 }
 
-/// Each message wakes all sessions that listen.
+/// The holder is not told each time, because each message wakes all sessions that listen.
 #[test]
 fn a_holder_is_told_again_of_the_first_waiter_every_fifth_time_and_each_time_while_it_is_idle() {
     let schema = Schema::lend();
@@ -53,7 +53,7 @@ fn a_holder_is_told_again_of_the_first_waiter_every_fifth_time_and_each_time_whi
     mail("PERFORM pg_notify('leasehold:' || inbox, hint)");
 }
 
-/// A proxy that gives each transaction another connection has this effect.
+/// Hints never arrive if a proxy gives each transaction another connection.
 #[tokio::test]
 async fn a_waiter_whose_hints_never_arrive_polls() {
     let schema = Schema::lend();
@@ -62,7 +62,7 @@ async fn a_waiter_whose_hints_never_arrive_polls() {
     let waiting = tokio::spawn(async move { other.mutex("a").lock().await });
     until("it waits", async || schema.sql("SELECT count(*) FROM leasehold.places")[0][0] == "1")
         .await;
-    // From now on, all messages go elsewhere.
+    // From now on, all messages go to another channel.
     schema.sql(
         "CREATE OR REPLACE FUNCTION leasehold.mail(inbox text, hint text) RETURNS void
             LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('nobody', hint); END $$",

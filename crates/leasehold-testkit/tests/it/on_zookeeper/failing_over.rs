@@ -7,10 +7,10 @@ use leasehold_testkit::servers::{FakeServer, ZookeeperServer};
 
 use super::{client, until};
 
-/// Long enough that no slow machine lets it run out.
+/// A ttl so long that it does not run out on a slow machine.
 const TTL: Duration = Duration::from_secs(120);
 
-/// The URL of an ensemble, with sessions that are long enough for that.
+/// The URL of an ensemble, with sessions that are long enough for this ttl.
 fn url(server: &ZookeeperServer) -> String {
     format!("{}?session_timeout=180s", server.url("a"))
 }
@@ -105,8 +105,8 @@ async fn a_silent_server_is_given_up_for_another_one() {
     }
 }
 
-/// Waits until a task of this client has a place, and an answer that says so: later requests of its
-/// client are answered later, and the task has few of them.
+/// Waits until a task of this client has a place, and the answer that says so. To be sure, it
+/// awaits the answers to later requests, because the task makes only a few.
 async fn until_it_waits(client: &Client) {
     const LATER: usize = 20;
     let mut seen = 0;
@@ -117,7 +117,7 @@ async fn until_it_waits(client: &Client) {
     .await;
 }
 
-/// The server knows the session yet that the client gave up.
+/// The client gave up its session, but the server still knows it.
 #[tokio::test]
 async fn a_waiter_goes_on_after_an_outage_that_is_longer_than_its_session() {
     const SESSION: Duration = Duration::from_secs(4);

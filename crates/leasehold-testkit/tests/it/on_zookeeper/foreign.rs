@@ -1,5 +1,5 @@
-//! Other libraries on the same lock: those that name their nodes as Apache Curator does, and those
-//! that keep other things there.
+//! Other libraries on the same path: some name their nodes as Apache Curator does, and some keep
+//! other data there.
 
 use futures_util::FutureExt as _;
 use leasehold::store::Revoked;
@@ -68,7 +68,7 @@ async fn a_foreign_waiter_gets_its_turn() {
     let guard = ours.mutex("a").lock().await.expect("free");
     let mut foreign = path.client();
     let node = foreign.line_up(&path.lock("a"), CURATOR);
-    // One of ours waits behind it.
+    // One of our clients waits behind the foreign holder.
     let waiting = {
         let mutex = client(&path.url("15s")).await.mutex("a");
         tokio::spawn(async move { mutex.lock().await })

@@ -57,8 +57,8 @@ async fn a_lease_outlives_its_connection() {
     assert!(proxy.counts().connections > 3, "each over another connection");
 }
 
-/// The session goes on, and its nodes with it. A client would release the lock again, so this asks
-/// the store.
+/// The session goes on, so its nodes stay. A client would repeat the release, so this test asks the
+/// store directly.
 #[tokio::test]
 async fn a_release_without_a_connection_ends_the_lock_when_there_is_one_again() {
     let (path, proxy) = (ZookeeperPath::lend(), proxy());
@@ -122,7 +122,7 @@ impl Inbox {
     }
 }
 
-/// A watch ends with its connection, and the waiter asks again when it is told so.
+/// A watch ends with its connection. The waiter learns of that, and asks again.
 #[tokio::test]
 async fn a_waiter_that_asked_again_over_another_connection_is_told_of_its_turn() {
     let (path, proxy) = (ZookeeperPath::lend(), proxy());
@@ -153,7 +153,7 @@ async fn a_waiter_that_asked_again_over_another_connection_is_told_of_its_turn()
 async fn a_node_whose_answer_was_lost_is_found_again() {
     let (path, proxy) = (ZookeeperPath::lend(), proxy());
     let ours = client(&through(&proxy, &path, "15s")).await;
-    // The parents are there, so the next request makes the node.
+    // The parent nodes exist already, so the next request makes the node.
     drop(ours.mutex("a").lock().await.expect("free"));
     until("it is free", async || path.nodes("a").is_empty()).await;
     proxy.hold(Way::ToClient);
@@ -190,7 +190,7 @@ async fn a_node_whose_answer_was_lost_is_deleted_if_its_caller_gives_up() {
     assert!(ours.mutex("a").try_lock().await.expect("asked").is_some());
 }
 
-/// The first write of a renewal meets the request, and the second one never arrives.
+/// The first write of a renewal finds the request to let go. The second write never arrives.
 #[tokio::test]
 async fn a_request_to_let_go_is_told_by_the_renewal_after_the_one_that_failed() {
     let (path, proxy) = (ZookeeperPath::lend(), proxy());
@@ -242,7 +242,7 @@ async fn a_holder_that_is_cut_off_loses_its_lock_before_its_session_ends() {
     let (next, got) = waiting.await.expect("no panic");
     assert!(lost < got, "the holder knew first");
     assert!(next.expect("its turn").fencing_token() > before);
-    // Its client goes on in another session.
+    // The client of the lost lock goes on in another session.
     proxy.close_all();
     proxy.go_on(Way::Both);
     proxy.accept();

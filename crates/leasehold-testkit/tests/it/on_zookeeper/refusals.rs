@@ -34,7 +34,7 @@ async fn the_store_promises_what_it_should() {
     let promised = store.expect("it is there").capabilities();
     assert!(promised.fencing && promised.line && promised.reask);
     assert!(promised.browse && promised.revoke);
-    // Everything else is refused, and never emulated.
+    // Other features are refused, and never imitated.
     assert!(!promised.shared && !promised.permits && !promised.watching);
     assert!(!promised.durable && !promised.detached && !promised.frees);
 }
@@ -118,7 +118,7 @@ async fn a_connection_is_encrypted_and_checked_as_the_url_says() {
     until("it has started", async || Client::connect(&checked).await.is_ok()).await;
     for options in ["?sslmode=require".to_owned(), format!("?sslmode=verify-full&{ca}")] {
         let client = client(&format!("{url}{options}")).await;
-        // The release of the guard before may be on its way.
+        // The release of the guard of the round before may be on its way.
         let _guard = client.mutex("a").lock().await.expect(&options);
     }
     let other = Authority::new();

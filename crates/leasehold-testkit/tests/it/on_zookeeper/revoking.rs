@@ -13,13 +13,13 @@ async fn ask(operator: &Client, guard: &Guard, reason: &str) {
     assert_eq!(answer, Revoked::Asked);
 }
 
-/// Why the holder of `a` is asked to let go, as everybody sees it.
+/// The reason for which the holder of `a` is asked to let go, as every client sees it.
 async fn shown(client: &Client) -> Option<String> {
     let seen = client.inspect("a").await.expect("an answer");
     Some(seen.holders[0].revoked.as_ref()?.reason.clone())
 }
 
-/// Why the holder was asked to let go, as it knows by its last renewal.
+/// The reason for which the holder was asked to let go, as it knows from its last renewal.
 fn told(guard: &Guard) -> Option<String> {
     Some(guard.revoked().now_or_never()?.reason.clone())
 }
@@ -49,7 +49,7 @@ async fn a_request_is_not_lost_beside_renewals_of_the_same_moment() {
     }
 }
 
-/// Its owner writes the node again at its turn.
+/// A waiter writes its node again when its turn comes.
 #[tokio::test]
 async fn a_holder_that_waited_is_asked_too_and_the_one_behind_it_is_not() {
     let path = ZookeeperPath::lend();

@@ -89,7 +89,7 @@ async fn who_only_tries_writes_nothing() {
         assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
     }
     assert_eq!(path.nodes("a"), held);
-    // The number that the server appends counts all nodes that were ever made there.
+    // The number that the server appends counts all nodes that were ever made under this parent.
     let next = path.client().line_up(&path.lock("a"), "next");
     assert!(next.ends_with("-lock-0000000001"), "{next}");
 }

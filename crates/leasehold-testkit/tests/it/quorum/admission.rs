@@ -77,7 +77,7 @@ fn a_node_that_was_out_of_reach_votes_once_it_was_tried() {
     });
 }
 
-/// Four stores that are only three: two votes of the same store must not decide.
+/// Four connections to only three stores. Two votes of the same store must not decide.
 fn twins(scene: &Scene) -> (Vec<AnyStore>, Faults) {
     let faults = Faults::new(scene.host.clone());
     let twin = AnyStore::new(faults.decorate(scene.nodes[scene.nodes.len() - 1].clone()));
@@ -101,7 +101,7 @@ fn two_ways_to_one_store_that_were_closed_at_first_are_not_both_admitted() {
     });
 }
 
-/// The answers may come in any order: those to the probe lease, and those to the inspections of it.
+/// The answers to the probe lease and to its inspections may come in any order.
 #[test]
 fn one_store_has_never_two_votes_however_slowly_it_answers() {
     const LATE: [u64; 4] = [0, 40, 150, 400];
@@ -124,8 +124,8 @@ fn one_store_has_never_two_votes_however_slowly_it_answers() {
     }
 }
 
-/// An inspection may come too late, or the process may stand still: an expired probe is seen
-/// nowhere.
+/// An inspection may come too late, or the process may stand still. Then the probe has expired, and
+/// no node shows it.
 #[test]
 fn one_store_does_not_vote_twice_where_a_look_comes_after_the_lease_it_looks_for() {
     for way in [1_000, 2_000, 3_000, 10_000] {
@@ -140,7 +140,7 @@ fn one_store_does_not_vote_twice_where_a_look_comes_after_the_lease_it_looks_for
     }
 }
 
-/// A connection to a store whose look at another connection's probe arrives late.
+/// A connection to a store. Its inspection of another connection's probe arrives late.
 #[derive(Clone)]
 struct SlowToLook {
     store: MemoryStore,
@@ -188,8 +188,7 @@ fn one_store_does_not_vote_twice_where_only_the_look_at_the_other_way_is_slow() 
     }
 }
 
-/// This happens when one node after the other is restarted: the client never sees all of them at
-/// the same time.
+/// If one node after the other is restarted, the client never sees all of them at the same time.
 #[test]
 fn a_node_that_came_back_votes_although_another_one_is_down_by_now() {
     for fault in [Fault::Refuse, Fault::LoseRequest] {
@@ -204,7 +203,7 @@ fn a_node_that_came_back_votes_although_another_one_is_down_by_now() {
             let guard = client.mutex("a").lock().await.expect("a majority is there");
             scene.pass(TTL * 2).await;
             assert!(guard.is_held(), "{fault:?}");
-            // These come back, and the first ones go again.
+            // These nodes come back, and the first nodes go away again.
             scene.faults.iter().for_each(Faults::heal);
             ask_for_a_while(scene, &client).await;
             scene.faults[..minority].iter().for_each(|faults| faults.all_from_now_on(fault));
@@ -214,7 +213,7 @@ fn a_node_that_came_back_votes_although_another_one_is_down_by_now() {
     }
 }
 
-/// A look that fails takes no vote away. The new node does not have the lease.
+/// A failed inspection takes no vote away. The new node does not have the lease.
 #[test]
 fn a_node_that_is_away_during_a_look_still_renews() {
     play(&[3], 0..3, async |scene| {
@@ -244,7 +243,7 @@ fn a_node_has_no_vote_beside_one_that_it_could_not_be_compared_with() {
         let error = client.mutex("a").try_lock().await.expect_err("two stores are not a majority");
         assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
         assert!(error.to_string().contains("may be the same store"), "{error}");
-        // It is found out once the other can be looked at.
+        // The client finds this out once it can inspect the other node.
         scene.faults[3].heal();
         ask_for_a_while(scene, &client).await;
         let error = client.mutex("a").try_lock().await.expect_err("two stores are not a majority");
@@ -302,7 +301,7 @@ fn connecting_and_locking_do_not_wait_for_silent_nodes() {
     });
 }
 
-/// Otherwise the vote of a node that answers later would be missing.
+/// Without this wait, the vote of a node that answers later would be missing.
 #[test]
 fn a_node_that_is_still_tried_votes_where_its_vote_decides() {
     for late in [10, 20, 90] {
@@ -316,8 +315,8 @@ fn a_node_that_is_still_tried_votes_where_its_vote_decides() {
     }
 }
 
-/// All are tried at the same time and all answer late, the last one when the others have decided
-/// nothing.
+/// The client tries all nodes at the same time, and all answer late. When the last node answers,
+/// the others have not decided yet.
 #[test]
 fn far_nodes_of_which_a_majority_is_free_grant_at_the_first_try() {
     for ways in [[100, 100, 100], [100, 120, 140], [140, 100, 120]] {
@@ -332,7 +331,7 @@ fn far_nodes_of_which_a_majority_is_free_grant_at_the_first_try() {
     }
 }
 
-/// A command does this: it opens the quorum and asks immediately.
+/// A command opens the quorum and asks immediately.
 #[test]
 fn a_silent_node_costs_an_opening_and_a_first_lock_at_far_nodes_a_fifth_of_their_time_at_most() {
     let time = |silent: bool| {
@@ -368,7 +367,7 @@ fn a_node_that_is_still_tried_is_not_waited_for_where_the_others_decide() {
     });
 }
 
-/// A silent node whose vote would decide is waited for as for any other that is late.
+/// If a silent node's vote would decide, the client waits for it as for any late node.
 #[test]
 fn a_node_that_stays_silent_leaves_a_split_vote_and_no_leases() {
     play(&[3], 0..3, async |scene| {
@@ -377,7 +376,7 @@ fn a_node_that_stays_silent_leaves_a_split_vote_and_no_leases() {
         let client = scene.client().await;
         let began = scene.host.now();
         assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
-        // It is late after a tenth of the ttl, and a split vote is repeated twice.
+        // A node is late after a tenth of the ttl, and a split vote is repeated twice.
         assert!(scene.host.now().since(began) < TTL / 3, "{:?}", scene.host.now().since(began));
         drop(held);
         scene.host.settle().await;
@@ -419,7 +418,7 @@ fn who_gives_up_while_a_node_is_tried_leaves_nothing() {
     });
 }
 
-/// A request that shows all nodes waits for those that are still tried.
+/// A request that shows all nodes waits for nodes that are still being tried.
 #[test]
 fn a_node_that_is_still_tried_is_inspected_and_listed() {
     play(&[3], 0..3, async |scene| {
@@ -448,7 +447,7 @@ fn a_node_that_is_admitted_while_the_lock_is_held_gets_it_at_once() {
         }
         let client = scene.client().await;
         let guard = client.mutex("a").lock().await.expect("a majority is there");
-        // Long before the next renewal.
+        // This is long before the next renewal.
         scene.pass(ms(200)).await;
         assert!(scene.held_by("a").await.iter().all(|held| *held));
         drop(guard);
@@ -457,7 +456,7 @@ fn a_node_that_is_admitted_while_the_lock_is_held_gets_it_at_once() {
     });
 }
 
-/// Such as a command that releases a lease of another command.
+/// A command that releases a lease of another command does this.
 #[test]
 fn a_lease_of_another_client_is_released_at_nodes_that_are_still_tried() {
     play(&[3, 5], 0..3, async |scene| {

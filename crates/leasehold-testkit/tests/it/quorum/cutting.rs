@@ -55,7 +55,7 @@ fn at_every_poll(scene: impl AsyncFn(&Scene, &Client, Cut, usize, &str) -> bool)
 fn a_lock_dropped_at_any_poll_leaves_nothing_on_any_node() {
     at_every_poll(async |scene, client, cut, polls, name| {
         let ended = cut(client, polls).await;
-        // The time for the ask, and for the release behind it.
+        // This is the time for the ask, and for the release behind it.
         scene.pass(ms(200)).await;
         scene.assert_nothing_is_left("a", &format!("{name} after {polls} polls")).await;
         ended

@@ -26,7 +26,7 @@ fn a_minority_that_fails_is_not_waited_for() {
             let guard = client.mutex("a").lock().await.expect("free");
             assert_eq!(scene.host.now(), begun, "{fault:?}");
             assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "{fault:?}");
-            // Over several renewals.
+            // Let several renewals pass.
             scene.pass(ms(20_000)).await;
             assert!(guard.is_held(), "{fault:?}");
             guard.renew().await.expect("a majority renews it");
@@ -53,7 +53,7 @@ fn a_majority_that_fails_is_an_error_in_time_that_names_each_node_and_leaves_not
             }
             let begun = scene.host.now();
             let error = client.mutex("a").try_lock().await.expect_err("no majority answers");
-            // One repetition if the outcome is unknown.
+            // There is one repetition if the outcome is unknown.
             let limit = command_limit(Ttl::new(TTL).expect("within bounds")) * 2;
             assert!(scene.host.now().since(begun) <= limit, "{fault:?}");
             let is_known = fault == Fault::Refuse && scene.minority() == 0;
@@ -63,7 +63,7 @@ fn a_majority_that_fails_is_an_error_in_time_that_names_each_node_and_leaves_not
                 assert!(error.to_string().contains(&format!("memory:n{number}")), "{error}");
             }
             scene.faults.iter().for_each(|faults| faults.heal());
-            // The limit of a release on its way, and the pause before the next one.
+            // This is the limit of a release on its way, and the pause before the next release.
             scene.pass(ms(1_000 + 1_000)).await;
             scene.assert_nothing_is_left("a", &format!("after {fault:?}")).await;
             assert!(other.mutex("a").try_lock().await.expect("asked").is_some(), "{fault:?}");
@@ -85,7 +85,8 @@ fn a_lock_that_a_majority_says_is_taken_is_refused_without_the_rest() {
     });
 }
 
-/// The holder has a majority. Grants of the free nodes meanwhile are released.
+/// Another client holds the lock by a majority, so the client releases the grants of the free
+/// nodes.
 #[test]
 fn a_grant_that_comes_after_the_refusal_is_given_back() {
     for fault in [Fault::Late(ms(100)), Fault::LoseReply] {
@@ -114,6 +115,25 @@ fn a_grant_that_comes_after_the_refusal_is_given_back() {
     }
 }
 
+/// One node has put the client into its line, and the others refuse.
+#[test]
+fn a_lock_that_fails_leaves_no_place_in_the_line_of_a_node() {
+    play(&[3], 0..3, async |scene| {
+        let client = scene.client().await;
+        let other = OwnerToken::new("another").expect("a token");
+        let ask = Ask::new(key("a"), other, Claim::Exclusive, Ttl::DEFAULT);
+        let _granted = scene.nodes[2].acquire(ask).await.expect("it is in memory");
+        for faults in &scene.faults[..2] {
+            faults.next(Request::Acquire, Fault::Refuse);
+        }
+        let error = client.mutex("a").lock().await.expect_err("two of three nodes refuse");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        scene.host.settle().await;
+        let seen = scene.nodes[2].inspect(key("a")).await.expect("it is in memory");
+        assert_eq!((seen.holders.len(), seen.waiting), (1, 0), "{seen:?}");
+    });
+}
+
 #[test]
 fn who_waits_gets_the_lock_although_a_minority_fails() {
     for fault in FAULTS {
@@ -132,7 +152,7 @@ fn who_waits_gets_the_lock_although_a_minority_fails() {
     }
 }
 
-/// A node that misses a release is told again, but not for ever.
+/// The quorum repeats a release at a node that missed it, but not for ever.
 #[test]
 fn a_release_that_a_node_missed_is_told_again() {
     for fault in [Fault::Refuse, Fault::LoseRequest] {
@@ -160,7 +180,7 @@ fn a_release_that_a_node_missed_is_told_again() {
     }
 }
 
-/// Two of three nodes answered, and the error says no more than that.
+/// Two of three nodes answered, and the error claims no more than that.
 #[test]
 fn a_release_that_one_node_frees_one_has_lost_and_one_misses_says_so() {
     play(&[3], 0..3, async |scene| {
@@ -185,7 +205,7 @@ fn a_release_that_no_majority_hears_is_not_repeated_by_everybody() {
         scene.faults.iter().for_each(|faults| faults.from_now_on(Request::Release, Fault::Refuse));
         drop(guard);
         scene.pass(ms(20_000)).await;
-        // One each second, apart from the first ones.
+        // There is one release each second, apart from the first ones.
         let told = scene.faults[0].count(Request::Release);
         assert!(told < 60, "told {told} times");
         scene.faults.iter().for_each(|faults| faults.heal());
@@ -194,7 +214,7 @@ fn a_release_that_no_majority_hears_is_not_repeated_by_everybody() {
     });
 }
 
-/// Nothing waits for the silent node, whose store would wait for a second.
+/// The release does not wait for the silent node, whose store would wait for a second.
 #[test]
 fn a_node_that_refused_a_release_is_told_again_although_another_is_silent() {
     play(&[5], 0..3, async |scene| {
@@ -228,8 +248,8 @@ fn a_node_that_refused_a_release_is_told_again_although_a_silent_one_decides() {
     });
 }
 
-/// A repetition finds nothing where the first request released the lease. It is sent before the
-/// decision if the third node is slow.
+/// A repetition finds nothing at a node where the first request released the lease. If the third
+/// node is slow, the repetition is sent before the decision.
 #[test]
 fn a_release_whose_answers_are_lost_does_not_say_that_the_lease_was_lost() {
     for late in [0, 1_500] {
@@ -249,7 +269,8 @@ fn a_release_whose_answers_are_lost_does_not_say_that_the_lease_was_lost() {
     }
 }
 
-/// The silent node is not needed: a node that failed, and released it later, counts.
+/// The silent node is not needed, because a node that failed first and released the lease later
+/// counts.
 #[test]
 fn a_release_is_decided_by_a_node_that_refused_it_first() {
     play(&[3], 0..3, async |scene| {
@@ -263,7 +284,7 @@ fn a_release_is_decided_by_a_node_that_refused_it_first() {
     });
 }
 
-/// One node is silent and one refuses, so that no majority hears it.
+/// One node is silent and one refuses, so that no majority gets the release.
 #[test]
 fn a_release_that_waits_for_a_silent_node_is_repeated_a_few_times_where_it_is_refused() {
     play(&[3], 0..3, async |scene| {
@@ -283,7 +304,8 @@ fn a_release_that_waits_for_a_silent_node_is_repeated_a_few_times_where_it_is_re
     });
 }
 
-/// There are more than the quorum repeats at a time. The others expire, and cost nothing.
+/// There are more missed releases than the quorum repeats at a time. The other leases expire, and
+/// cost nothing.
 #[test]
 fn many_releases_that_a_node_missed_are_not_told_without_end() {
     const LOCKS: usize = 1_500;
@@ -301,7 +323,7 @@ fn many_releases_that_a_node_missed_are_not_told_without_end() {
     });
 }
 
-/// A refusal says nothing about how long its answers take.
+/// A refusal says nothing about how long the answers of the node take.
 #[test]
 fn a_node_that_refused_at_once_is_waited_for_as_long_as_before() {
     play(&[3], 0..3, async |scene| {
@@ -318,7 +340,7 @@ fn a_node_that_refused_at_once_is_waited_for_as_long_as_before() {
             scene.pass(ms(100)).await;
         }
         scene.faults[0].heal();
-        // One node voted for somebody else, so a majority needs the slowest one.
+        // One node voted for another client, so a majority needs the slowest node.
         let other = OwnerToken::new("another").expect("a token");
         let ask = Ask::new(key("a"), other, Claim::Exclusive, Ttl::DEFAULT);
         let _granted = scene.nodes[2].acquire(ask).await.expect("it is in memory");

@@ -31,7 +31,7 @@ impl Far {
         Self { store, host: host.clone(), way, on_the_way, relays, asks }
     }
 
-    /// How many asks were sent to it.
+    /// How many asks were sent to this store.
     pub(super) fn asks(&self) -> usize {
         *self.asks.lock().expect("no panic")
     }

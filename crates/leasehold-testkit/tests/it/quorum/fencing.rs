@@ -62,7 +62,7 @@ fn counters_out_of_step_are_raised_before_the_lock_is_ours() {
         let renewed = scene.counts(Request::Renew);
         assert!(renewed.iter().all(|renewed| *renewed <= 1), "{renewed:?}");
         drop(guard);
-        // By a majority without the node that was ahead.
+        // Lock by a majority without the node that was ahead.
         scene.faults[0].all_from_now_on(Fault::Refuse);
         let guard = client.mutex("a").lock().await.expect("free");
         assert!(guard.fencing_token().expect("it has one").get() > fence);
@@ -107,13 +107,14 @@ fn tokens_rise_over_grants_by_different_majorities() {
             let released = guard.release().await.expect("a majority lets go of it");
             assert_eq!(released, leasehold::Release::Released);
             scene.faults.iter().for_each(|faults| faults.heal());
-            // Nodes that missed a release are told again.
+            // The quorum repeats releases at nodes that missed them.
             scene.pass(ms(200)).await;
         }
     });
 }
 
-/// Two clients pass the lock on from task to task by blocks. One node misses some requests.
+/// Two clients reserve blocks of fencing tokens, and pass the lock on from task to task. One node
+/// misses some requests.
 #[test]
 fn many_tasks_of_two_clients_have_tokens_of_their_own_that_rise() {
     play(&[3, 5], 0..5, async |scene| {

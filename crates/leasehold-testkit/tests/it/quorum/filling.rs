@@ -6,14 +6,14 @@ use std::time::Duration;
 use leasehold::core::token::OwnerToken;
 use leasehold::host::Host as _;
 use leasehold::store::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Store as _};
-use leasehold::{Guard, Release, Ttl};
+use leasehold::{Error, FencingToken, Guard, Release, Ttl};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Request};
 use leasehold_testkit::virtual_host::SeededRandom;
 
 use super::{Scene, TTL, key, ms, play, play_on};
 
-/// Long enough that no renewal falls into the first seconds.
+/// A ttl so long that no renewal falls into the first seconds.
 const LONG: Duration = ms(30_000);
 
 fn theirs(name: &str) -> LeaseId {
@@ -60,7 +60,7 @@ fn a_node_that_voted_for_another_votes_for_the_holder_when_that_vote_ends() {
         assert_eq!(having(scene, &guard).await.iter().filter(|has| !**has).count(), minority);
         scene.pass(ms(3)).await;
         assert!(having(scene, &guard).await.iter().all(|has| *has), "each node has it");
-        // These votes count: as many other nodes may forget the lease now.
+        // The votes of the filled nodes count, so as many other nodes may forget the lease now.
         for node in minority..2 * minority {
             scene.forget(node, "a").await;
         }
@@ -89,7 +89,7 @@ fn a_vote_that_is_given_back_early_goes_to_the_holder_soon() {
         for node in 0..scene.minority() {
             give_back(scene, node, "a").await;
         }
-        // At most as long again as the votes lasted.
+        // This is at most as long again as the votes lasted.
         scene.pass(ms(25)).await;
         assert!(having(scene, &guard).await.iter().all(|has| *has));
     });
@@ -101,7 +101,7 @@ fn a_node_that_lost_the_lease_to_another_gets_it_back_when_that_vote_ends() {
         let client = scene.client().await;
         let guard = client.mutex("a").ttl(LONG).lock().await.expect("free");
         scene.forget(0, "a").await;
-        // Until 200 ms after the renewal.
+        // The other vote ends 200 ms after the renewal.
         vote_for_another(scene, 0, "a", ms(500)).await;
         scene.pass(ms(300)).await;
         guard.renew().await.expect("a majority renews it");
@@ -112,7 +112,7 @@ fn a_node_that_lost_the_lease_to_another_gets_it_back_when_that_vote_ends() {
     });
 }
 
-/// Another client keeps its key at one node for good, as a foreign client may.
+/// Another client keeps the key at one node for good, as a foreign client may.
 #[test]
 fn a_node_that_stays_with_another_is_not_asked_all_the_time() {
     play(&[3], 0..3, async |scene| {
@@ -149,7 +149,7 @@ fn a_release_at_any_moment_of_a_fill_after_the_grant_leaves_nothing() {
     }
 }
 
-/// The process with the token may have released it, and this client does not learn of that.
+/// The process with the token may have released the lease, and this client does not learn of that.
 #[test]
 fn a_detached_lease_is_asked_for_no_more() {
     play(&[3], 0..5, async |scene| {
@@ -182,6 +182,40 @@ fn a_late_grant_of_a_detached_lease_is_kept() {
     });
 }
 
+/// The fencing token of a grant.
+#[track_caller]
+fn token_of(answer: Result<Acquired, Error>) -> FencingToken {
+    match answer {
+        Ok(Acquired::Granted { fencing: Some(block) }) => block.first,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A client asks again by the same token if the grant came too late.
+#[test]
+fn a_node_that_got_the_lease_later_votes_when_the_owner_asks_again() {
+    play(&[3], 0..3, async |scene| {
+        let quorum = scene.quorum(scene.faulty()).await;
+        vote_for_another(scene, 2, "a", ms(100)).await;
+        let owner = OwnerToken::new("ours").expect("a token");
+        let ttl = Ttl::new(LONG).expect("within bounds");
+        let mut ask = Ask::new(key("a"), owner, Claim::Exclusive, ttl);
+        ask.reserve = 1;
+        let first = token_of(quorum.acquire(ask.clone()).await);
+        scene.pass(ms(110)).await;
+        assert_eq!(scene.held_by("a").await, [true; 3], "each node has it");
+        // Now a majority needs the node that voted for another client.
+        scene.faults[1].all_from_now_on(Fault::Refuse);
+        let again = token_of(quorum.acquire(ask.clone()).await);
+        assert!(again > first, "{again:?} after {first:?}");
+        let released = quorum.release(ask.lease(), OnRelease::Free).await;
+        assert_eq!(released.expect("a majority answers"), Released::Freed);
+        ask.owner = OwnerToken::new("next").expect("a token");
+        let next = token_of(quorum.acquire(ask).await);
+        assert!(next > again, "{next:?} after {again:?}");
+    });
+}
+
 /// If the other vote ends while the process stands still, the client does not ask afterwards.
 #[test]
 fn a_lease_that_has_ended_is_asked_for_nowhere() {
@@ -199,7 +233,7 @@ fn a_lease_that_has_ended_is_asked_for_nowhere() {
     });
 }
 
-/// The next renewal finds out what an unreachable node says.
+/// Only the next renewal asks an unreachable node again.
 #[test]
 fn a_node_that_is_out_of_reach_is_left_to_the_next_renewal() {
     play(&[3], 0..3, async |scene| {
@@ -217,8 +251,9 @@ fn a_node_that_is_out_of_reach_is_left_to_the_next_renewal() {
     });
 }
 
-/// Clients contend for three far nodes. A random node forgets its holder, from `settled` after a
-/// grant on. Returns how many windows there were, and how many of them overlapped an earlier one.
+/// Lets clients contend for three far nodes. At some time, at least `settled` after a grant, a
+/// random node forgets its holder. Returns how many windows there were, and how many of them
+/// overlapped an earlier window.
 fn contend(seed: u64, settled: Duration) -> (usize, usize) {
     let counts: Arc<std::sync::Mutex<(usize, usize, usize)>> = Arc::default();
     play_on(3, seed, async |scene| {
@@ -264,7 +299,7 @@ async fn pause(host: &Arc<VirtualHost>, span: Duration) {
     host.sleep_until(host.now() + span).await;
 }
 
-/// Ten round trips to the farthest node after the grant.
+/// Here, the node forgets ten round trips to the farthest node after the grant, or later.
 #[test]
 fn under_contention_one_node_may_forget_soon_after_a_grant() {
     let (mut windows, mut overlaps) = (0, 0);

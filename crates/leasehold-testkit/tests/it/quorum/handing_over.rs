@@ -1,4 +1,4 @@
-//! From one client to the next.
+//! A lock goes from one client to the next.
 
 use std::sync::Arc;
 use std::sync::Mutex;

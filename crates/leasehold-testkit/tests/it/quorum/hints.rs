@@ -65,7 +65,7 @@ fn what_a_majority_says_is_heard_once_and_at_once() {
 fn what_one_node_says_is_heard_after_about_a_round_trip() {
     for hint in [free(), Hint::Missed] {
         play(&[3, 5], 0..10, async |scene| {
-            // Delays, so that the quorum knows the usual round trip.
+            // The delays let the quorum learn the usual round trip.
             scene.faults.iter().for_each(|faults| faults.delay_up_to(ms(20)));
             let twice = [(0, hint.clone()), (0, hint.clone())];
             let (sent, heard) = heard(scene, &twice).await;
@@ -94,7 +94,7 @@ fn what_is_said_again_later_is_heard_again() {
     });
 }
 
-/// The key may have been taken and freed again since the majority was heard.
+/// The key may have been taken and freed again since the hints of the majority came.
 #[test]
 fn what_a_node_says_again_at_once_is_heard_again() {
     play(&[3], 0..10, async |scene| {
@@ -170,7 +170,7 @@ fn an_idle_lock_of_a_client_that_hears_no_hints_is_given_up_at_its_next_renewal(
         let (client, other) = idle(scene).await;
         scene.faults.iter().for_each(|faults| faults.hints(Hints::AreLost));
         let waiting = other.mutex("a");
-        // A third of the ttl, and a tick of the driver.
+        // This is a third of the ttl, and a tick of the driver.
         let guard = scene.host.within(TTL / 3 + ms(100), waiting.lock()).await;
         assert!(guard.expect("at a renewal").expect("in turn").is_held());
         drop(client);

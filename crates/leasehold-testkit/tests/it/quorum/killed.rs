@@ -7,7 +7,7 @@ use leasehold::store::Vote;
 use leasehold::{Client, Release};
 use leasehold_testkit::servers::{PATIENCE, RedisServer};
 
-/// Three servers, and a client of them whose leases outlive any delay of the machine.
+/// Three servers, and their client, whose leases outlive any delay of the machine.
 async fn open() -> ([RedisServer; 3], Client) {
     let servers: [_; 3] = std::array::from_fn(|_| RedisServer::start());
     let builder = Client::quorum(servers.iter().map(RedisServer::url));
@@ -40,13 +40,13 @@ async fn a_server_that_was_killed_and_came_back_empty_has_the_lock_again() {
     let ours = Ok(Some(guard.token().as_str().as_bytes().to_vec()));
     let renew = async || guard.renew().await.expect("a majority is there");
     until(&client, renew, |votes| votes.iter().all(|vote| vote.holder == ours)).await;
-    // Its vote counts: another node may fail.
+    // The vote of the restarted node counts, so another node may fail.
     servers[1].kill();
     guard.renew().await.expect("a majority is there");
     assert_eq!(guard.release().await.expect("a majority is there"), Release::Released);
 }
 
-/// Once the server goes on, it is told the releases that it missed.
+/// Once the server goes on, it gets the releases that it missed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_is_in_nobodys_way_and_keeps_nothing() {
     let (servers, client) = open().await;

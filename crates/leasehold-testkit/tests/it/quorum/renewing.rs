@@ -16,7 +16,7 @@ fn a_node_that_was_down_at_the_grant_is_filled_on_renewal() {
         assert!(!scene.held_by("a").await[0]);
         scene.pass(TTL / 2).await;
         assert_eq!(scene.held_by("a").await, vec![true; scene.nodes.len()]);
-        // These votes count: others of the majority may fail now.
+        // The votes of the filled nodes count, so others of the majority may fail now.
         for faults in scene.faults.iter().rev().take(scene.minority()) {
             faults.all_from_now_on(Fault::Refuse);
         }
@@ -30,7 +30,7 @@ fn a_node_that_was_down_at_the_grant_is_filled_on_renewal() {
     });
 }
 
-/// A holder may ask for nothing else for hours, and needs each node anyway.
+/// A holder may send only renewals for hours, and still needs each node.
 #[test]
 fn a_node_that_was_never_there_is_admitted_by_renewals_alone_and_filled() {
     play(&[3, 5], 0..3, async |scene| {
@@ -43,7 +43,7 @@ fn a_node_that_was_never_there_is_admitted_by_renewals_alone_and_filled() {
         scene.faults.iter().for_each(|faults| faults.heal());
         scene.pass(TTL * 2).await;
         assert_eq!(scene.held_by("a").await, vec![true; scene.nodes.len()]);
-        // These votes count: others of the majority may fail now.
+        // The votes of the new nodes count, so others of the majority may fail now.
         for faults in scene.faults.iter().rev().take(minority) {
             faults.all_from_now_on(Fault::Refuse);
         }
@@ -101,7 +101,8 @@ fn a_lease_that_a_majority_has_lost_is_lost_and_goes_everywhere() {
     });
 }
 
-/// Half of an even number of nodes is not a majority. The holder learns of it at the next renewal.
+/// Half of an even number of nodes is not a majority. The holder learns of the loss at the next
+/// renewal.
 #[test]
 fn a_lease_that_half_of_an_even_number_of_nodes_have_lost_is_lost_and_goes_everywhere() {
     play(&[2, 4], 0..3, async |scene| {
@@ -131,7 +132,8 @@ fn an_evicted_lease_does_not_come_back() {
     });
 }
 
-/// The release never overtakes a fill, so nothing is left whenever it comes.
+/// A release never overtakes a request that restores the lease at a node. So nothing is left,
+/// whenever the release comes.
 #[test]
 fn a_release_at_any_moment_of_a_fill_leaves_nothing() {
     for after in 0..60 {
@@ -162,7 +164,7 @@ fn a_detached_lease_is_renewed_and_released_by_another_handle() {
         lease.renew(TTL * 2).await.expect("a majority renews it");
         scene.pass(TTL).await;
         assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
-        // Another handle cannot know that it would be right to restore the lease at this node.
+        // Another handle cannot know whether it may restore the lease at this node.
         scene.forget(0, "a").await;
         lease.renew(TTL * 2).await.expect("a majority renews it");
         scene.host.settle().await;
@@ -176,8 +178,8 @@ fn a_detached_lease_is_renewed_and_released_by_another_handle() {
     });
 }
 
-/// A detached lease that the first two of three nodes have, and the client that acquired it. From
-/// now on, the second node answers the first trial of a new client this late.
+/// The client of a detached lease that the first two of three nodes have, and its token. From now
+/// on, the second node answers the first request of a new client this late.
 async fn detached_at_two(scene: &Scene, late: u64) -> (Client, OwnerToken) {
     let owner = scene.calm_client().await;
     let token = owner.mutex("a").ttl(TTL * 10).lock().await.expect("free").detach();
@@ -187,7 +189,7 @@ async fn detached_at_two(scene: &Scene, late: u64) -> (Client, OwnerToken) {
     (owner, token)
 }
 
-/// Such as a command that renews a lease of another command.
+/// A command that renews a lease of another command does this.
 #[test]
 fn a_renewal_waits_for_a_node_that_is_still_tried_where_its_vote_decides() {
     play(&[3], 0..3, async |scene| {
@@ -223,7 +225,7 @@ fn a_release_that_is_given_up_while_a_node_is_tried_reaches_it_all_the_same() {
     });
 }
 
-/// The limit of a command is a second at most. Then a release goes on in the background.
+/// The limit of a command is a second at most. After that, a release goes on in the background.
 #[test]
 fn a_node_that_is_tried_for_long_is_waited_for_as_long_as_for_a_command() {
     play(&[3], 0..3, async |scene| {

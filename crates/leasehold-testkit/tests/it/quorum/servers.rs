@@ -55,7 +55,7 @@ fn a_lock_whose_servers_lost_their_data_is_lost() {
     play(async |host, servers| {
         let client = client(host, servers).await;
         let guard = client.mutex("a").lock().await.expect("free");
-        // Two of three are enough, so the third may still be carrying it out.
+        // Two of three nodes are enough, so the third may still be carrying the request out.
         host.settle().await;
         servers[0].server().flush();
         servers[2].server().flush();
@@ -93,7 +93,7 @@ fn two_ways_to_one_server_are_no_two_nodes() {
     });
 }
 
-/// One server keeps the key for another client for half a second, and later another one forgets.
+/// One server keeps the key for another client for half a second, and later another server forgets.
 #[test]
 fn a_server_that_voted_for_another_gives_its_vote_to_the_holder_when_that_vote_ends() {
     play(async |host, servers| {

@@ -1,4 +1,5 @@
-//! Everything together: never two holders, rising fencing tokens, and nothing left.
+//! All faults and calls together. There are never two holders, fencing tokens rise, and nothing is
+//! left.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +18,7 @@ const ROUNDS: usize = 8;
 /// The observations of all holders.
 #[derive(Default)]
 struct Seen {
-    /// The latest holder, unless it has released.
+    /// The latest holder, unless it has released the lock.
     holder: Option<usize>,
     /// Until when the holder believed to hold the lock, at its last check.
     until: Option<leasehold::core::Moment>,
@@ -44,7 +45,7 @@ impl Worker {
             };
             let asked = match self.random.below(4) {
                 0 => mutex.try_lock().await.ok().flatten(),
-                // Dropped somewhere on its way.
+                // The future is dropped somewhere on its way.
                 1 => {
                     let limit = self.below(ms(60));
                     self.host.within(limit, mutex.lock()).await.and_then(Result::ok)

@@ -67,9 +67,9 @@ fn waiters_that_split_the_votes_with_a_holder_do_not_hammer_the_nodes() {
         }
         scene.pass(ms(20_000)).await;
         let asks: usize = far.iter().map(Far::asks).sum();
-        // Two asks for each pause of 125 ms on average: one that splits the votes, and one after
-        // the hint that another waiter released them. With pauses of 64 round trips, it would be
-        // ten times that.
+        // There are two asks for each pause, which is 125 ms on average. One ask splits the votes,
+        // and one follows the hint that another waiter released them. With pauses of 64 round
+        // trips, there would be ten times as many.
         assert!(asks / WAITERS < 800, "each asked {} times in 20 s", asks / WAITERS);
         drop(guard);
         for waiter in waiting {
@@ -78,7 +78,25 @@ fn waiters_that_split_the_votes_with_a_holder_do_not_hammer_the_nodes() {
     });
 }
 
-/// Waiters release their votes of that node, so the holder's renewal finds it free.
+/// The client releases the grant as soon as it hears of it. The other node would answer later.
+#[test]
+fn a_grant_to_a_refused_try_is_released_although_another_node_is_silent() {
+    play(&[5], 0..3, async |scene| {
+        let (client, holder) = (scene.client().await, scene.client().await);
+        for faults in &scene.faults[3..] {
+            faults.next(Request::Acquire, Fault::Refuse);
+        }
+        let _guard = holder.mutex("a").ttl(ms(60_000)).lock().await.expect("a majority is free");
+        scene.faults[3].next(Request::Acquire, Fault::Late(ms(10)));
+        scene.faults[4].next(Request::Acquire, Fault::LoseRequest);
+        assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
+        assert_eq!(scene.held_by("a").await, [true, true, true, true, false]);
+        scene.pass(ms(100)).await;
+        assert_eq!(scene.held_by("a").await, [true, true, true, false, false]);
+    });
+}
+
+/// Waiters release the vote of that node, so the holder's renewal finds it free.
 #[test]
 fn a_node_that_waiters_keep_asking_for_is_filled_all_the_same() {
     play(&[3], 0..5, async |scene| {

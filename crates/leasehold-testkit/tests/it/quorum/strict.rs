@@ -1,4 +1,4 @@
-//! A quorum of strict servers that forgot their grants: it grants nothing, and every error gives
+//! A quorum of strict servers that forgot their grants. It grants nothing, and every error gives
 //! the reason.
 
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn a_node_that_is_not_as_strict_as_those_that_vote_gets_no_vote() {
         is_refused().await;
         switch(1);
         is_refused().await;
-        // Found later, it never votes.
+        // A node that is found later never votes.
         scene.faults[2].all_from_now_on(Fault::Refuse);
         let quorum = connect().await.expect("two of three, both strict");
         let builder = Client::with_store(quorum).host(scene.host.clone()).ttl(TTL);
@@ -161,7 +161,7 @@ fn a_node_that_is_not_as_strict_as_those_that_vote_gets_no_vote() {
     });
 }
 
-/// No node keeps a lease for so long, so such a lock would be free after one ttl.
+/// No strict node keeps a lease for so long, so such a lock would be free after one ttl.
 #[test]
 fn a_lock_that_is_to_stay_taken_is_refused_before_any_node_is_asked() {
     Scene::play(3, async |scene| {

@@ -112,7 +112,8 @@ fn who_coexists_frees_every_node_and_hands_none_over() {
     });
 }
 
-/// The node is told again in the same way: a hand-over there would keep out clients that poll.
+/// The release is repeated in the same way, since a hand-over at this node would keep out clients
+/// that poll.
 #[test]
 fn who_coexists_hands_no_key_over_at_a_node_that_missed_the_release() {
     play(&[3], 0..3, async |scene| {

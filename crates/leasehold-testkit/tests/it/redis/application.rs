@@ -85,7 +85,7 @@ async fn many_requests_at_a_time_are_answered_each() {
     }
 }
 
-/// A connection that is made again for each request.
+/// A connection that is made anew for each request.
 #[derive(Clone)]
 struct Reconnecting(redis::Client);
 

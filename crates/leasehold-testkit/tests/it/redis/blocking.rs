@@ -9,7 +9,8 @@ use leasehold_testkit::servers::RedisServer;
 #[test]
 fn threads_lock_wait_and_release_without_a_runtime_of_their_own() {
     const EACH: u32 = 50;
-    // Not one of the pool: connections end on the thread of the library, after this test perhaps.
+    // Use no server of the pool, since connections end on a thread of the library, perhaps after
+    // this test.
     let server = RedisServer::start();
     let url = server.url();
     let count = std::sync::Mutex::new(0);

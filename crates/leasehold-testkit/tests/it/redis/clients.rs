@@ -16,8 +16,8 @@ use crate::on_event::OnEvent;
 /// The longest time between two asks of a waiter.
 pub(super) const POLL: Duration = Duration::from_secs(1);
 pub(super) const SLACK: Duration = ms(100);
-/// The longest time between two renewals: a third of the ttl, and a thirtieth to renew others in
-/// the same round.
+/// The longest time between two renewals. It is a third of the ttl, and a thirtieth so that several
+/// leases are renewed in one round.
 const RENEWED: Duration = ms(3_334 + 334);
 
 pub(super) const fn ms(ms: u64) -> Duration {
@@ -59,7 +59,7 @@ impl Scene {
         self.host.advance(span).await;
     }
 
-    /// Makes `client` wait for the lock, until nothing moves any more.
+    /// Makes `client` wait for the lock, and returns when all tasks are idle.
     pub(super) async fn wait(
         &self,
         client: &Client,
@@ -133,7 +133,7 @@ fn a_lost_hint_costs_one_poll_at_most() {
         let held = one.mutex("a").lock().await.expect("free");
         let waiting = scene.wait(&other).await;
         scene.pass(ms(350)).await;
-        // Hints from now on reach nobody, until the connection is made again.
+        // From now on, hints reach nobody until the connection is made again.
         scene.tell(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         assert_eq!(held.release().await.expect("asked"), Release::Released);
         assert!(scene.time_of(&waiting).await <= POLL + SLACK);
@@ -157,8 +157,8 @@ fn hints_come_again_after_their_connection_was_lost() {
     });
 }
 
-/// A client that must give way to another passes its lease on no more. Its release asks the server,
-/// and so reports the loss, although a task of its own waits too.
+/// A client that must give up its lease for another client does not pass it on to its own tasks.
+/// Its release asks the server, and so reports the loss, although one of its tasks waits too.
 #[test]
 fn a_release_says_that_the_server_has_forgotten_the_lease_also_where_tasks_queue() {
     play_alone(async |scene| {
@@ -172,8 +172,7 @@ fn a_release_says_that_the_server_has_forgotten_the_lease_also_where_tasks_queue
             let next = [mutex(&one), mutex(&other)].map(|mutex| {
                 scene.host.task(async move { mutex.lock().await.expect("in the end") })
             });
-            // Until now it was passed on locally, as long as that is allowed while another client
-            // waits.
+            // Wait for as long as a client may pass its lease on while another client waits.
             scene.pass(ms(100)).await;
             scene.tell(&["FLUSHALL"]);
             assert_eq!(held.release().await.expect("asked"), Release::NotHeld, "{coexists}");
@@ -201,8 +200,8 @@ fn who_holds_a_lock_is_known_again_after_the_server_has_lost_its_data() {
     });
 }
 
-/// Anybody who may publish can send hints. A waiter's own token is as good as the lock for a client
-/// that knows it: the waiter believes a hand-over with its token, if it names one of its asks.
+/// Anybody who may publish can send hints. A client that knows a waiter's token can deceive the
+/// waiter, which believes a hand-over with its token if it names one of its asks.
 #[test]
 fn forged_late_and_doubled_hints_are_harmless() {
     play(async |scene| {
@@ -272,7 +271,7 @@ fn a_missing_right_to_listen_is_said_once_however_often_it_is_tried_again() {
         let counting = OnEvent::warning(move |_| {
             counted.fetch_add(1, Ordering::Relaxed);
         });
-        // On the thread that reads hints; it ends with the host.
+        // Set the subscriber on the thread that reads hints, which ends with the host.
         scene.host.spawn_io(Box::pin(async move {
             std::mem::forget(tracing::subscriber::set_default(counting));
         }));
@@ -325,7 +324,7 @@ fn flushall_ends_leases_and_their_holders_learn_of_it_with_the_next_renewal() {
     });
 }
 
-/// The effect of a clock step is documented; the promise is that the holder is told.
+/// A clock step may end a lease, as documented. The promise is that the holder is told.
 #[test]
 fn a_step_of_the_servers_clock_forward_is_noticed_by_the_next_renewal() {
     play_alone(async |scene| {
@@ -333,7 +332,7 @@ fn a_step_of_the_servers_clock_forward_is_noticed_by_the_next_renewal() {
         let guard = client.mutex("a").lock().await.expect("free");
         let token = guard.fencing_token().expect("fenced");
         let lost = scene.host.task(guard.lost());
-        // The effect of a clock step: every expiry is in the past.
+        // This has the effect of a clock step: the expiry is in the past.
         scene.tell(&["PEXPIREAT", "a", "1"]);
         assert!(scene.time_of(&lost).await <= RENEWED);
         let next = client.mutex("a").try_lock().await.expect("asked").expect("free");

@@ -41,8 +41,8 @@ async fn is_taken(client: &Client, name: &str) -> bool {
     client.mutex(name).try_lock().await.expect("answered").is_none()
 }
 
-/// A cluster of three primaries.
-/// No node of it ends. On a busy machine, a node may be silent for a long time anyway.
+/// A cluster of three primaries whose nodes never end. On a busy machine, a node may still be
+/// silent for a long time.
 pub(super) fn cluster() -> Cluster {
     Cluster::builder().without_replicas().config("cluster-node-timeout", "15000").start()
 }
@@ -72,7 +72,7 @@ async fn locks_of_all_nodes_exclude_each_other_and_are_listed_once() {
     let seen = other.inspect(&names[0]).await.expect("answered").holders[0].token.clone();
     let _ended = other.evict(&names[0], &seen, "a test").await.expect("answered");
     assert!(lock(&other, &names[0]).await.fencing_token() > held[0].fencing_token());
-    // Nothing was sent to a wrong node but what came before the map.
+    // Only requests from before the map was read went to a wrong node.
     for node in cluster.nodes() {
         let stats = node.command(&["INFO", "errorstats"]).text();
         assert!(!stats.contains("errorstat_CROSSSLOT"), "{stats}");
@@ -102,13 +102,13 @@ async fn locks_in_the_slots_of_all_nodes_are_taken_together_or_not_at_all() {
     assert!(all.expect("all are free in the end").is_held());
 }
 
-/// If only the parser of URLs refused them, a program could ask for copies and get none.
+/// If only the URL parser refused such terms, a program could ask for copies and get none.
 #[tokio::test]
 async fn terms_that_a_cluster_cannot_keep_are_refused_before_anything_is_sent() {
     let copies: Terms = Copies::new(Replicas::Count(2), false).into();
     let on_disk: Terms = Copies::new(Replicas::Count(0), true).into();
     for terms in [copies, on_disk, Strict::STANDARD.into()] {
-        // Nobody listens there.
+        // No server listens there.
         let connector = RedisConnector::new("redis+cluster://127.0.0.1:1").expect("a URL");
         let connector = connector.on_terms(terms);
         let connected = RedisStore::connect_with(connector.clone(), SystemHost::shared()).await;
@@ -168,7 +168,7 @@ async fn a_lock_of_one_key_is_acquired_and_released_in_the_middle_of_a_move() {
     for _ in 0..3 {
         let held = bare(&one).try_lock().await.expect("answered").expect("it is free");
         assert!(bare(&other).try_lock().await.expect("answered").is_none());
-        // The old node does not have it.
+        // The old node does not have the lock.
         assert_eq!(cluster.node_of("a").command(&["DBSIZE"]).int(), records(&cluster, "a"));
         assert_eq!(held.release().await.expect("answered"), Release::Released);
     }
@@ -207,7 +207,7 @@ async fn a_dropped_guard_is_released_although_its_slot_has_moved() {
         let held = lock(&one, "a").await;
         let node = cluster.migrate("a");
         drop(held);
-        // Its client meets no lease of its own, and others get the lock at once.
+        // The client does not find its own old lease, and other clients get the lock at once.
         let again = one.mutex("a").try_lock().await.expect("answered");
         drop(again.expect("released before"));
         while is_taken(&other, "a").await {}
@@ -216,7 +216,7 @@ async fn a_dropped_guard_is_released_although_its_slot_has_moved() {
     }
 }
 
-/// Requests for a lock keep their order, so a client never meets a lease that it gave back before.
+/// Requests for a lock keep their order, so a client never finds a lease that it released before.
 #[tokio::test]
 async fn a_client_never_meets_its_own_old_lease_while_the_slot_moves_to_and_fro() {
     let cluster = Arc::new(cluster());
@@ -244,13 +244,13 @@ async fn a_client_never_meets_its_own_old_lease_while_the_slot_moves_to_and_fro(
     moves.await.expect("no panic");
 }
 
-/// A node does not keep the script of a request that it refuses. An acquire that it can serve would
-/// overtake a release that it asks for again.
+/// A node does not keep the script of a request that it refuses. An acquire that the node can serve
+/// would overtake a release that the client has to send again.
 #[tokio::test]
 async fn a_release_whose_script_a_node_refused_once_is_not_overtaken_by_the_next_acquire() {
     let cluster = cluster();
     let client = client(&cluster.url()).await;
-    // Awaited: after the move, it would bring its script to the new node.
+    // Await the release, since a release after the move would bring its script to the new node.
     let _released = lock(&client, "a").await.release().await.expect("answered");
     let node = cluster.migrate("a");
     let held = lock(&client, "a").await;
@@ -325,7 +325,7 @@ async fn locks_live_on_when_a_primary_is_killed() {
     drop(lock(&one, "{a}c").await);
 }
 
-/// Otherwise a node that is down would delay the renewals of the others.
+/// Otherwise a node that is down would delay the renewals at the other nodes.
 #[tokio::test]
 async fn locks_are_in_one_shard_exactly_if_one_node_has_them() {
     let cluster = cluster();
@@ -363,7 +363,7 @@ async fn the_holder_of_a_lock_that_the_new_primary_lacks_is_told() {
     cluster.node_of("a").cut_replicas_off();
     let held = lock(&one, "a").await;
     cluster.ask_to_fail_over("a", true);
-    // Until the old primary knows that it is one no more, it renews.
+    // The old primary renews until it knows that it is no primary any more.
     while held.renew().await.map_or_else(|error| error.is_retryable(), |()| true) {}
     assert_eq!(held.lost().await, Lost::NotOurs);
 }
@@ -444,7 +444,7 @@ async fn nodes_speak_tls() {
     renew(&held).await;
 }
 
-/// The certificate is for the name alone.
+/// The certificate is only for the name.
 #[tokio::test]
 async fn a_certificate_may_be_for_the_host_name_that_nodes_announce() {
     // Older nodes announce no names.
@@ -477,7 +477,7 @@ async fn a_cluster_that_lost_its_majority_is_unavailable() {
     for node in cluster.nodes().iter().filter(|node| node.port() != having.port()) {
         node.kill();
     }
-    // Until it has noticed, the last node grants what is in its slots.
+    // Until the last node has noticed, it grants the locks in its slots.
     let error = loop {
         match one.mutex("a").try_lock().await {
             Ok(guard) => drop(guard),

@@ -2,7 +2,10 @@
 //! nodes.
 
 use std::collections::VecDeque;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use leasehold::core::token::ClientId;
@@ -10,10 +13,11 @@ use leasehold::host::Host as _;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{HintSink, Store as _};
 use leasehold::{Error, ErrorKind};
-use leasehold_testkit::Deaf;
 use leasehold_testkit::protocol::{Refused, Value};
+use leasehold_testkit::{Deaf, VirtualHost};
 
 use super::cluster_order::{Nodes, SLOT, ask, pass, play, sent};
+use crate::on_event::OnEvent;
 
 impl Nodes {
     /// The second node has all slots from now on.
@@ -23,7 +27,7 @@ impl Nodes {
     }
 }
 
-/// Each pause is a new beginning: only redirections without a pause between them are limited.
+/// A pause ends the count, because only redirections without a pause between them are limited.
 #[test]
 fn a_request_is_passed_on_however_often_it_has_paused() {
     let nodes = Nodes::new();
@@ -50,7 +54,7 @@ fn hints_are_listened_for_at_another_node_when_theirs_has_left() {
         pass(host, Duration::from_millis(100)).await;
         assert!(nodes.seen().contains(&sent(1, "SUBSCRIBE")));
         nodes.first_leaves();
-        // It is told that the slot has moved, so the map is read again.
+        // The ask is told that the slot has moved, so the client reads the map again.
         let _granted = store.acquire(ask("anna")).await;
         pass(host, Duration::from_secs(2)).await;
         assert!(nodes.seen().contains(&sent(2, "SUBSCRIBE")));
@@ -58,7 +62,7 @@ fn hints_are_listened_for_at_another_node_when_theirs_has_left() {
 }
 
 /// A replica that lacks the last grants may have been the primary meanwhile. With a warm counter,
-/// its fencing tokens would begin again at its last one.
+/// its fencing tokens would go on from its own last token.
 #[test]
 fn a_counter_is_warm_only_while_no_node_has_failed_over() {
     let nodes = Nodes::new();
@@ -74,15 +78,77 @@ fn a_counter_is_warm_only_while_no_node_has_failed_over() {
         let (cold, warm) = ("anna acquires", "anna acquires by a warm counter");
         assert_eq!(next().await, [sent(1, cold)]);
         assert_eq!(next().await, [sent(1, warm)]);
-        // A failover there and back, which the next reading of the map notices.
+        // These are a failover there and a failover back, which the next reading of the map
+        // notices.
         nodes.state().epoch += 2;
         pass(host, Duration::from_secs(6)).await;
         assert_eq!(next().await, [sent(1, cold)]);
         assert_eq!(next().await, [sent(1, warm)]);
-        // Nobody reads the map while it is not used.
+        // The client does not read the map while it is idle.
         pass(host, Duration::from_secs(20)).await;
         assert_eq!(next().await, [sent(1, cold)]);
     });
+}
+
+/// The log panics when it is told that no node says which node has which slot.
+#[test]
+fn a_failover_is_noticed_although_the_log_panicked_at_an_earlier_reading_of_the_map() {
+    let panics = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&panics);
+    let broken = OnEvent::any(move |event| {
+        if event.metadata().target().ends_with("::cluster::reading") {
+            counted.fetch_add(1, Ordering::SeqCst);
+            resume_unwind(Box::new("a defect of the user"));
+        }
+    });
+    let nodes = Nodes::new();
+    let granted = || Ok(Value::Array(vec![Value::Int(1), Value::Int(0), Value::Int(7)]));
+    tracing::subscriber::with_default(broken, || {
+        play(&nodes, async |host, store| {
+            let next = async || {
+                nodes.state().answers = VecDeque::from([granted()]);
+                let mut fenced = ask("anna");
+                fenced.reserve = 1;
+                let _granted = store.acquire(fenced).await;
+                nodes.seen()
+            };
+            let (cold, warm) = ("anna acquires", "anna acquires by a warm counter");
+            assert_eq!(next().await, [sent(1, cold)]);
+            assert_eq!(next().await, [sent(1, warm)]);
+            // The next reading of the map has no answer.
+            nodes.state().is_mute = true;
+            pass(host, Duration::from_secs(8)).await;
+            assert_eq!(panics.load(Ordering::SeqCst), 1);
+            nodes.state().is_mute = false;
+            nodes.state().epoch += 2;
+            pass(host, Duration::from_secs(8)).await;
+            assert_eq!(next().await, [sent(1, cold)]);
+        });
+    });
+}
+
+/// The waker of a caller whose executor is gone.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        resume_unwind(Box::new("a defect of the user"));
+    }
+}
+
+#[test]
+fn a_caller_whose_waker_panics_holds_up_nobody_who_waits_for_the_map() {
+    let nodes = Nodes::new();
+    let host = VirtualHost::new(1);
+    host.run(async {
+        let store = RedisStore::open(nodes.clone(), host.clone());
+        let list = || store.browse().expect("it can").list("*", None);
+        let waker = Waker::from(Arc::new(Panics));
+        let mut parked = list();
+        assert!(parked.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(host.within(Duration::from_secs(5), list()).await.is_some());
+    });
+    host.drop_tasks();
 }
 
 /// The first node may have lost numbers in between, as by two failovers.
@@ -104,13 +170,14 @@ fn a_node_that_has_a_slot_again_is_not_trusted_with_its_counter() {
         }
         let seen = nodes.seen();
         let warm: Vec<_> = seen.iter().filter(|(_, what)| what.ends_with("warm counter")).collect();
-        // The second ask, and the one that hears that the slot has moved.
+        // These are the second ask, and the ask that is told that the slot has moved.
         let by_warm = sent(1, "anna acquires by a warm counter");
         assert_eq!(warm, [&by_warm; 2], "{seen:?}");
     });
 }
 
-/// Only a refused request is alone. Otherwise a busy lock would be slow for ever after one move.
+/// Only a refused request is sent alone. Otherwise a busy lock would be slow for ever after one
+/// move.
 #[test]
 fn requests_that_only_waited_are_sent_together() {
     let nodes = Nodes::new();

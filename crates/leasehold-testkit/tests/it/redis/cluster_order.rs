@@ -23,28 +23,30 @@ pub(super) struct Nodes(Arc<Mutex<State>>);
 
 #[derive(Default)]
 pub(super) struct State {
-    /// The node that has the slot of `a`, as both say. The second has slot 0, the first the rest.
+    /// The node that has the slot of `a`, as both say. The second has slot 0, and the first has the
+    /// rest.
     pub(super) owner: i64,
     /// Whether the first node has left, so that the second has all slots.
     pub(super) has_one_node: bool,
-    /// What the nodes say to scripts. With nothing left, they redirect to the owner or answer 1.
+    /// The answers of the nodes to scripts. If none are left, they redirect to the owner or answer
+    /// 1.
     pub(super) answers: VecDeque<Result<Value, Refused>>,
     /// Whether the first node keeps its answers back.
     is_slow: bool,
     later: Vec<Later>,
-    /// Whether nobody answers.
-    is_mute: bool,
+    /// Whether both nodes answer nothing.
+    pub(super) is_mute: bool,
     pub(super) epoch: u32,
-    /// Whether nobody can connect to the second node.
+    /// Whether the second node refuses connections.
     pub(super) is_second_down: bool,
     /// How long connecting to the second node takes.
     connects_within: Option<(Arc<VirtualHost>, Duration)>,
-    /// For each script, the node, and what is asked of it.
+    /// For each script, the node, and the request.
     seen: Vec<(i64, String)>,
 }
 
 impl State {
-    /// The first node keeps its answers back from now on.
+    /// Makes the first node keep its answers back from now on.
     pub(super) const fn keep_answers_back(&mut self) {
         self.is_slow = true;
     }
@@ -122,12 +124,12 @@ impl Nodes {
         line.answer(protocol::answer(&answer));
     }
 
-    /// The first node gives the answers that it kept back.
+    /// Makes the first node say that the slot has moved, in the answers that it kept back.
     fn say_moved(&self) {
         self.say(&Err(Refused(format!("MOVED {SLOT} node:2"))));
     }
 
-    /// The first node gives the answers that it kept back.
+    /// Makes the first node grant, in the answers that it kept back.
     pub(super) fn say_granted(&self) {
         self.say(&Ok(Value::Int(1)));
     }
@@ -214,17 +216,17 @@ pub(super) fn sent(node: i64, what: &str) -> (i64, String) {
     (node, what.to_owned())
 }
 
-/// Or a lease would be left behind that nobody knows of.
+/// If it did, a lease that no client knows of would be left behind.
 #[test]
 fn a_release_never_overtakes_the_request_before_it_though_the_map_has_changed_meanwhile() {
     let nodes = Nodes::new();
     play(&nodes, async |host, store| {
         nodes.state().is_slow = true;
-        // Its future is dropped at once.
+        // The future is dropped at once.
         drop(store.acquire(ask("anna")));
         pass(host, Duration::from_millis(1)).await;
         assert_eq!(nodes.seen(), [sent(1, "anna acquires")]);
-        // A renewal, which may travel apart from the others, learns that the slot has moved.
+        // A renewal, which may be sent apart from other requests, learns that the slot has moved.
         nodes.state().owner = 2;
         nodes.state().is_slow = false;
         let _renewed = store.renew(Renewal::new(lease("bert"), Ttl::DEFAULT)).await;
@@ -287,7 +289,7 @@ fn the_target_of_an_ask_gets_requests_in_order_though_the_map_is_read_meanwhile(
         drop(store.acquire(ask("anna")));
         pass(host, Duration::from_millis(5)).await;
         nodes.state().connects_within = None;
-        // The map is read again.
+        // The refusal makes the client read the map again.
         let _refused = store.renew(Renewal::new(lease("bert"), Ttl::DEFAULT)).await;
         pass(host, Duration::from_millis(150)).await;
         drop(store.release(lease("anna"), OnRelease::Free));
@@ -299,7 +301,7 @@ fn the_target_of_an_ask_gets_requests_in_order_though_the_map_is_read_meanwhile(
     });
 }
 
-/// A node that takes a slot over may refuse one request, and serve the next one.
+/// A node that takes a slot over may refuse one request and serve the next.
 #[test]
 fn while_a_request_is_behind_asking_all_others_of_its_lock_wait() {
     let nodes = Nodes::new();
@@ -455,7 +457,7 @@ fn requests_queue_behind_one_that_pauses() {
         drop(store.acquire(ask("bert")));
         pass(host, Duration::from_millis(100)).await;
         let seen: Vec<_> = nodes.seen().into_iter().map(|(_, what)| what).collect();
-        // The third one was under way when the others were refused.
+        // The third request was under way when the others were refused.
         let twice = ["anna acquires", "anna releases"];
         assert_eq!(seen, [&twice[..], &["bert acquires"], &twice].concat());
     });

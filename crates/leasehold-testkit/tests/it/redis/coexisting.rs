@@ -11,7 +11,7 @@ use super::clients::{Scene, ms, play};
 /// The poll interval of a foreign client.
 const POLLS_MS: u64 = 3;
 
-/// A foreign client: it tries `SET NX PX` until it succeeds, and compares before it deletes.
+/// A foreign client. It tries `SET NX PX` until it succeeds, and compares before it deletes.
 struct Foreigner<'a> {
     scene: &'a Scene,
     token: &'static str,
@@ -23,8 +23,8 @@ impl Foreigner<'_> {
         self.scene.server().command(&words) != Reply::Nil
     }
 
-    /// Polls until it has the lock, or until our clients got more than `most` grants first. Returns
-    /// the number of those grants.
+    /// Polls until it has the lock, or until our clients got more than `most` grants. Returns how
+    /// many grants our clients got first.
     async fn waits(&self, ours: &AtomicUsize, most: usize) -> usize {
         let before = ours.load(Ordering::Relaxed);
         loop {
@@ -44,8 +44,8 @@ impl Foreigner<'_> {
     }
 }
 
-/// Our clients that want the key all the time: each task locks it again right after its release.
-/// Returns the count of their grants.
+/// Starts clients of ours that want the key all the time. Each task locks the key again right after
+/// its release. Returns the count of their grants.
 async fn crowd(
     scene: &Scene,
     clients: usize,
@@ -83,7 +83,7 @@ fn coexisting(client: &Client) -> Mutex {
 /// task, or the grants within 20 ms.
 #[test]
 fn who_polls_has_its_turn_though_our_line_never_empties() {
-    // clients, tasks of each, how many of our grants may come before the foreigner's
+    // Columns: clients, tasks of each, how many of our grants may come before the foreigner's.
     for (clients, tasks, most) in [(3, 1, 1), (2, 4, 11), (1, 6, 11)] {
         play(async |scene| {
             let ours = crowd(scene, clients, tasks, coexisting).await;
@@ -102,8 +102,8 @@ fn who_polls_has_its_turn_though_our_line_never_empties() {
     }
 }
 
-/// Without openings the key is never free, and even our asks hand it on. A line with them is free
-/// about once a second.
+/// Without openings, the key is never free, and even our asks hand it on. With openings, the key is
+/// free about once a second.
 #[test]
 fn who_polls_has_its_turn_unless_our_line_never_opens() {
     for (coexist, is_served) in [(Coexist::Off, false), (Coexist::Auto, true)] {
@@ -128,7 +128,8 @@ fn who_polls_has_its_turn_unless_our_line_never_opens() {
     }
 }
 
-/// The first of our waiters backs off once, for 10 ms at most. After that it is as fast as it can.
+/// The first of our waiters backs off once, for 10 ms at most. After that, it asks as fast as it
+/// can.
 #[test]
 fn those_who_poll_all_the_time_do_not_starve_our_line() {
     play(async |scene| {

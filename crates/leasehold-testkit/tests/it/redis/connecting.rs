@@ -1,4 +1,4 @@
-//! Connections to real servers: what a URL leads to, and the errors if it leads nowhere.
+//! Connections to real servers: the server that a URL names, and the errors if no server answers.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
 use std::error::Error as _;
@@ -31,7 +31,7 @@ pub(super) fn key(name: &str) -> Key {
     Key::new(name).expect("a name")
 }
 
-/// What the server says of the connection of a store, word by word.
+/// The words that the server shows of the connection of a store.
 async fn seen(server: &RedisServer, store: &RedisStore) -> Vec<String> {
     // A refusal is an answer too.
     let _answer = store.inspect(key("a")).await;
@@ -72,7 +72,7 @@ fn url(server: &RedisServer, credentials: &str, tail: &str) -> String {
     format!("redis://{credentials}127.0.0.1:{}{tail}", server.port())
 }
 
-/// A server that is a cluster by itself, without any slots, and a stopped server whose port its bus
+/// A server that is a cluster of one node without slots, and a stopped server whose port its bus
 /// uses. Before Redis 7.0 the bus listens 10 000 ports above the server.
 pub(crate) fn cluster_node() -> (RedisServer, RedisServer) {
     let port = RedisServer::start();
@@ -233,7 +233,7 @@ async fn what_is_no_redis_is_told_from_a_redis_that_goes_away() {
 async fn requests_of_one_task_are_carried_out_in_the_order_in_which_they_were_submitted() {
     let server = RedisServer::start();
     let store = connect(&server.url()).await.expect("connected");
-    // Each lock is free only if the release before it was carried out before it.
+    // Each lock is free only if the server carried out the release before it first.
     let lock_and_release = |number: u32| {
         let random = std::array::from_fn(|at| number.to_le_bytes()[at % 4]);
         let owner = OwnerToken::from_random(random, &client(0));

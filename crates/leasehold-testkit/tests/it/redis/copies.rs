@@ -33,7 +33,7 @@ fn ask(name: &str, claim: Claim) -> Ask {
     ask
 }
 
-/// Like [`ask`], with a token of its own.
+/// Like [`ask`], with a new token.
 fn fresh_ask(name: &str, claim: Claim) -> Ask {
     let mut random = [0; OwnerToken::RANDOM_BYTES];
     SystemHost::shared().random(&mut random);
@@ -66,7 +66,7 @@ fn play(test: impl AsyncFnOnce(&Arc<VirtualHost>, &Fake, &RedisStore)) {
     host.drop_tasks();
 }
 
-/// What a client sends behind its first lock without companion keys.
+/// The commands that a client sends behind its first lock without companion keys.
 const PROBES: [&str; 2] = ["DELIFEQ {a}:lh:probe probe", "DELEX {a}:lh:probe IFEQ probe"];
 
 /// The commands that came in since the last call.
@@ -82,7 +82,7 @@ fn commands(fake: &Fake) -> Vec<String> {
 fn the_question_for_copies_leaves_with_the_request_and_not_after_its_answer() {
     play(async |host, fake, store| {
         fake.set_silent(true);
-        // Not polled: only the connection moves from here on.
+        // The future is not polled, so only the connection makes progress from here on.
         let _unpolled = store.acquire(ask("a", Claim::Exclusive));
         host.settle().await;
         assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
@@ -93,7 +93,7 @@ fn the_question_for_copies_leaves_with_the_request_and_not_after_its_answer() {
         let _unpolled = store.release(lease.clone(), on_release);
         host.settle().await;
         assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
-        // These grant nothing.
+        // These requests grant nothing.
         let _unpolled = store.release(lease, OnRelease::Free);
         let _unpolled = store.inspect(Key::new("a").expect("a name"));
         host.settle().await;
@@ -150,7 +150,8 @@ fn a_grant_that_falls_short_and_cannot_be_given_back_is_an_unknown_outcome() {
     });
 }
 
-/// This matters for a node of a quorum: the quorum asks with one token for as long as it waits.
+/// This matters for a node of a quorum, since the quorum asks with one token for as long as it
+/// waits.
 #[test]
 fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
     for claim in [Claim::Exclusive, Claim::Plain] {
@@ -167,7 +168,7 @@ fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
             assert_eq!(error.kind(), ErrorKind::Unavailable);
             assert!(error.to_string().contains("use a fresh token"), "{error}");
             assert!(commands(fake).is_empty());
-            // The release may still be on its way, by another connection than renewals.
+            // The release may still be on its way, over a connection that renewals do not use.
             lost(store.renew(renewal("a")).await);
             assert!(commands(fake).is_empty());
         });
@@ -175,7 +176,7 @@ fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
 }
 
 /// The release of the unconfirmed grant may come late, or twice. It would then end a later grant to
-/// the same token.
+/// the same token, so the client needs a fresh one.
 #[test]
 fn who_waits_goes_on_by_a_fresh_token_once_a_grant_was_given_back() {
     // If the answer to the store's release is lost, the client releases the token too.
@@ -254,7 +255,7 @@ fn a_lease_that_is_kept_by_another_token_is_a_grant_too() {
     });
 }
 
-/// A primary, and a replica that keeps up.
+/// A primary, and a replica that follows it without lag.
 struct Pair {
     primary: RedisServer,
     replica: RedisServer,
@@ -265,7 +266,7 @@ impl Pair {
         let primary = RedisServer::builder().config("repl-diskless-sync-delay", "0").start();
         let of = format!("127.0.0.1 {}", primary.port());
         let replica = RedisServer::builder().config("replicaof", &of).start();
-        // The first confirmation covers the full copy. The replica may get later writes up to a
+        // The first confirmation covers the full copy. Later writes may reach the replica up to a
         // second after that.
         for write in ["first", "second"] {
             primary.command(&["SET", "written", write]);
@@ -383,7 +384,7 @@ async fn a_replica_is_no_server_to_ask_for_copies() {
     }
 }
 
-/// Whole clients: local tasks and other clients wait for the same lock.
+/// This test uses whole clients. Local tasks and other clients wait for the same lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_wait_for_one_another_have_it_in_turn() {
     let pair = Pair::start();
@@ -404,7 +405,7 @@ async fn clients_that_wait_for_one_another_have_it_in_turn() {
     assert_eq!(pair.primary.command(&["EXISTS", "a"]).int(), 0);
 }
 
-/// Depends on the server, since WAITAOF exists from Redis 7.2 on.
+/// The result depends on the server, since WAITAOF exists from Redis 7.2 on.
 #[tokio::test(flavor = "multi_thread")]
 async fn fsync_is_refused_where_the_server_cannot_tell_and_holds_where_it_can() {
     for appends in ["no", "yes"] {

@@ -1,4 +1,4 @@
-//! What the scripts cost: the commands that the server carries out for each step.
+//! The costs of the scripts: the commands that the server carries out for each step.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ async fn commands_of(server: &RedisServer, step: impl Future) -> BTreeMap<String
     let calls = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         let (calls, _) = rest.split_once(',')?;
-        // The others are commands of the test, and of the virtual clock.
+        // The others are commands of the test and of the virtual clock.
         let is_ours = !["info", "config", "ping", "echo"].iter().any(|own| name.starts_with(own));
         is_ours.then(|| (name.to_owned(), calls.parse().expect("a number")))
     };
@@ -30,7 +30,7 @@ fn assert_commands(found: &BTreeMap<String, u64>, expected: &[(&str, u64)]) {
     assert_eq!(*found, expected);
 }
 
-/// Each costs one request, and the fewest possible commands in it.
+/// Each step costs one request, with the fewest possible commands in it.
 #[test]
 fn a_lock_and_its_release_cost_what_they_must() {
     on_server(async |world, server| {
@@ -100,7 +100,7 @@ fn a_reader_that_nobody_waits_for_costs_what_it_must() {
     });
 }
 
-/// The release pays for the hand-over, while the waiter only waits.
+/// The release carries out the hand-over, and the waiter only waits.
 #[test]
 fn a_hand_over_costs_what_it_must() {
     on_server(async |world, server| {
@@ -108,7 +108,7 @@ fn a_hand_over_costs_what_it_must() {
         let hand_over = async |from: &Actor| {
             let release = async { released(from.release(&key("a")).await, Released::HandedOver) };
             let mut found = commands_of(server, release).await;
-            // Without the messages to the waiters, and their subscriptions.
+            // Leave out the messages to the waiters, and their subscriptions.
             found.retain(|name, _| !name.ends_with("publish") && !name.ends_with("subscribe"));
             found
         };

@@ -31,8 +31,7 @@ fn play(test: impl AsyncFnOnce(&World, &RedisServer)) {
     host.drop_tasks();
 }
 
-/// Asserts that the counter stays from now on for its idle time or for the ttl, whichever is
-/// longer.
+/// Asserts that the counter stays from now on for the longer of its idle time and the ttl.
 #[track_caller]
 fn assert_stays(server: &RedisServer, ttl_ms: u64, step: &str) {
     let idle_ms = i64::try_from(FENCE_IDLE.as_millis()).expect("minutes");
@@ -90,7 +89,7 @@ fn what_is_noted_of_a_reader_when_it_renews_ends_with_the_lock() {
     });
 }
 
-/// The second grant of a connection skips every step that it does not need.
+/// The second grant of a connection skips every step that this grant does not need.
 #[test]
 fn a_grant_over_a_warm_connection_keeps_the_counter_for_longer_than_a_long_lease() {
     for ttl_ms in TTLS_MS {
@@ -111,7 +110,7 @@ fn a_grant_over_a_warm_connection_keeps_the_counter_for_longer_than_a_long_lease
 #[test]
 fn a_hand_over_keeps_the_counter_for_longer_than_the_lease_that_is_handed_over() {
     for ttl_ms in TTLS_MS {
-        // One token by the fast script, and several by the other one.
+        // The fast script reserves one token, and the other script several.
         for reserve in [1, 4] {
             play(async |world, server| {
                 let (anna, bert) = (world.actor_here(), world.actor_here());
@@ -190,7 +189,7 @@ fn a_lease_that_is_renewed_for_hours_keeps_its_fencing_token() {
     });
 }
 
-/// Counters at or beyond the end, wherever they came from: no clock is so far.
+/// Counters at or beyond the end. No clock shows such a number.
 const BEYOND: [&str; 4] =
     ["9007199254740991", "9007199254740992", "9223372036854775807", "99999999999999999999999"];
 
@@ -261,14 +260,14 @@ async fn assert_begins_anew(
     assert_eq!(granted(actor.ask(&key("a")).send().await), Some(again));
 }
 
-/// Its client repeats an ask whose answer was lost.
+/// The client repeats an ask whose answer was lost.
 #[test]
 fn an_ask_that_is_repeated_after_the_counter_was_lost_gets_a_higher_token() {
     for reserve in [1, 4] {
         for why in [None, Some("why")] {
             play(async |world, server| {
                 let anna = world.actor_here();
-                // After this, a block may have several tokens, which are noted.
+                // After this, a block may have several tokens, and the server notes the block.
                 granted(anna.ask(&key("a")).send().await);
                 released(anna.release(&key("a")).await, Released::Freed);
                 pass(world).await;
@@ -304,10 +303,10 @@ fn a_waiter_that_missed_its_hand_over_gets_a_higher_token_if_the_counter_was_los
     });
 }
 
-/// The same ask may come twice: a late copy must not end the lease that the first one got.
+/// The same ask may come twice. A late copy must not end the lease that the first ask got.
 #[test]
 fn an_ask_that_is_repeated_beyond_the_end_of_the_counter_is_refused_and_ends_nothing() {
-    // The first of them is a token itself.
+    // The first of these counters is a token itself.
     for counter in BEYOND.into_iter().skip(1) {
         play(async |world, server| {
             let anna = world.actor_here();
@@ -347,8 +346,8 @@ async fn actor_at(fake: &Fake, host: &Arc<VirtualHost>) -> (World, Actor) {
     (world, anna)
 }
 
-/// A connection that was left still answers requests on their way. Those answers are about another
-/// server.
+/// A connection that the store has left still answers requests that are on their way. Those answers
+/// are about another server.
 #[test]
 fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_the_next() {
     let host = VirtualHost::new(1);
@@ -356,7 +355,7 @@ fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_th
     host.run(async {
         let (_world, anna) = actor_at(&fake, &host).await;
         host.advance(ms(2_000)).await;
-        // The first answer makes the store leave the connection. The next one comes late.
+        // The first answer makes the store leave the connection. The next answer comes late.
         fake.answer(numbers(&[5]));
         let late = fake.answer_late(numbers(&[1, 7, 1]));
         fake.answer(numbers(&[1, 8, 1]));
@@ -379,7 +378,7 @@ fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_th
     host.drop_tasks();
 }
 
-/// The server may not be that of the first ask, and its counter may be old.
+/// The server may be another one than at the first ask, and its counter may be old.
 #[test]
 fn an_ask_that_finds_an_earlier_grant_says_nothing_of_the_counter() {
     let (host, fake) = (VirtualHost::new(1), Fake::default());
@@ -397,16 +396,16 @@ fn an_ask_that_finds_an_earlier_grant_says_nothing_of_the_counter() {
     host.drop_tasks();
 }
 
-/// The argument of the latest ask that says whether its counter is looked at anew.
+/// The argument of the latest ask that says whether the server must check its counter anew.
 fn cold_in(fake: &Fake) -> String {
     let seen = fake.seen();
     let words = &seen.last().expect("an ask").1;
-    // After the script and its keys: owner, ttl, reserve, cold.
+    // The words after the script and its keys are: owner, ttl, reserve, cold.
     let keys: usize = words[2].parse().expect("a number");
     words[3 + keys + 3].clone()
 }
 
-/// Such a counter counts as missing.
+/// A counter that is no number counts as missing.
 #[test]
 fn nobody_is_refused_for_a_counter_that_is_no_number() {
     play(async |world, server| {

@@ -20,7 +20,7 @@ fn one_request_too_many_is_refused_and_room_is_made_by_answers() {
             assert!(error.to_string().contains("65536"), "{error}");
         };
         refused().await;
-        // Their callers give up, but the commands still wait.
+        // The callers give up, but their commands still wait.
         drop(answers);
         world.host.settle().await;
         refused().await;
@@ -30,7 +30,7 @@ fn one_request_too_many_is_refused_and_room_is_made_by_answers() {
     });
 }
 
-/// Asks again at once, on the thread that tells it that the connection has ended.
+/// Asks again at once, on the thread that reports the end of the connection.
 struct AskingAgain {
     store: RedisStore,
     second: Mutex<Option<BoxAnswer<Released>>>,

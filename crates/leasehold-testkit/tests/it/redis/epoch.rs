@@ -10,7 +10,7 @@ use leasehold_testkit::servers::RedisServer;
 
 use super::strict::{QUARANTINE, play, play_on};
 
-/// A clock step or a person may change the end of a quarantine: the server obeys the stored one.
+/// A clock step or a person may change the end of a quarantine. The server obeys the stored end.
 #[test]
 fn a_quarantine_ends_when_its_end_says_so_and_is_shown_as_long_as_it_is() {
     play(async |scene| {
@@ -26,11 +26,11 @@ fn a_quarantine_ends_when_its_end_says_so_and_is_shown_as_long_as_it_is() {
             let seen = scene.world.inspect(&key("a")).await.quarantine;
             assert_eq!(seen, Some(quarantine));
         }
-        // Too large for a number.
+        // This end is too large for a number.
         scene.server().command(&["HSET", ":lh:epoch", "until", &"9".repeat(400)]);
         let quarantine = scene.assert_quarantined(&anna, &key("a")).await;
         assert!(quarantine.left > Duration::from_hours(1_000_000));
-        // An end in the past: the next ask removes it.
+        // This end is in the past, so the next ask removes it.
         scene.server().command(&["HSET", ":lh:epoch", "until", "1"]);
         assert_eq!(scene.world.inspect(&key("a")).await.quarantine, None);
         granted(anna.ask(&key("a")).send().await);
@@ -50,7 +50,7 @@ fn an_end_that_is_no_moment_begins_the_quarantine_anew() {
     }
 }
 
-/// The message: what is wrong, the state of the lock, and what to do.
+/// The expected message: what is wrong, the state of the lock, and what to do.
 const NO_HASH: &str = "`:lh:epoch` of this database is not the hash of a strict server; nothing \
                        was granted and the key is untouched; find out what wrote it (`TYPE \
                        :lh:epoch`), then run `DEL :lh:epoch`, which begins a quarantine of 65 s";
@@ -87,7 +87,7 @@ fn a_full_server_that_evicts_what_expires_ends_no_quarantine() {
         assert_eq!(scene.server().command(&["PTTL", ":lh:epoch"]).int(), -1);
         scene.server().command(&["SET", "filler", "x", "PX", "1000000"]);
         scene.server().command(&["CONFIG", "SET", "maxmemory", "1"]);
-        // The first write evicts every key that may go.
+        // The first write evicts every key that may be evicted.
         let full = scene.server().try_command(&["SET", "b", "x"]).expect_err("no room");
         assert!(full.starts_with("OOM"), "{full}");
         assert_eq!(scene.server().command(&["EXISTS", "filler"]).int(), 0);

@@ -1,5 +1,5 @@
-//! Failovers there and back. A strict server becomes a replica of another server, takes over its
-//! data, and becomes the primary again. It is the same process all the time, and keeps its clients.
+//! Failovers there and back. A strict server becomes a replica of another server, takes that
+//! server's data, and becomes the primary again. It stays the same process, and keeps its clients.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn play(test: impl AsyncFnOnce(&Scene, &RedisServer)) {
     host.drop_tasks();
 }
 
-/// Makes one server follow another, and waits until it has the other's data.
+/// Makes one server follow another, and waits until it has that server's data.
 fn follow(server: &RedisServer, of: &RedisServer) {
     server.command(&["REPLICAOF", "127.0.0.1", &of.port().to_string()]);
     until_it_says(server, "master_link_status:up");
@@ -57,7 +57,7 @@ fn lead(server: &RedisServer) {
     server.command(&["REPLICAOF", "NO", "ONE"]);
 }
 
-/// No client asked the other server, so its data still has the epoch of the first.
+/// No client asked the other server, so its data still has the epoch of the first server.
 #[test]
 fn who_comes_back_with_the_data_of_another_lets_nobody_in_over_old_connections_or_new_ones() {
     for time in 0..TIMES {
@@ -67,7 +67,7 @@ fn who_comes_back_with_the_data_of_another_lets_nobody_in_over_old_connections_o
             let before = granted(anna.ask(&key("b")).send().await);
             released(anna.release(&key("b")).await, Released::Freed);
             follow(other, scene.server());
-            // Its data has the same epoch as every connection.
+            // The server's data has the same epoch as every connection.
             granted(bert.ask(&key("c")).send().await);
             until_it_has(other, "c");
             lead(other);
@@ -122,7 +122,7 @@ fn a_first_replica_that_comes_and_goes_begins_no_quarantine() {
         scene.server().command(&["CONFIG", "SET", "repl-backlog-ttl", "1"]);
         lead(other);
         until_it_says(scene.server(), "connected_slaves:0");
-        // By the server's own clock.
+        // This time passes on the server's own clock.
         scene.world.pass(ms(3_000)).await;
         until_it_says(scene.server(), "repl_backlog_active:0");
         granted(scene.world.actor().ask(&key("c")).send().await);

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 enum Reply {
     /// `None` is the end of the connection.
     Now(Option<Answer>),
-    /// It comes when the test says so.
+    /// The answer comes when the test says so.
     Late(Arc<Mutex<Option<Later>>>),
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct LateAnswer {
 }
 
 impl LateAnswer {
-    /// Gives the answer to the request, which has come.
+    /// Gives the answer to the request, which must have come.
     pub(crate) fn say(self) {
         let place = self.place.lock().expect("a test that failed").take();
         place.expect("it is waited for").say(protocol::answer(&self.answer));
@@ -39,7 +39,7 @@ impl LateAnswer {
 pub(crate) enum Door {
     Open,
     Refusing,
-    /// Connecting never ends: the server accepts and stays silent, or does not even accept.
+    /// Connecting never ends, because the server accepts and stays silent, or does not even accept.
     Hanging,
     /// Connecting ends once the door is open.
     Late,
@@ -52,19 +52,19 @@ struct State {
     door: Door,
     /// Whether it leaves requests without an answer for now.
     silent: bool,
-    /// Up to this number, connections are dead: what comes on them is never answered.
+    /// Connections up to this number are dead. Requests on them never get an answer.
     dead: usize,
-    /// The places of the answers that never come. A dropped one would end its connection.
+    /// The places of the answers that never come. Dropping one of them would end its connection.
     never: Vec<Later>,
     /// The requests that it has not answered because it is silent.
     unanswered: VecDeque<(Line, Later, Command)>,
     answers: VecDeque<Reply>,
-    /// The answers to the commands of a name. The last one is given again and again.
+    /// The answers to the commands of a name. The last answer is given again and again.
     by_name: HashMap<String, VecDeque<Answer>>,
     /// The answers to `WAIT`. `None` is no answer.
     confirmations: VecDeque<Option<Answer>>,
     terms: Terms,
-    /// The received commands, each with the number of its connection. Without the handshakes.
+    /// The received commands without the handshakes, each with the number of its connection.
     seen: Vec<(usize, Vec<String>)>,
     lines: Vec<Line>,
     /// The thread of each attempt to connect.
@@ -105,8 +105,8 @@ impl Fake {
         }
     }
 
-    /// Sets whether requests stay without an answer from now on. A server that speaks again answers
-    /// what came meanwhile first.
+    /// Sets whether requests stay without an answer from now on. A server that speaks again first
+    /// answers the requests that came meanwhile.
     pub(crate) fn set_silent(&self, silent: bool) {
         self.state().silent = silent;
         if !silent {
@@ -114,7 +114,7 @@ impl Fake {
         }
     }
 
-    /// Makes every connection that there is a dead one. New ones work.
+    /// Makes every present connection a dead one. New connections work.
     pub(crate) fn let_sockets_die(&self) {
         let mut state = self.state();
         state.dead = state.attempts.len();
@@ -130,7 +130,7 @@ impl Fake {
     }
 
     /// Sets the answer to the next script, or the end of the connection if it is `None`. The
-    /// default is that of a release that freed its key.
+    /// default is the answer to a release that freed its key.
     pub(crate) fn answer(&self, answer: impl Into<Option<Answer>>) {
         self.state().answers.push_back(Reply::Now(answer.into()));
     }
@@ -142,7 +142,8 @@ impl Fake {
         LateAnswer { answer, place }
     }
 
-    /// Sets the answers to all further commands of a name. The last one is given again and again.
+    /// Sets the answers to all further commands of a name. The last answer is given again and
+    /// again.
     pub(crate) fn on<const COUNT: usize>(&self, name: &str, answers: [Answer; COUNT]) {
         self.state().by_name.insert(name.to_owned(), answers.into());
     }

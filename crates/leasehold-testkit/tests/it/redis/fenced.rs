@@ -10,7 +10,7 @@ fn a_token_below_that_of_a_later_holder_writes_nothing() {
     let write = |token: &str, value: &str| {
         server.try_command(&["EVAL", &script, "2", "{a}:fence", "{a}", token, value])
     };
-    // Numbers of Lua cannot tell the last two apart, and texts sort 10 before 9.
+    // As numbers of Lua, the last two are the same. As texts, 10 sorts before 9.
     for (token, is_accepted) in [
         ("9", true),
         ("9", true),

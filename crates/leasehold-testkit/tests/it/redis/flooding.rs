@@ -1,5 +1,4 @@
-//! A server that sends without an end. It can cost a client only a limited amount of memory and
-//! work.
+//! A server that sends without end. It can cost a client only a limited amount of memory and work.
 
 use std::future::ready;
 use std::io::{self, Read as _};
@@ -14,7 +13,7 @@ use leasehold::store::{Hint, HintSink, Store as _};
 use leasehold::{ErrorKind, Key};
 use leasehold_testkit::VirtualHost;
 
-/// More than the longest answer and what is read at a time.
+/// The most bytes that a client takes. This is more than the longest answer and one read.
 const TAKEN_MAX: usize = 48 << 20;
 
 /// The server stops after this many bytes.
@@ -80,7 +79,7 @@ impl Connector for Flooding {
 
 struct Flood {
     server: Flooding,
-    /// What it sends now.
+    /// The bytes that it sends now.
     sending: io::Cursor<Vec<u8>>,
     is_flooding: bool,
     taken: Arc<AtomicUsize>,

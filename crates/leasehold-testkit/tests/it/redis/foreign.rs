@@ -12,7 +12,7 @@ use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
 use super::clients::{POLL, SLACK, Scene, ms, play, play_alone, play_alone_on};
 
-/// How many changes of a key a waiter may be told of in a second.
+/// The most changes of a key of which a waiter may be told in a second.
 const TOLD_MAX: u64 = 8;
 
 impl Scene {
@@ -28,7 +28,7 @@ impl Scene {
         line.expect("it is told").trim().parse().expect("a number")
     }
 
-    /// The number of requests in this time.
+    /// The number of requests during this time.
     async fn requests_in(&self, span: Duration) -> u64 {
         let before = self.outside.requests();
         self.pass(span).await;
@@ -52,7 +52,7 @@ fn the_release_of_a_foreign_holder_wakes_who_waits() {
         assert_eq!(scene.time_of(&waiting).await, ms(0));
         assert_eq!(scene.outside.requests() - asks, 1, "one ask");
         let guard = waiting.await;
-        // A foreign client that does not compare takes the lock from us. It owns the lock now.
+        // A foreign client that does not compare takes the lock from us, and owns it now.
         scene.tell(&["SET", "a", "foreign", "PX", "60000"]);
         assert_eq!(guard.release().await.expect("asked"), Release::NotHeld);
         assert_eq!(scene.server().command(&["GET", "a"]).text(), "foreign", "left alone");
@@ -116,7 +116,7 @@ fn the_first_in_line_alone_is_woken_and_the_next_when_it_has_become_the_first() 
         assert_eq!(scene.time_of(&first).await, ms(0));
         assert_eq!(scene.outside.requests() - asks, 1, "the ask of the first");
         scene.tell(&["SET", "a", "another", "PX", "60000"]);
-        // It learns from its next ask that it is the first now.
+        // The waiter learns from its next ask that it is the first now.
         scene.pass(POLL).await;
         scene.tell(&["DEL", "a"]);
         assert_eq!(scene.time_of(&second).await, ms(0));
@@ -293,8 +293,8 @@ fn changes_of_a_key_that_nobody_waits_for_any_more_are_harmless() {
     });
 }
 
-/// Connections to a server where a foreign holder releases its lock just before this client asks to
-/// be told of that.
+/// Connections to a server. A foreign holder releases its lock just before this client asks to be
+/// told of the release.
 struct JustReleased {
     connector: RedisConnector,
     outside: Arc<ServerOutside>,
@@ -329,7 +329,7 @@ impl Onlooker for ReleasedFirst {
     }
 }
 
-/// No change of the key is told then, because it was over before.
+/// The server then reports no change of the key, because the change came before.
 #[test]
 fn a_foreign_holder_that_releases_before_its_key_is_tracked_is_not_waited_for() {
     play(async |scene| {

@@ -12,11 +12,11 @@ use super::clients::{Scene, ms, play_alone};
 /// How often each attack is tried.
 const TIMES: usize = 10;
 
-/// The rights of an attacker that cannot write: it may read the keys of locks, and publish.
+/// The rights of an attacker that cannot write, but may read the keys of locks, and publish.
 const SPY: &str = "resetchannels +get +time +zrange +hget +hgetall +publish ~app:* ~{app:* \
                    &:lh:inbox:*";
 
-/// The rights in GUARANTEES.md for clients of other locks on the same server.
+/// The rights in GUARANTEES.md for a client of other locks on the same server.
 const NEIGHBOUR: &str = "resetchannels +eval +evalsha +get +set +del +exists +incr +incrby +decr \
                          +pexpire +pttl +time +hset +hget +hmget +zrank +zcard +zadd +zrem \
                          +zscore +zrange +zcount +zrangebyscore +hdel +publish +subscribe \
@@ -72,7 +72,7 @@ impl Spy {
         assert_eq!(heard, ["1"], "the waiter is told");
     }
 
-    /// A fencing token such as a server would give now.
+    /// A fencing token as a server would give it now.
     async fn clock(&self) -> u64 {
         let time = self.read(&["TIME"]).await;
         let part = |at: usize| time[at].parse::<u64>().expect("a number");
@@ -88,7 +88,8 @@ fn text(value: Value) -> String {
     }
 }
 
-/// How many of the waiters believe a message with `fence` of the clock, with these options.
+/// How many waiters with these options believe a message with the fencing token that `fence` makes
+/// of the clock.
 async fn believing(scene: &Scene, options: &str, fence: impl Fn(u64) -> u64) -> usize {
     let spy = Spy::connect(scene, SPY).await;
     let client = async || -> Client { scene.client_of(&(scene.server().url() + options)).await };
@@ -120,7 +121,7 @@ async fn believing(scene: &Scene, options: &str, fence: impl Fn(u64) -> u64) -> 
     believing
 }
 
-/// This is documented: an attacker with all of these rights succeeds.
+/// An attacker with all of these rights succeeds, as documented.
 #[test]
 fn who_may_read_lines_and_publish_deceives_a_waiter_until_its_renewal_is_answered() {
     play_alone(async |scene| assert_eq!(believing(scene, "", |clock| clock).await, TIMES));
@@ -178,7 +179,7 @@ fn with_the_documented_rights_nobody_reads_the_lines_of_others() {
                     assert!(is_refused, "{words:?} by {rights}: {refused:?}");
                 }
             }
-            // Even if it knows the inbox.
+            // This holds even if the user knows the inbox.
             let told = spy.ask(&["PUBLISH", &inbox[0], "w app:a"]).await;
             assert_eq!(told.is_ok(), may_publish, "{rights}: {told:?}");
             scene.pass(ms(20)).await;

@@ -1,4 +1,4 @@
-//! What `release()` answers after the server has forgotten a lease that tasks of one client share.
+//! The answer of `release()` after the server has forgotten a lease that tasks of one client share.
 
 use leasehold::Release::{NotHeld, Released};
 use leasehold::{Client, Guard};
@@ -28,8 +28,8 @@ fn a_release_that_passes_a_forgotten_lease_on_answers_released_and_the_last_one_
         let first = next().await;
         scene.tell(&["FLUSHALL"]);
         assert_eq!(first.release().await.expect("passed on"), Released);
-        // Each task still has its window, and so may another client. Only fencing tokens tell
-        // which of them came later.
+        // Each task still has its window, and another client may have one too. Only fencing tokens
+        // tell which window came later.
         let second = next().await;
         let stranger = other.mutex("a").try_lock().await.expect("asked").expect("forgotten");
         assert!(second.is_held() && stranger.is_held());
@@ -43,8 +43,8 @@ fn a_release_that_passes_a_forgotten_lease_on_answers_released_and_the_last_one_
     });
 }
 
-/// A holder that found nobody waiting has reserved one fencing token, its own. So its release asks
-/// the server, and the next task gets a new lease.
+/// A holder that found no waiter has reserved only its own fencing token. So its release asks the
+/// server, and the next task gets a new lease.
 #[test]
 fn a_release_that_needs_fencing_tokens_for_the_next_task_answers_not_held() {
     play(async |scene| {

@@ -1,4 +1,4 @@
-//! A connection that is made at the very moment when a waiter gives it up.
+//! A connection that is made at the moment at which a waiter gives it up.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,13 +17,13 @@ use leasehold_testkit::VirtualHost;
 
 use super::fake::Fake;
 
-/// A host that runs input and output, which is normally done by another thread, at the worst
-/// moment: after a waiter has looked, and while it reads the clock.
+/// A host that runs input and output at the worst moment: after a waiter has looked, and while it
+/// reads the clock. Usually another thread does this.
 struct Late {
     host: Arc<VirtualHost>,
     is_late: AtomicBool,
     tasks: Mutex<Vec<Task>>,
-    /// When input and output run, if the waiter is being polled.
+    /// The moment at which input and output run, if the waiter is being polled.
     at: Mutex<Option<Moment>>,
     is_polled: AtomicBool,
 }

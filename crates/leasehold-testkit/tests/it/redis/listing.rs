@@ -13,16 +13,16 @@ use leasehold_testkit::VirtualHost;
 use leasehold_testkit::protocol::{self, Command, Line, Value, greeting, served};
 use leasehold_testkit::servers::RedisServer;
 
-/// More than two pages in stores that have pages.
+/// The number of locks. They need more than two pages in stores that have pages.
 const LOCKS: usize = 2_500;
 
-/// The number of other keys beside the locks.
+/// The number of other keys.
 const OTHERS: usize = 200_000;
 
 /// How many keys the server looks at in one step.
 const STEP: usize = 1_000;
 
-/// Keys as the store leaves them: the lock and its counter.
+/// A script that writes keys as the store does: the lock and its counter.
 const FILL: &str = "
     for number = 1, tonumber(ARGV[1]) do
       local name = string.format('lock %05d', number)

@@ -1,4 +1,4 @@
-//! Connections that outlive the strict server at which they were made: a proxy keeps them, and
+//! Connections that outlive the strict server at which they were made. A proxy keeps them open, and
 //! connects them to another server.
 
 use std::future::ready;
@@ -52,9 +52,9 @@ impl Scene {
         host.drop_tasks();
     }
 
-    /// Puts the second server behind the address, even for open connections. No answer is under
-    /// way then: it would be lost, and every later one would be taken for that of the request
-    /// before.
+    /// Puts the second server behind the address, even for open connections. This must happen while
+    /// no answer is under way. Such an answer would be lost, and every later answer would be taken
+    /// for the answer to the request before.
     async fn fail_over(&self) {
         self.world.settle().await;
         self.proxy.move_to(self.after.server().port());
@@ -101,7 +101,7 @@ fn old_connections_and_new_ones_agree_on_one_quarantine() {
                 assert_eq!(quarantine.since, Some(since), "it does not begin anew");
             }
         }
-        // Anna's asks go over another connection now, and the old one is closed.
+        // Anna's asks now go over another connection, and the old connection is closed.
         assert_eq!(scene.proxy.counts().connections, connections + 2);
         scene.proxy.until(|counts| counts.open == connections + 1);
         scene.world.pass_until(begun + QUARANTINE + ms(1)).await;
@@ -111,7 +111,7 @@ fn old_connections_and_new_ones_agree_on_one_quarantine() {
     });
 }
 
-/// Makes one ask fail: on every connection the proxy leads it to another server.
+/// Makes one ask fail, because the proxy leads it to another server on every connection.
 async fn mislead_one_ask(world: &World, fake: &Fake) {
     for _ in 0..3 {
         fake.answer(numbers(&[5]));
@@ -130,7 +130,7 @@ fn connections_that_are_left_are_made_anew_with_growing_pauses() {
         let store = AnyStore::new(store.expect("connected"));
         let world =
             World::open(host.clone(), Box::new(move || Box::pin(ready(store.clone())) as _)).await;
-        // A connection that has lasted is replaced at once: this is a failover.
+        // A connection that has lasted is replaced at once, since this is a failover.
         for _ in 0..3 {
             host.advance(ms(1_000)).await;
             let (started, attempts) = (host.now(), fake.attempts());
@@ -142,7 +142,7 @@ fn connections_that_are_left_are_made_anew_with_growing_pauses() {
         }
         host.advance(ms(1_000)).await;
         let mut last = host.now();
-        // Each ask leaves two connections. Only the very first had lasted. Half of a pause is
+        // Each ask leaves two connections. Only the first connection had lasted. Half of a pause is
         // random.
         for at_least in [5, 30, 120, 410, 500, 500, 500, 500] {
             mislead_one_ask(&world, &fake).await;
@@ -184,7 +184,7 @@ fn a_server_that_is_never_the_one_that_was_greeted_is_unavailable_in_the_end() {
         assert_eq!(fake.open(), 3);
         host.advance(Duration::from_secs(1)).await;
         assert_eq!(fake.open(), 1);
-        // But only a few old connections are kept, however many are left in that time.
+        // But only a few old connections are kept, however many the store leaves in that time.
         for _ in 0..3 {
             mislead_one_ask(&world, &fake).await;
         }

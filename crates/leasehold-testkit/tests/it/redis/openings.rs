@@ -1,4 +1,5 @@
-//! When the line stands aside for clients of other libraries: what the scripts decide and write.
+//! The openings, in which the line stands aside for clients of other libraries: what the scripts
+//! decide and write.
 
 use leasehold::store::Released;
 use leasehold_testkit::conformance::check::{granted, kept, released, taken};
@@ -7,7 +8,7 @@ use leasehold_testkit::servers::{RedisServer, Reply};
 
 use super::scripts::{kept as keys_on, on_server};
 
-/// How many openings nobody may use until no foreign client counts as seen.
+/// After this many openings that nobody used, no foreign client counts as seen.
 const MISSED_MAX: u64 = 7;
 
 /// Two of our clients that want the key all the time, on a server with a virtual clock.
@@ -26,7 +27,8 @@ impl<'w> Pair<'w> {
         Self { world, server, holds, waits }
     }
 
-    /// The holder releases the key. Returns whether the line opened; if not, the other one has it.
+    /// The holder releases the key. Returns whether the line opened. If not, the other client has
+    /// the key.
     async fn opens(&mut self) -> bool {
         let answer = self.holds.open(&key("a")).await.expect("an answer");
         let next = self.holds.another();
@@ -125,7 +127,7 @@ fn a_client_that_does_not_come_back_is_waited_for_more_and_more_rarely() {
     });
 }
 
-/// The lease that a client passes on among its tasks: none of them has a place in the line.
+/// A client passes its lease on among its tasks, none of which has a place in the line.
 #[test]
 fn a_lease_that_would_be_kept_opens_the_key_too() {
     on_server(async |world, server| {
@@ -157,7 +159,7 @@ fn a_line_that_was_left_alone_keeps_no_openings() {
 /// Between its uses, such a lock is free for as long as in an opening.
 #[test]
 fn a_lock_that_is_wanted_now_and_then_does_not_open() {
-    // The pause between two uses, and whether the line opens within two seconds of them.
+    // Columns: the pause between two uses, and whether the line opens within two seconds.
     for (pause_ms, opens) in [(500, false), (30, false), (29, true), (1, true)] {
         on_server(async |world, _| {
             let mut opened = 0;

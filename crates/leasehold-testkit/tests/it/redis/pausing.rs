@@ -1,4 +1,4 @@
-//! How long the wire pauses between attempts to connect. On virtual time.
+//! The pauses of the wire between attempts to connect, on virtual time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use leasehold::store::Released;
 use super::fake::Door;
 use super::wire::{connected, kind};
 
-/// Or the shortest outage would cost half a second, once there has been a long one.
+/// Otherwise the shortest outage would cost half a second, once there has been a long outage.
 #[test]
 fn after_a_connection_that_worked_the_pauses_begin_anew() {
     for seed in 0..3 {

@@ -160,7 +160,7 @@ fn a_lock_leaves_no_place_and_no_counter_whatever_else_its_key_was_used_for() {
     });
 }
 
-/// The result is that of one command that sets a free key, even if a script is used for it.
+/// The ask has the result of a command that sets a free key, even if a script carries it out.
 #[test]
 fn who_asks_for_the_lock_alone_has_a_free_key_whoever_waits_in_line() {
     play_as_user(&["+@all"], async |world, _, anna| {

@@ -1,5 +1,5 @@
 //! A proxy in between that knows few commands, such as twemproxy. Locks work, waiters poll, and
-//! what does not work is named.
+//! errors name what does not work.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
 use leasehold::{Client, ErrorKind, Release};
@@ -52,7 +52,7 @@ async fn locks_work_behind_a_proxy_and_a_warning_says_that_waiters_poll() {
         let got = waiting.await.expect("it polls");
         assert!(got.is_held());
         assert_eq!(got.release().await.expect("the server answers"), Release::Released);
-        // Meanwhile it has not tried to listen again.
+        // Meanwhile, the waiter has not tried to listen again.
         let tried = proxy.refused().iter().filter(|command| *command == "HELLO").count();
         assert_eq!(tried, vain, "{:?}", proxy.refused());
         assert!(warnings.try_recv().is_err(), "it is said once");

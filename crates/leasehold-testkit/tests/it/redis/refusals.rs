@@ -102,7 +102,7 @@ async fn a_missing_right_is_named_as_far_as_the_server_tells() {
     let url = server.url().replace("redis://", "redis://u:sesame@");
     let store = store(&url).await;
     hold(&store, "held").await;
-    // A missing right is noticed at the command itself, or inside a script.
+    // The server reports a missing right at the command itself, or inside a script.
     let inside = |command| {
         if version() >= (7, 2) { command } else { "one of the commands" }
     };
@@ -121,8 +121,8 @@ async fn a_missing_right_is_named_as_far_as_the_server_tells() {
     }
 }
 
-/// A server does not end the connections of its clients when another one takes over. The name of
-/// the primary then leads to another server, but only for new connections.
+/// A server does not end the connections of its clients when another server takes over. Only new
+/// connections then reach the other server by the name of the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_that_has_become_a_replica_is_left() {
     let (server, other) = (RedisServer::start(), RedisServer::start());
@@ -152,7 +152,7 @@ async fn a_replica_grants_nothing() {
     let server = RedisServer::start();
     let store = store(&server.url()).await;
     hold(&store, "held").await;
-    // A replica of a primary that is not there.
+    // This is a replica of a primary that is down.
     let primary = RedisServer::start();
     primary.kill();
     server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
@@ -186,7 +186,7 @@ async fn a_server_out_of_memory_grants_nothing_and_still_renews_and_releases() {
     assert_eq!(release(&store, "held").await.expect("released"), Released::Freed);
 }
 
-/// The record is refused as well, and written again later.
+/// The server refuses the record too, and the client writes it again later.
 #[tokio::test]
 async fn a_holder_is_recorded_once_the_server_has_memory_again() {
     let server = RedisServer::start();
@@ -213,7 +213,7 @@ async fn a_holder_is_recorded_once_the_server_has_memory_again() {
 async fn a_server_that_cannot_save_grants_nothing() {
     let server = RedisServer::start();
     let store = store(&server.url()).await;
-    // A directory is in the place of the file.
+    // A directory is in the place of the snapshot file.
     std::fs::create_dir(server.path("dump.rdb")).expect("there is none yet");
     server.command(&["CONFIG", "SET", "save", "3600 1"]);
     server.command(&["BGSAVE"]);
@@ -266,7 +266,8 @@ async fn a_server_that_is_busy_with_a_script_grants_nothing() {
 
 #[tokio::test]
 async fn a_server_that_loads_its_data_grants_nothing() {
-    // While loading, it answers clients only after this many bytes: before Redis 7.0, always 2 MiB.
+    // While loading, the server answers clients only after this many bytes. Before Redis 7.0, that
+    // is always 2 MiB.
     let (builder, bytes, delay_us) = if version() >= (7, 0) {
         let name = "loading-process-events-interval-bytes";
         (RedisServer::builder().config(name, "1024"), 2_000, "100000")

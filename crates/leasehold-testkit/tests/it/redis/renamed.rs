@@ -1,5 +1,5 @@
-//! Servers on which a command is renamed or denied that not every lock needs. Each lock works
-//! without it, or an error says what to do.
+//! Servers on which a command that only some locks need is renamed or denied. Each lock works
+//! without the command, or an error says what to do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ async fn hand_over(scene: &Scene, url: &str) -> usize {
             warnings.fetch_add(1, Ordering::Relaxed);
         })
     };
-    // On this thread, and on the one that reads hints, which ends with the host.
+    // Count on this thread, and on the thread that reads hints, which ends with the host.
     let _here = tracing::subscriber::set_default(counting());
     let there = counting();
     scene.host.spawn_io(Box::pin(async move {
@@ -35,7 +35,7 @@ async fn hand_over(scene: &Scene, url: &str) -> usize {
     for _ in 0..2 {
         let held = one.mutex("a").lock().await.expect("free");
         let waiting = scene.wait(&other).await;
-        // Longer than the pause after which a refused subscription is tried again.
+        // This is longer than the pause after which a refused subscription is tried again.
         scene.pass(ms(70_000)).await;
         assert_eq!(held.release().await.expect("asked"), Release::Released);
         assert!(scene.time_of(&waiting).await <= POLL + SLACK);
@@ -45,8 +45,8 @@ async fn hand_over(scene: &Scene, url: &str) -> usize {
     warnings.load(Ordering::Relaxed)
 }
 
-/// command, warnings. Without SUBSCRIBE both clients tell that they poll, each once. Without
-/// PUBLISH both tell that others must poll.
+/// Each row has a command and the number of warnings. Without SUBSCRIBE, each client warns once
+/// that it polls. Without PUBLISH, each warns that others must poll.
 const PLAIN: [(&str, usize); 7] = [
     ("subscribe", 1),
     ("publish", 2),

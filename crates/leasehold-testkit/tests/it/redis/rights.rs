@@ -1,5 +1,5 @@
-//! The rights that GUARANTEES.md lists for each feature. A user with exactly these can use the
-//! feature, and if any one of them is missing, something is denied.
+//! The rights that GUARANTEES.md lists for each feature. A user with exactly these rights can use
+//! the feature. If any of them is missing, something is denied.
 
 use std::sync::Arc;
 
@@ -230,7 +230,7 @@ async fn is_denied(scene: &Scene<'_>, rights: &str, name: &str) -> bool {
         note(carl.release(key).await.err());
         scene.world.pass(ms(20_000)).await;
     }
-    // A counter at its end, which a server reaches after 270 years.
+    // This counter is at its end, which a server reaches after 270 years.
     scene.outside.server().command(&["SET", &format!("{{{name}}}:lh:fence"), "9007199254740991"]);
     note(scene.actor(&store).ask(key).send().await.err());
     scene.world.pass(ms(20_000)).await;
@@ -243,8 +243,8 @@ fn without_any_one_of_the_rights_something_is_denied() {
     play(async |scene| {
         let all = format!("{LOCK} {TOOLS} {HINTS} {KEYS} {CHANNELS}");
         assert!(!is_denied(scene, &all, "app:all").await, "these are enough");
-        // Without these, the server denies requests of the store itself, which then goes on without
-        // them.
+        // Without these rights, the server denies some requests of the store, which then goes on
+        // without them.
         let optional = ["+publish", "+subscribe", "+mget", "+incr"];
         let commands = format!("{LOCK} {TOOLS}");
         for (number, right) in commands.split_whitespace().enumerate() {

@@ -88,14 +88,14 @@ fn a_guard_is_dropped_where_no_runtime_is_left() {
     });
     drop(guard);
     run(async {
-        // The requests are carried out in the order of their submission, or a moment later if the
-        // first connection ended with its runtime.
+        // The server carries the requests out in the order of their submission, or a moment later
+        // if the first connection ended with its runtime.
         let guard = client.mutex("a").lock().await.expect("free soon");
         assert!(guard.is_held());
     });
 }
 
-/// A dropped request stays on the runtime where it was dropped, and that runtime may end.
+/// A dropped request stays on the runtime on which it was dropped, and that runtime may end.
 #[test]
 fn a_request_is_not_taken_back_when_the_runtime_ends_that_dropped_it() {
     let fake = Fake::default();
@@ -121,7 +121,7 @@ fn a_request_is_not_taken_back_when_the_runtime_ends_that_dropped_it() {
     drop(first);
 }
 
-/// The user's executor stands still, and everything that it serves.
+/// The user's executor stands still, and so does everything that it runs.
 #[test]
 fn leases_are_renewed_while_the_runtime_that_took_them_stands_still() {
     let server = RedisServer::start();

@@ -24,7 +24,7 @@ fn without_scripts() -> RedisServerBuilder {
     server.config("rename-command", "EVALSHA \"\"")
 }
 
-/// Plays on a server without scripts that has a command instead.
+/// Plays on a server without scripts that has a command that compares and deletes.
 fn play(test: impl AsyncFnOnce(&Scene)) {
     play_alone_on(without_scripts(), async |scene| match native(scene.server()) {
         Some(_) => test(scene).await,
@@ -184,7 +184,7 @@ fn play_fake(test: impl AsyncFnOnce(&Fake, &RedisStore)) {
     host.drop_tasks();
 }
 
-/// Redis 8.4 has `DELEX`, which without its condition deletes any key.
+/// Redis 8.4 has `DELEX`. Without its condition, it deletes any key.
 #[test]
 fn a_server_with_delex_is_asked_once_and_then_keeps_locks_by_commands() {
     play_fake(async |fake, store| {

@@ -1,4 +1,4 @@
-//! The data on the server: what the scripts write, and what they leave.
+//! The data that the scripts write on the server, and the data that they leave.
 
 use std::sync::Arc;
 
@@ -47,8 +47,9 @@ pub(super) async fn warm(actor: &Actor, key: &Key) {
     released(actor.release(key).await, Released::Freed);
 }
 
-/// The store records the start of a lease for clients that identify themselves: on their first
-/// grant, and at every hand-over. A program that takes a lock again and again does not pay for it.
+/// For clients that identify themselves, the store records the start of a lease at the first grant
+/// and at every hand-over. So a program that takes a lock again and again does not pay for the
+/// record.
 #[test]
 fn since_when_a_lock_is_held_is_noted_the_first_time_and_at_a_hand_over() {
     on_server(async |world, _| {
@@ -94,7 +95,7 @@ fn after_the_last_release_only_the_counter_stays_for_a_while() {
     });
 }
 
-/// Without that set, their permits would count as free, and readers as gone.
+/// Without that set, permits would count as free, and readers as gone.
 #[test]
 fn the_set_of_those_who_share_a_key_stays_as_long_as_the_longest_of_their_leases() {
     on_server(async |world, server| {
@@ -110,7 +111,7 @@ fn the_set_of_those_who_share_a_key_stays_as_long_as_the_longest_of_their_leases
             granted(ask(&anna).ttl(hour).send().await);
             let hour_left = i64::try_from(hour).expect("small");
             assert_eq!((left(server, name), left(server, &shares)), (hour_left, hour_left));
-            // One that comes later, for a shorter time, shortens nothing.
+            // A share that comes later, for a shorter time, shortens nothing.
             granted(ask(&bert).send().await);
             assert_eq!((left(server, name), left(server, &shares)), (hour_left, hour_left));
             renewed(bert.renew_as(&key(name), claim, 20_000).await);
@@ -121,7 +122,8 @@ fn the_set_of_those_who_share_a_key_stays_as_long_as_the_longest_of_their_leases
     });
 }
 
-/// The lock is stored under its own name, whatever it looks like, and the other keys beside it.
+/// The lock is stored under its own name, whatever that looks like. The other keys are named after
+/// it.
 #[test]
 fn a_name_with_a_hash_tag_keeps_it() {
     on_server(async |world, server| {
@@ -144,7 +146,7 @@ fn without_fencing_nothing_but_the_lock_is_written() {
     });
 }
 
-/// A foreign client took it, with the same recipe.
+/// A foreign client took the lock, with the same recipe.
 #[test]
 fn a_foreign_lock_is_taken_and_never_touched() {
     on_server(async |world, server| {
@@ -179,7 +181,7 @@ fn a_key_of_another_type_is_refused_and_left_as_it_is() {
     });
 }
 
-/// Holders keep their locks, and waiters get theirs.
+/// Holders keep their locks, and waiters get them in turn.
 #[test]
 fn at_the_memory_limit_leases_are_renewed_released_and_handed_over() {
     let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
@@ -188,7 +190,7 @@ fn at_the_memory_limit_leases_are_renewed_released_and_handed_over() {
         granted(anna.ask(&key("a")).why("hers").send().await);
         granted(carl.ask(&key("b")).send().await);
         taken(bert.ask(&key("a")).join().why("his").send().await);
-        // One request of each kind, so that the server knows the scripts.
+        // Send one request of each kind, so that the server knows the scripts.
         renewed(anna.renew(&key("a"), 10_000).await);
         lost(anna.renew(&key("b"), 10_000).await);
         released(anna.release(&key("b")).await, Released::NotHeld);
@@ -240,7 +242,7 @@ fn at_the_memory_limit_a_release_that_may_open_the_line_is_not_refused() {
         for name in ["known", "a", "b", "c"] {
             granted(anna.ask(&key(name)).send().await);
         }
-        // Makes the server know the scripts.
+        // These requests make the server know the scripts.
         taken(bert.ask(&key("known")).join().send().await);
         released(anna.open(&key("known")).await, Released::HandedOver);
         kept_for(bert.keep_or_open(&heir, &key("known"), 5_000, 0).await);
@@ -252,8 +254,8 @@ fn at_the_memory_limit_a_release_that_may_open_the_line_is_not_refused() {
     });
 }
 
-/// A user with one missing right leaves nothing behind that never expires, and no counter that
-/// continues from one.
+/// A user with one missing right leaves no key behind that never expires, and no counter that
+/// begins at one.
 #[test]
 fn a_missing_right_leaves_nothing_for_ever_and_no_low_counter() {
     let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
@@ -274,7 +276,7 @@ fn a_missing_right_leaves_nothing_for_ever_and_no_low_counter() {
             let before = fence(bert.ask(&key("a")).send().await);
             released(bert.release(&key("a")).await, Released::Freed);
             server.command(&["ACL", "SETUSER", "poor", &format!("-{command}")]);
-            // As if the counter had expired because it was idle for so long.
+            // This looks as if the counter had expired after a long idle time.
             server.command(&["DEL", "{a}:lh:fence"]);
             world.pass(ms(1)).await;
             for _ in 0..2 {
@@ -317,7 +319,7 @@ fn without_the_right_to_publish_a_key_changes_hands_all_the_same() {
     });
 }
 
-/// The next number comes from the clock, so it is higher than all before.
+/// The next number comes from the clock, so it is higher than all earlier ones.
 #[test]
 fn a_counter_that_the_server_evicted_is_not_made_up() {
     on_server(async |world, server| {
@@ -418,7 +420,7 @@ fn the_first_ask_of_a_connection_lifts_the_counter_to_the_clock() {
     });
 }
 
-/// An ask that finds the key taken reads neither the counter nor the clock: the grant does that.
+/// An ask that finds the key taken reads neither the counter nor the clock. The grant does that.
 #[test]
 fn the_first_grant_of_a_connection_lifts_the_counter_also_after_asks_in_vain() {
     on_server(async |world, server| {
@@ -442,7 +444,7 @@ fn what_somebody_else_keeps_in_place_of_a_line_is_not_listed() {
     });
 }
 
-/// Such a counter counts as missing.
+/// A counter that is no number counts as missing.
 #[test]
 fn a_counter_that_is_no_number_is_begun_anew_also_by_who_knew_it() {
     on_server(async |world, server| {

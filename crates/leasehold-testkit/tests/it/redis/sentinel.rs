@@ -49,7 +49,8 @@ async fn a_lock_whose_data_survived_is_kept_over_a_failover() {
     assert!(lock(&other, "a").await.fencing_token() > first);
 }
 
-/// The sentinel that leads the failover has the new epoch, but in some answers the old address.
+/// The sentinel that leads the failover has the new epoch, but some of its answers have the old
+/// address.
 #[tokio::test]
 async fn in_the_middle_of_a_failover_everybody_locks_on_one_server() {
     let all = Sentinels::builder().replicas(3).start();
@@ -58,7 +59,7 @@ async fn in_the_middle_of_a_failover_everybody_locks_on_one_server() {
     drop(lock(&old, "a").await);
     all.ask_to_fail_over();
     let new = all.until_one_names_another(before);
-    // One that was there before, and one that comes now.
+    // Use a client that was there before, and a client that comes now.
     let late = client(&all.url()).await;
     loop {
         let held = lock(&old, "b").await;
@@ -79,7 +80,8 @@ async fn a_waiter_goes_on_waiting_when_its_primary_is_killed() {
     let waiting = tokio::spawn(async move { lock(&other, "a").await });
     all.servers()[0].kill();
     all.until_switched(all.servers()[0].port());
-    // Its data may or may not have survived. Either way the holder knows, and the waiter gets it.
+    // The data may or may not have survived. Either way, the holder knows, and the waiter gets the
+    // lock.
     drop(held);
     let next = waiting.await.expect("no panic");
     assert!(next.is_held() && is_used(all.primary()));
@@ -96,7 +98,8 @@ async fn a_client_leaves_an_old_primary_that_still_answers() {
     while !is_used(&new) {
         drop(lock(&client, "b").await);
     }
-    // Nobody has told it, so nobody but the client has ended the connection.
+    // The sentinels have not told the old primary, so only the client can have ended the
+    // connection.
     assert_eq!(old.command(&["ROLE"]).array()[0].text(), "master");
 }
 
@@ -145,7 +148,7 @@ async fn a_name_that_no_sentinel_knows_and_servers_that_are_none_are_refused() {
     check(connect(&no_sentinel).await, ErrorKind::Unavailable, "no server listens there");
 }
 
-/// Somebody may be about to name it to them again.
+/// An operator may be about to name the primary to them again.
 #[tokio::test]
 async fn sentinels_that_forgot_the_primary_are_asked_again() {
     let all = Sentinels::builder().replicas(0).start();
@@ -160,7 +163,7 @@ async fn sentinels_that_forgot_the_primary_are_asked_again() {
             _ => {}
         }
     };
-    // Unknown, if the connection ended under the first request.
+    // The error is `Unknown` if the connection ended under the first request.
     assert!(error.is_retryable(), "{error}");
 }
 
@@ -204,7 +207,7 @@ async fn servers_with_tls_may_have_sentinels_without_and_the_reverse() {
     survives_a_failover(&all, &format!("{}?{ca}&sentinel_tls=yes", all.url())).await;
 }
 
-/// The certificate is for the name alone.
+/// The certificate is only for the name.
 #[tokio::test]
 async fn a_certificate_for_tls_may_be_for_the_host_name_that_sentinels_announce() {
     let authority = Authority::new();

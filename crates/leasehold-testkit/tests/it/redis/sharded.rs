@@ -1,5 +1,5 @@
-//! Hints in a cluster: they stay in the shard of the lock if the server has shard channels, and
-//! arrive in any case.
+//! Hints in a cluster. They stay in the shard of the lock if the server has shard channels, and
+//! they arrive in any case.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time, on threads of their own")]
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn has_shards() -> bool {
     has
 }
 
-/// A client that asks for locks with tokens of its own, one after the other.
+/// A client that asks for locks with its own tokens, one after the other.
 struct Peer {
     store: RedisStore,
     id: ClientId,
@@ -86,7 +86,7 @@ impl Peer {
         assert!(!self.asks_for(name).await.expect("answered"), "it is taken");
     }
 
-    /// Releases the lock as soon as its node can be reached.
+    /// Releases the lock, as soon as the node of the lock can be reached.
     async fn releases(&self, name: &str) -> Released {
         let lease = LeaseId { key: key(name), owner: self.owner(), claim: Claim::Exclusive };
         loop {
@@ -97,12 +97,12 @@ impl Peer {
         }
     }
 
-    /// Releases the lock, and somebody gets it who waited.
+    /// Releases the lock, and asserts that a waiter gets it.
     async fn hands_over(&self, name: &str) {
         assert_eq!(self.releases(name).await, Released::HandedOver);
     }
 
-    /// Releases the lock, and nobody waited.
+    /// Releases the lock, and asserts that nobody waited.
     async fn frees(&self, name: &str) {
         assert_eq!(self.releases(name).await, Released::Freed);
     }
@@ -134,7 +134,7 @@ impl Peer {
         self.expect_hint("wanted", |hint| *hint == wanted).await;
     }
 
-    /// It may have missed hints, so it asks again.
+    /// Expects the hint that it may have missed hints, after which it asks again.
     async fn missed(&mut self) {
         self.expect_hint("missed", |hint| *hint == Hint::Missed).await;
     }
@@ -198,7 +198,7 @@ async fn no_hint_leaves_the_shard_of_its_lock() {
     other.waits_on("a").await;
     one.hands_over("a").await;
     other.is_granted("a").await;
-    // From now on, both listen at the node of the lock.
+    // From now on, both clients listen at the node of the lock.
     one.queues_for("a").await;
     one.missed().await;
     other.hands_over("a").await;
@@ -229,7 +229,7 @@ async fn no_hint_leaves_the_shard_of_its_lock() {
     }
 }
 
-/// The channel of the waiter is at another node than the lock then.
+/// After the move, the channel of the waiter is at another node than the lock.
 #[tokio::test]
 async fn a_waiter_is_told_although_the_slot_of_the_lock_has_moved() {
     let cluster = cluster();
@@ -305,7 +305,7 @@ async fn a_client_leaves_the_shard_channel_that_it_needs_no_more() {
     }
     let (channel, _) = shard_channel(first, &other);
     let (_, tag) = shard_channel(last, &other);
-    // It is lower than the tag of the node that gets its slot.
+    // This tag is lower than the tag of the node that gets its slot.
     assert_eq!((tag.as_str(), cluster.migrate(&tag).port()), ("0", first.port()));
     until("it listens to another shard channel there, too", || {
         let channels = shard_channels(first);

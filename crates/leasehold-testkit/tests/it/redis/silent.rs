@@ -1,5 +1,5 @@
-//! A socket through which nothing gets any more is replaced in time. A look shows what it has if a
-//! server answers only some requests.
+//! A socket through which nothing gets any more is replaced in time. If a server answers only some
+//! requests, an inspection shows what is known.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use super::fake::{Fake, numbers, refused};
 
 const STEP: Duration = Duration::from_millis(10);
 
-/// What happened after a socket died.
+/// The times after a socket died.
 struct Seen {
-    /// Until a renewal was answered over another connection.
+    /// The time until a renewal was answered over another connection.
     in_use: Duration,
-    /// The part of it from the first renewal that was not answered.
+    /// The part of that time from the first renewal that was not answered.
     from_the_first: Duration,
 }
 
-/// Holds a lock. All sockets die this long after a renewal.
+/// Holds a lock, and lets all sockets die this long after a renewal.
 fn a_socket_dies(ttl: Duration, after: Duration) -> Seen {
     let host = VirtualHost::new(0);
     let fake = Fake::default();
@@ -102,7 +102,7 @@ async fn at_a_real_server_a_lock_is_kept_although_all_sockets_to_it_fall_silent(
     assert!(taken.is_some() && held.is_held());
 }
 
-/// The client asks nothing else there, so only its checks show that the other end is gone.
+/// The client sends no other requests over it, so only its checks show that the other end is gone.
 #[test]
 fn a_silent_connection_for_hints_is_replaced() {
     let (host, fake) = (VirtualHost::new(0), Fake::default());

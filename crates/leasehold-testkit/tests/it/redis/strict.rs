@@ -1,4 +1,4 @@
-//! Strict servers: a server that may have forgotten its grants grants nothing new until they have
+//! Strict servers. A server that may have forgotten its grants grants nothing new until they have
 //! expired. The times are those of production, on the clock of the test.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
 use crate::stores::{redis_by, redis_on, run_id};
 
-/// The promise of `strict=yes` in GUARANTEES.md: 60 s and 65 s.
+/// The times that GUARANTEES.md promises for `strict=yes`: 60 s and 65 s.
 const TTL_MAX_MS: u64 = 60_000;
 pub(super) const QUARANTINE: Duration = Duration::from_secs(65);
 
@@ -36,7 +36,7 @@ impl Scene {
         self.outside.server()
     }
 
-    /// The answer to an ask, once the connections that a restart has ended are made again.
+    /// Asks until the connections that a restart has ended are made again. Returns the answer.
     async fn ask(&self, actor: &Actor, key: &Key) -> Acquired {
         for _ in 0..10 {
             match actor.ask(key).ttl(TTL_MAX_MS).send().await {
@@ -137,7 +137,7 @@ fn a_second_loss_begins_a_quarantine_of_its_own() {
     });
 }
 
-/// Even over the connection that already inspected the key, and during a quarantine.
+/// This holds even over the connection that already inspected the key, and during a quarantine.
 #[test]
 fn a_look_sees_that_the_next_ask_will_begin_a_quarantine() {
     play(async |scene| {
@@ -254,7 +254,7 @@ fn a_ttl_that_outlives_the_quarantine_is_refused_before_anything_is_asked() {
         let heir = anna.another();
         refused(anna.keep_for(&heir, &key("a"), TTL_MAX_MS + 1, 0).await, ErrorKind::Config);
         assert_eq!(scene.outside.requests(), before);
-        // The lock delay counts: the server keeps the key for that time too.
+        // The lock delay counts, since the server keeps the key for that time too.
         let builder = Client::with_store(scene.world.store().clone()).ttl(ms(60_000));
         let builder = builder.lock_delay(ms(1)).host(scene.world.host().clone());
         let client = builder.identity(Identity::anonymous()).connect().await.expect("connected");
@@ -284,7 +284,8 @@ fn who_waits_through_a_quarantine_is_told_why_and_then_has_it() {
         let error = client.mutex("a").lock_timeout(ms(5_000)).await.expect_err("quarantined");
         assert_eq!(error.kind(), ErrorKind::WaitElapsed);
         let text = error.to_string();
-        // The state at its last ask, at most a second ago, or in this very millisecond.
+        // The message has the state at the last ask, which was up to a second ago, or in this
+        // millisecond.
         let as_of = [(4, 61), (5, 60)].map(|(since, left)| {
             format!(
                 "the store is new, restarted or forgot its data (noticed {since} s ago); no new \
@@ -324,7 +325,7 @@ fn a_try_in_a_quarantine_is_unknown_if_an_earlier_request_got_no_answer() {
 #[test]
 fn nothing_is_handed_over_whoever_stands_in_line() {
     play_on(RedisServer::builder(), async |scene| {
-        // A store from before the database was strict.
+        // This store was opened before the database was strict.
         let loose = redis_on(&scene.outside, scene.world.host())().await;
         let epoch = run_id(scene.server());
         scene.server().command(&["HSET", ":lh:epoch", "run", &epoch]);
@@ -333,7 +334,7 @@ fn nothing_is_handed_over_whoever_stands_in_line() {
             let waiter = scene.world.actor().through(&loose);
             async move { taken(waiter.ask(&key(name)).join().send().await) }
         };
-        // A release, a release that would keep the lease, an eviction, and an ask.
+        // Play a release, a release that would keep the lease, an eviction, and an ask.
         granted(anna.ask(&key("a")).send().await);
         joined("a").await;
         released(anna.release(&key("a")).await, Released::Freed);
@@ -413,7 +414,7 @@ fn a_quorum_outlives_a_node_that_forgot_while_another_was_away() {
         // This is as if two nodes had granted the lock while the third was unreachable. Then one of
         // the two forgets, and the third comes back.
         let guard = anna.mutex("a").lock().await.expect("free");
-        // Two of three are enough, so the third may still be carrying it out.
+        // Two of three nodes are enough, so the third may still be carrying the request out.
         host.settle().await;
         servers[2].server().command(&["DEL", "a"]);
         servers[1].server().flush();
@@ -426,11 +427,11 @@ fn a_quorum_outlives_a_node_that_forgot_while_another_was_away() {
         let why = seen.votes[1].holder.as_ref().expect_err("it is quarantined");
         assert!(why.contains("no new locks for"), "{why}");
         assert_eq!(seen.quarantine, None, "the others are a majority");
-        // The others go on. Only locks without a majority among them have to wait.
+        // The other nodes go on. Only locks without a majority among them have to wait.
         let other = bert.mutex("b").lock().await.expect("a majority of the others");
         assert_eq!(other.release().await.expect("answered"), Release::Released);
-        // One of three still has the lease, and its renewal learns that. Then another client gets
-        // it from two.
+        // One node of three still has the lease, and the renewal finds that out. Then another
+        // client gets the lock from two nodes.
         assert_eq!(guard.lost().await, Lost::NotOurs);
         let guard = bert.mutex("a").lock().await.expect("a majority of the others");
         let token = Ok(Some(guard.token().as_str().as_bytes().to_vec()));

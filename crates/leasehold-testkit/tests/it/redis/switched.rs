@@ -68,7 +68,7 @@ fn a_database_that_is_switched_on_refuses_who_says_no_and_tells_what_to_do() {
                 assert!(error.to_string().contains(part), "{error}");
             }
         }
-        // Each database is switched on its own, and can be switched off.
+        // Each database is switched separately, and can be switched off again.
         let other = connect(scene, "", "/1?strict=no").await.expect("it is not switched");
         granted(scene.world.actor().through(&other).ask(&key("a")).send().await);
         switch(scene, "off 1795000000001 anna@web-3 ");
@@ -128,14 +128,14 @@ fn a_client_from_before_the_switch_is_refused_by_its_next_connection() {
         let error = bert.ask(&key("c")).send().await.expect_err("it is switched on");
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         assert!(error.to_string().contains("start this program again"), "{error}");
-        // It may work on once the database is switched off again.
+        // The client may go on once the database is switched off again.
         switch(scene, "off 2 anna@web-3 ");
         scene.world.pass(ms(600)).await;
         granted(bert.ask(&key("c")).send().await);
     });
 }
 
-/// Its first requests are queued before anybody knows whether the database is strict.
+/// The first requests are queued before the store knows whether the database is strict.
 #[test]
 fn a_store_that_is_not_connected_yet_sends_nothing_on_wrong_terms() {
     play_switched(async |scene| {
@@ -192,7 +192,8 @@ fn a_lock_that_is_to_stay_taken_is_refused_though_its_store_learns_late_that_it_
     });
 }
 
-/// A user needs no new rights to connect, and no more than a strict client to be strict.
+/// A user needs no new rights to connect. To be strict, it needs only the rights of a strict
+/// client.
 #[test]
 fn who_may_not_read_the_record_is_let_in_and_is_not_strict() {
     play_switched(async |scene| {

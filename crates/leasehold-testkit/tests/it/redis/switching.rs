@@ -85,7 +85,7 @@ async fn a_switch_leaves_the_rest_of_the_record_alone_and_needs_no_strict_url() 
     let fields: Vec<_> = fields.array().iter().map(|field| field.text()).collect();
     assert_eq!(fields, [run_id.as_str(), "x"]);
     assert_eq!(server.command(&["PTTL", ":lh:epoch"]).int(), -1);
-    // Nobody has forgotten anything.
+    // The server has forgotten nothing.
     let url = server.url() + "/0?strict=yes";
     let state = set(&url, true, "").await.expect("switched");
     assert_eq!(state.quarantine.expect("it may ask"), None);
@@ -120,7 +120,7 @@ async fn a_database_that_cannot_be_switched_says_why() {
     }
     assert_eq!(server.command(&["GET", ":lh:epoch"]).text(), "x");
     server.command(&["DEL", ":lh:epoch"]);
-    // Every user of locks may switch, if it may write the key.
+    // Every user of locks that may write the key may switch.
     let lock = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire +pttl +time \
                 +hset +hget +hmget +zrank +zcard ~app:* ~{app:*";
     let mut rule = vec!["ACL", "SETUSER", "app", "on", "nopass"];
@@ -134,7 +134,7 @@ async fn a_database_that_cannot_be_switched_says_why() {
     assert!(state.is_on());
     let unknown = state.quarantine.expect_err("it may not run INFO");
     assert_eq!(unknown.kind(), ErrorKind::Denied, "{unknown}");
-    // A replica takes no writes.
+    // A replica accepts no writes.
     let replica = RedisServer::builder().config("replicaof", "127.0.0.1 1").start();
     let error = set(&replica.url(), true, "").await.expect_err("only the primary may be written");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -149,7 +149,7 @@ async fn only_servers_have_a_strict_mode() {
     let cluster = node.url().replace("redis:", "redis+cluster:");
     let server = RedisServer::start();
     for url in ["memory:", "sqlite:/nowhere/x.db", &cluster] {
-        // Nothing is switched if one of the URLs cannot be.
+        // Nothing is switched if one of the URLs cannot be switched.
         let urls = [server.url(), url.to_owned()];
         let error = switch(&urls, &order(true, ""), SystemHost::shared()).await.expect_err(url);
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

@@ -45,7 +45,7 @@ async fn locks_are_renewed_and_handed_over_and_work_under_every_name_of_the_cert
     held.renew().await.expect("renewed");
     assert!(other.mutex("a").try_lock().await.expect("answered").is_none());
     let before = held.fencing_token();
-    // Longer than one record of TLS.
+    // This reason is longer than one TLS record.
     let why = "x".repeat(60_000);
     let mutex = other.mutex("a").why(why);
     let (released, next) = tokio::join!(held.release(), mutex.lock());
@@ -82,7 +82,7 @@ async fn a_certificate_that_proves_nothing_is_refused_with_the_reason() {
         (authority.issue_for("old", host, -2..-1), "has expired"),
         (authority.issue_for("early", host, 1..2), "not valid yet"),
         (authority.issue("other", &["localhost", "10.0.0.1"]), "for another host"),
-        // Both have one name.
+        // Both authorities have the same name.
         (stranger.issue("strange", host), "has a wrong signature"),
         (unsigned, "has `CA:FALSE`"),
     ];
@@ -106,7 +106,7 @@ async fn a_certificate_may_be_for_the_name_that_the_url_gives() {
     check(wrong, ErrorKind::Config, "correct the host or `tls_name`");
 }
 
-/// More than the buffers of TLS and of the sockets take, so that writing has to wait.
+/// The requests are larger than the buffers of TLS and of the sockets, so that writing has to wait.
 #[tokio::test]
 async fn requests_wait_until_a_server_that_stood_still_goes_on() {
     let authority = Authority::new();
@@ -137,7 +137,7 @@ async fn tls_and_no_tls_notice_each_other() {
     let to_http = other.url().replace("redis:", "rediss:");
     check(connect(&to_http).await, ErrorKind::Unavailable, "does not speak TLS");
     let to_tls = with_tls.replace("rediss:", "redis:");
-    // Some versions answer with an alert, others just close.
+    // Some versions answer with an alert, and others just close the connection.
     let error = connect(&to_tls).await.expect_err("it wants TLS").to_string();
     assert!(error.contains("`rediss://`") && error.contains("no request was sent"), "{error}");
 }
@@ -150,7 +150,7 @@ async fn files_that_cannot_be_used_are_named_and_no_content_is_shown() {
     let at = |name: &str| server.path(name);
     fs::write(at("text"), "p@ss").expect("room");
     fs::write(at("torn"), "-----BEGIN CERTIFICATE-----\np@ss\n").expect("room");
-    // A key that lost the ends of its lines, and one that was cut.
+    // One key has lost its line ends, and the other key was cut.
     let pem = fs::read_to_string(&one.key).expect("text");
     fs::write(at("line"), pem.replace('\n', " ")).expect("room");
     fs::write(at("cut"), pem.split("-----END").next().expect("a beginning")).expect("room");
@@ -203,7 +203,7 @@ async fn a_renewed_certificate_is_used_from_the_next_connection_on() {
     fs::copy(&next.key, &client.key).expect("room");
     again().await.expect("with the old pair");
 
-    // This pair has expired: the server says so, and thereby that it is in use.
+    // This pair has expired. The server's refusal shows that the pair is in use.
     let old = authority.issue_for("old", &[], -2..-1);
     fs::copy(&old.cert, &client.cert).expect("room");
     fs::copy(&old.key, &client.key).expect("room");
@@ -223,7 +223,7 @@ async fn a_renewed_authority_is_trusted_from_the_next_connection_on_and_the_old_
     let again =
         async || RedisStore::connect_with(connector.clone(), SystemHost::shared()).await.map(drop);
     again().await.expect_err("the authority is another one");
-    // Both, as in the middle of a change.
+    // The file has both authorities, as in the middle of a change.
     let pem = |authority: &Authority| fs::read_to_string(authority.ca()).expect("text");
     let (of_old, of_new) = (pem(&old), pem(&new));
     fs::write(old.ca(), [of_old.as_str(), &of_new].concat()).expect("room");

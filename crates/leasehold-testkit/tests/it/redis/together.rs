@@ -53,8 +53,8 @@ fn locks_that_are_wanted_at_once_cost_few_calls_and_so_do_their_releases() {
             last = now;
             assert_eq!(release(guards).await, [Release::Released; LOCKS]);
         }
-        // The host decides when each task gets its turn. So there are rounds in which all leave
-        // together, and some in which each leaves alone.
+        // The host decides when each task gets its turn. So in some rounds all steps leave
+        // together, and in others each step leaves alone.
         let calls = calls(scene, "eval") + calls(scene, "evalsha");
         let alone = 2 * LOCKS as u64 * ROUNDS;
         assert!((2 * ROUNDS..alone * 3 / 4).contains(&calls), "{calls} instead of {alone}");
@@ -159,7 +159,7 @@ fn a_server_that_refuses_the_call_is_asked_for_each_lock_alone() {
     });
 }
 
-/// In the other order, a grant would belong to nobody.
+/// In the other order, a grant would be left without an owner.
 #[test]
 fn asks_that_are_given_up_together_leave_no_lock() {
     play(async |scene| {

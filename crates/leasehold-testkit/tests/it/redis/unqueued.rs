@@ -34,7 +34,7 @@ fn a_release_wakes_who_waits_without_a_line() {
     }
 }
 
-/// The limit of eight changes a second is for clients that do not get the key.
+/// The limit of eight changes a second applies to clients that do not get the key.
 #[test]
 fn a_lock_that_changes_hands_all_the_time_wakes_each_time() {
     for way in WAYS {
@@ -66,7 +66,7 @@ fn a_release_of_another_library_wakes_who_waits_without_a_line() {
     }
 }
 
-/// Only some clients are told of a change in time: others have the key by then.
+/// Only some clients are told of a change in time. For the others, the key is taken again by then.
 #[test]
 fn one_of_many_who_wait_without_a_line_has_the_key_at_once() {
     for way in WAYS {

@@ -1,5 +1,5 @@
-//! The wire: order, reconnecting, limits, and what is known about a failed request. On virtual
-//! time, against a scripted server.
+//! The wire: order, reconnecting, limits, and what is known about a failed request. The tests run
+//! on virtual time against a scripted server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,8 +122,8 @@ fn a_request_that_nobody_waits_for_any_more_is_not_taken_back() {
     });
 }
 
-/// A tool that asks now and then, with less patience than the limit, over a connection whose other
-/// end disappeared silently.
+/// A tool asks now and then, and waits for less than the limit. The other end of its connection has
+/// disappeared silently.
 #[test]
 fn who_never_waits_until_the_limit_gets_another_connection_for_a_silent_one_all_the_same() {
     connected(0, async |world| {
@@ -141,7 +141,7 @@ fn a_connection_is_kept_on_which_an_answer_comes_that_nobody_waits_for() {
     connected(0, async |world| {
         world.fake.set_silent(true);
         drop(world.release("a"));
-        // Long enough for a probe, whose answer comes behind the other one.
+        // This is long enough for a probe, whose answer comes behind the other answer.
         world.pass(LIMIT + Duration::from_millis(100)).await;
         world.fake.set_silent(false);
         world.pass(Duration::from_secs(5)).await;
@@ -184,7 +184,8 @@ fn an_outage_is_not_beaten_by_attempts_to_connect() {
     });
 }
 
-/// A server that stood still and goes on is reached at once: the failed attempt was pause enough.
+/// A server that stood still and goes on is reached at once, since the failed attempt was a long
+/// enough pause.
 #[test]
 fn an_attempt_to_connect_that_took_long_to_fail_is_followed_by_the_next_at_once() {
     for seed in 0..5 {
@@ -193,7 +194,7 @@ fn an_attempt_to_connect_that_took_long_to_fail_is_followed_by_the_next_at_once(
             world.fake.break_connections();
             world.pass(Duration::ZERO).await;
             assert_eq!(kind(world.release("a").await), ErrorKind::Unavailable);
-            // The attempt was given up 2 s after its begin, and this answer came after 1 s.
+            // The attempt was given up 2 s after its start, and this answer came after 1 s.
             world.pass(Duration::from_millis(1_001)).await;
             world.fake.set_door(Door::Open);
             assert_eq!(world.release("b").await.expect("answered"), Released::Freed);
@@ -258,8 +259,8 @@ fn a_connection_whose_probe_is_not_answered_is_replaced() {
     });
 }
 
-/// Bytes alone do not show that the server works: an answer that comes a byte at a time would never
-/// end.
+/// Bytes alone do not show that the server works, since an answer that comes byte by byte would
+/// never end.
 #[test]
 fn an_answer_that_drips_in_is_unknown_and_its_connection_is_replaced() {
     connected(0, async |world| {
@@ -390,8 +391,8 @@ fn renewals_have_a_connection_of_their_own_opened_with_the_first() {
     });
 }
 
-/// On real threads: an answer must not wake another thread, whatever happened to earlier
-/// connections.
+/// This test uses real threads. An answer must not wake another thread, whatever happened to
+/// earlier connections.
 #[tokio::test]
 async fn a_connection_that_ended_or_failed_is_made_again_on_the_thread_of_who_asks() {
     let fake = Fake::default();
@@ -462,7 +463,8 @@ fn a_server_that_forgets_every_script_is_not_asked_for_ever() {
 fn the_first_fenced_grant_of_a_key_on_a_connection_lifts_its_counter() {
     connected(0, async |world| {
         let is_cold = |seen: Vec<(usize, Vec<String>)>| -> Vec<bool> {
-            // EVAL script 8 lock fence grant line ends places shares open owner ttl reserve cold
+            // Words: EVAL script 8 lock fence grant line ends places shares open owner ttl reserve
+            // cold.
             let scripts = seen.into_iter().filter(|(_, words)| lock_of(words).is_some());
             scripts.map(|(_, words)| words[14] == "1").collect()
         };

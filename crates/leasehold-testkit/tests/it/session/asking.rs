@@ -16,7 +16,7 @@ const TASKS: usize = 5_000;
 fn more_tasks_than_a_store_answers_within_the_limit_of_one_get_their_locks() {
     play_on(stores::memory, 0, async |scene| {
         let client = scene.client_of(ms(10_000)).await;
-        // All of them take 3 s. Each may take 1 s.
+        // All requests together take 3 s. Each may take 1 s.
         scene.faults.in_turn(Request::Acquire, Duration::from_micros(600));
         let tasks: Vec<_> = (0..TASKS)
             .map(|number| {
@@ -59,8 +59,8 @@ fn tasks_that_give_up_before_their_turn_to_ask_hold_nobody_up() {
     });
 }
 
-/// They have permits for their requests, or get them when their turn comes, and do not give them
-/// back.
+/// These futures have permits for their requests, or get them when their turn comes, and do not
+/// give them back.
 #[test]
 fn locks_whose_futures_are_not_polled_hold_up_no_other_lock_of_their_client() {
     play_on(stores::memory, 0, async |scene| {

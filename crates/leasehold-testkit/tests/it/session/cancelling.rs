@@ -8,7 +8,7 @@ use leasehold_testkit::faults::{Fault, Request};
 
 use super::{Scene, ms, play, play_on, stores_here};
 
-/// A future that is not ready after this many polls counts as endless.
+/// After this many polls, a future that is not ready counts as endless.
 const POLLS_MAX: usize = 200;
 
 /// Plays the scene with a future dropped after 0, 1, 2, … polls, until it reaches its end.
@@ -26,7 +26,7 @@ pub(super) fn at_every_await(
     }
 }
 
-/// A future to drop, and its client.
+/// Makes a future to drop, from a client.
 type Lock = fn(&Client) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + '_>>;
 
 fn give_back(guard: Result<Guard, Error>) -> Result<(), Error> {
@@ -92,7 +92,7 @@ fn a_waiting_lock_dropped_at_any_await_leaves_no_place_and_no_grant() {
         let ended_at_all = ended.is_some();
         drop(ended);
         holder.await;
-        // The store always answers here, with a delay of up to 50 ms.
+        // The store always answers in this test, with a delay of up to 50 ms.
         scene.pass(ms(50)).await;
         assert_eq!(other.inspect("a").await.expect("asked").waiting, 0, "after {polls} polls");
         let guard = other.mutex("a").try_lock().await.expect("asked");
@@ -115,7 +115,7 @@ fn a_lock_dropped_at_any_await_of_an_outage_leaves_nothing_soon_after_it() {
             drop(ended);
             scene.pass(ms(400)).await;
             scene.faults.heal();
-            // The limit of the release on its way, and the pause before the next one.
+            // This is the limit of the release on its way, and the pause before the next release.
             scene.pass(ms(1_000 + 25)).await;
             let guard = other.mutex("a").try_lock().await.expect("asked");
             assert!(guard.is_some(), "{fault:?} after {polls} polls");
@@ -124,7 +124,7 @@ fn a_lock_dropped_at_any_await_of_an_outage_leaves_nothing_soon_after_it() {
     }
 }
 
-/// Other locks often fail this test, because their release takes another path than their asks.
+/// Other libraries often fail here, because a release takes another path than the asks.
 #[test]
 fn a_dropped_guard_is_never_in_the_way_of_the_next_try() {
     play(0..1, async |scene| {
@@ -137,7 +137,7 @@ fn a_dropped_guard_is_never_in_the_way_of_the_next_try() {
     });
 }
 
-/// The same while answers come late, and the next try does not wait for them.
+/// The same holds while answers come late. The next try does not wait for them.
 #[test]
 fn a_dropped_guard_is_never_in_the_way_of_the_next_try_on_a_slow_store() {
     play(0..5, async |scene| {
@@ -151,7 +151,7 @@ fn a_dropped_guard_is_never_in_the_way_of_the_next_try_on_a_slow_store() {
     });
 }
 
-/// A release is on its way once it was called, even if nobody awaits its answer.
+/// A release is sent when it is called, even if nobody awaits its answer.
 #[test]
 fn a_release_dropped_at_any_await_has_released() {
     at_every_await(0..5, async |scene, polls| {

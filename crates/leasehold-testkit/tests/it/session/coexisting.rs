@@ -1,4 +1,4 @@
-//! `coexist`: foreign clients that poll, without a place in line, get their chance.
+//! `coexist`: foreign clients, which poll without a place in line, get their chance.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ async fn look(scene: &Scene) -> Snapshot {
     store.inspect(Key::new("a").expect("a name")).await.expect("answered")
 }
 
-/// Makes `client` wait for the lock, until nothing moves any more.
+/// Makes `client` wait for the lock, and returns when all tasks are idle.
 async fn wait(scene: &Scene, client: &Client) -> Joined<Guard> {
     let mutex = coexisting(client);
     let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
@@ -54,11 +54,13 @@ fn a_release_frees_the_key_for_a_while_and_who_waits_has_it_then() {
             scene.pass(ms(LEFT_ALONE_MS - 1)).await;
             assert_free(&look(scene).await, 1);
             assert!(!waiting.is_finished());
-            // Simulated time goes on while a file or a server tells of it. A poll comes far later.
+            // Simulated time goes on while a file or a server reports the release. A poll comes far
+            // later.
             let until = scene.host.now() + ms(900);
             while !waiting.is_finished() {
                 assert!(scene.host.now() < until, "woken, not found by a poll");
-                // Requests take real time, as the notice from another process does.
+                // Send requests, since they take real time, as the notice from another process
+                // does.
                 for _ in 0..10 {
                     look(scene).await;
                 }
@@ -83,7 +85,7 @@ fn without_anybody_else_it_is_locked_and_released_without_a_pause() {
     });
 }
 
-/// Otherwise its ask would find the key free and hand it on before anybody else knows.
+/// Otherwise its ask would find the key free, and hand it on before any other client knows.
 #[test]
 fn who_locks_again_at_once_leaves_the_key_alone_too() {
     play(0..5, async |scene| {
@@ -105,7 +107,7 @@ fn who_locks_again_at_once_leaves_the_key_alone_too() {
     });
 }
 
-/// A poller may come and go between two renewals, and must still get its chance.
+/// A client that polls may come and go between two renewals, and must still get its chance.
 #[test]
 fn a_renewal_that_sees_nobody_does_not_forget_who_was_heard_of() {
     play(0..5, async |scene| {
@@ -139,12 +141,12 @@ fn who_waits_for_less_than_the_key_is_left_alone_is_told_that_the_wait_elapsed()
 /// Polling clients are invisible, so we assume that one always waits.
 #[test]
 fn the_tasks_of_a_client_leave_the_lock_after_64_passes_or_20_ms() {
-    // how long each task holds it, how many tasks have it before it is freed
+    // Columns: how long each task holds the lock, how many tasks have it before it is freed.
     for (holds_ms, most) in [(0, 65), (5, 5)] {
         play(0..5, async |scene| {
             let client = scene.client().await;
             let served = Arc::new(AtomicUsize::new(0));
-            // Without fencing tokens, since those are reserved only for the expected turns.
+            // Use no fencing tokens, since those are reserved only for the expected turns.
             let mutex = coexisting(&client).fencing(false);
             let held = mutex.lock().await.expect("free");
             let mut tasks = Vec::new();
@@ -178,7 +180,7 @@ fn the_tasks_of_a_client_leave_the_lock_after_64_passes_or_20_ms() {
     }
 }
 
-/// Even if the first request fails.
+/// This holds even if the first request fails.
 #[test]
 fn a_release_that_is_repeated_in_the_background_frees_the_key_too() {
     for fault in [Fault::Refuse, Fault::LoseRequest] {
@@ -199,7 +201,7 @@ fn a_release_that_is_repeated_in_the_background_frees_the_key_too() {
     }
 }
 
-/// The grant on its way to the future is released, so that any client can get the lock.
+/// The grant that is on its way to the future is released, so that any client can get the lock.
 #[test]
 fn a_dropped_future_frees_the_key_too() {
     play(0..5, async |scene| {
@@ -222,7 +224,7 @@ fn a_dropped_future_frees_the_key_too() {
     });
 }
 
-/// The client gave the lease up for lost, but the store still keeps it.
+/// The client treats the lease as lost, but the store still keeps it.
 #[test]
 fn a_lease_that_was_lost_is_released_for_everybody() {
     play(0..5, async |scene| {
@@ -237,5 +239,25 @@ fn a_lease_that_was_lost_is_released_for_everybody() {
         assert!(!waiting.is_finished(), "it gives way first");
         assert!(waiting.await.is_held());
         assert!(scene.host.now().since(lost_at) < ms(100));
+    });
+}
+
+/// As does each repetition of the release in the background.
+#[test]
+fn a_release_that_its_client_repeats_before_it_asks_again_frees_the_key() {
+    play(0..5, async |scene| {
+        let (one, other) = (scene.client().await, scene.calm_client().await);
+        let held = coexisting(&one).lock().await.expect("free");
+        let _waiting = wait(scene, &other).await;
+        scene.faults.from_now_on(Request::Release, Fault::Refuse);
+        drop(held);
+        scene.pass(ms(1_500)).await;
+        scene.faults.heal();
+        // Its ask would hand the key over.
+        scene.faults.next(Request::Acquire, Fault::LoseRequest);
+        let mutex = coexisting(&one);
+        let _asking = scene.host.task(async move { mutex.lock().await });
+        scene.host.settle().await;
+        assert_free(&look(scene).await, 1);
     });
 }

@@ -1,4 +1,4 @@
-//! What Curator documents of `LeaderSelector`, with the means of Leasehold.
+//! The documented behaviour of Curator's `LeaderSelector`, with the means of Leasehold.
 
 use leasehold::{Client, Election, Leadership, Lost, Release};
 use leasehold_testkit::faults::Fault;
@@ -41,8 +41,8 @@ fn a_leader_that_resigns_and_campaigns_again_is_the_last_in_line() {
     });
 }
 
-/// A listener must give up leadership on `SUSPENDED`: here it is told in any case, and before
-/// another one leads.
+/// In Curator, a listener must give up leadership on `SUSPENDED`. Here, the leader is always told
+/// before another one leads.
 #[test]
 fn a_leader_without_its_store_is_told_before_another_one_leads_and_may_campaign_again() {
     play(0..2, async |scene| {
@@ -80,7 +80,7 @@ fn everybody_sees_who_leads_and_how_many_want_to() {
     });
 }
 
-/// `interruptLeadership`: here anybody may end it, and the leader is told.
+/// `interruptLeadership`: here any operator may end the leadership, and the leader is told.
 #[test]
 fn a_leader_that_an_operator_ends_is_told() {
     play(0..2, async |scene| {

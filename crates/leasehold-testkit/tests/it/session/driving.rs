@@ -1,4 +1,4 @@
-//! The driver goes on, whatever stops it.
+//! The driver goes on after whatever has stopped it.
 
 use std::cell::RefCell;
 use std::future::ready;
@@ -65,7 +65,7 @@ fn a_driver_that_its_host_lost_is_started_again_with_the_next_lease() {
     });
 }
 
-/// A memory store that panics at the first renewal, and reports the others.
+/// A memory store that panics at the first renewal, and reports the later ones.
 struct Panicking {
     store: MemoryStore,
     renewals: AtomicUsize,
@@ -83,7 +83,7 @@ impl Store for Panicking {
     leasehold_testkit::forward!(store: acquire, release, inspect, watch, rest);
 }
 
-/// On the system's host, where a panicking task is dropped alone.
+/// This test uses the system's host, where a panic drops only its own task.
 #[tokio::test]
 async fn a_driver_that_panicked_is_followed_by_another() {
     let (renewed, mut renewals) = mpsc::unbounded_channel();
@@ -119,7 +119,7 @@ impl Store for Losing {
 /// Otherwise, the tasks that wait for these locks would wait for leases that nobody looks after.
 #[tokio::test]
 async fn the_losses_that_a_driver_has_not_told_when_it_panics_are_told_by_the_next() {
-    // Some of them are lost at the same look of the driver.
+    // The driver notices the loss of some of them at the same time.
     const LEASES: usize = 20;
     let store = MemoryStore::new(SystemHost::shared());
     let store = Losing { store, has_panicked: AtomicBool::new(false) };
@@ -158,7 +158,7 @@ fn a_log_that_says_whether_the_lock_is_held_hangs_nobody() {
     });
 }
 
-/// The store may wait as long as ttl and lock delay allow; the holder relies only on the ttl.
+/// The store may wait for as long as ttl and lock delay allow. The holder relies only on the ttl.
 #[test]
 fn one_lost_reply_loses_no_lease_with_a_lock_delay() {
     for delay in [ms(0), ms(10_000)] {
@@ -187,7 +187,8 @@ fn more_leases_than_a_store_renews_within_the_limit_of_one_are_kept() {
             guards.push(client.mutex(format!("{number}")).lock().await.expect("free"));
         }
         let brief = client.mutex("brief").ttl(ms(3_000)).lock().await.expect("free");
-        // All of them take 3 s, once in 3.3 s. Each may take 1 s, and the brief one 750 ms.
+        // All renewals together take 3 s, once in 3.3 s. Each may take 1 s, and the brief lease's
+        // renewal 750 ms.
         scene.faults.in_turn(Request::Renew, Duration::from_micros(600));
         for _ in 0..6 {
             scene.pass(ms(10_000)).await;
@@ -260,7 +261,7 @@ fn leases_that_are_released_while_their_renewals_queue_leave_room_for_others() {
         for number in 0..LEASES {
             guards.push(client.mutex(format!("{number}")).lock().await.expect("free"));
         }
-        // All of them take 2 s, so most of them wait for their turn.
+        // All renewals together take 2 s, so most of them wait for their turn.
         scene.faults.in_turn(Request::Renew, Duration::from_micros(600));
         while scene.faults.count(Request::Renew) == 0 {
             scene.pass(ms(20)).await;
@@ -289,7 +290,7 @@ fn an_outage_costs_no_lease_if_all_can_be_renewed_in_the_time_that_is_left_after
             for number in 0..LEASES {
                 guards.push(client.mutex(format!("{number}")).lock().await.expect("free"));
             }
-            // All of them take 500 ms.
+            // All renewals together take 500 ms.
             scene.faults.in_turn(Request::Renew, Duration::from_micros(100));
             scene.pass(ms(20_000)).await;
             scene.faults.from_now_on(Request::Renew, fault);

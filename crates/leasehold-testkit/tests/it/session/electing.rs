@@ -1,4 +1,4 @@
-//! One of many leads, and everybody can see who.
+//! One of many candidates leads, and every client can see who.
 
 use futures_util::FutureExt;
 use leasehold::host::Host;
@@ -14,7 +14,7 @@ fn election(client: &Client, who: &str) -> Election {
     client.election("chores").why(who)
 }
 
-/// A candidate that waits in the line when this returns.
+/// Starts a candidate, which waits in the line when this returns.
 async fn candidate(scene: &Scene, client: &Client, who: &str) -> Joined<Leadership> {
     let election = election(client, who);
     let task =
@@ -53,7 +53,8 @@ fn a_resignation_costs_the_next_leader_no_time() {
         let resigned_at = scene.host.now();
         drop(leader);
         let _leader = next.await;
-        // A waiter at a file hears of it some milliseconds later. The next poll is a second away.
+        // A waiter at a file learns of the resignation some milliseconds later. The next poll is a
+        // second away.
         assert!(scene.host.now() <= resigned_at + ms(10), "it is woken, and does not poll");
     });
 }
@@ -108,7 +109,7 @@ fn an_observer_is_told_who_leads_at_once_and_then_of_each_change_alone() {
     });
 }
 
-/// Or its caller would wait for a whole pause each time, and might never hear of a change.
+/// Otherwise its caller would wait for a whole pause each time, and might never learn of a change.
 #[test]
 fn an_observer_that_gave_up_before_the_answer_asks_again_at_once() {
     play(0..3, async |scene| {

@@ -34,8 +34,8 @@ fn a_lost_reply_to_an_ask_is_repaired_by_the_same_token() {
     });
 }
 
-/// The grant is unknown, so the client releases it.
-/// `Unavailable` would say that no grant remains.
+/// The grant is unknown, so the client releases it. `Unavailable` would wrongly say that no grant
+/// remains.
 #[test]
 fn a_refusal_after_a_request_without_an_answer_leaves_the_outcome_unknown() {
     play(0..3, async |scene| {
@@ -62,7 +62,7 @@ fn a_try_that_ends_unknown_is_released_in_the_background() {
     }
 }
 
-/// The release was lost alone, and the try behind it arrived.
+/// Only the release was lost. The try behind it arrived.
 #[test]
 fn a_try_is_not_told_taken_because_of_a_release_that_failed_meanwhile() {
     play(0..10, async |scene| {
@@ -80,8 +80,8 @@ fn a_try_is_not_told_taken_because_of_a_release_that_failed_meanwhile() {
     });
 }
 
-/// The first ask may still arrive when the key is free: on a connection that was given up, or at a
-/// node of a quorum that was late.
+/// The first ask may still arrive when the key is free, over a connection that was given up, or at
+/// a late node of a quorum.
 #[test]
 fn a_try_that_finds_the_key_taken_gives_back_what_an_ask_without_an_answer_may_get_later() {
     play(0..10, async |scene| {
@@ -100,7 +100,7 @@ fn a_try_that_finds_the_key_taken_gives_back_what_an_ask_without_an_answer_may_g
     });
 }
 
-/// Even if the release meets the same outage.
+/// This holds even if the release meets the same outage.
 #[test]
 fn a_release_in_the_background_is_repeated_until_the_store_answers() {
     for fault in [Fault::LoseReply, Fault::LoseRequest, Fault::Refuse] {
@@ -149,7 +149,7 @@ fn an_outage_after_the_first_answer_is_waited_out() {
             let waiting = scene.host.task(async move { mutex.lock().await.expect("in the end") });
             scene.pass(ms(500)).await;
             scene.faults.all_from_now_on(fault);
-            // Hints come the same way as the answers.
+            // Hints come over the same network as the answers, so they are lost too.
             scene.faults.hints(Hints::AreLost);
             scene.pass(ms(10_000)).await;
             assert!(!waiting.is_finished());
@@ -158,7 +158,8 @@ fn an_outage_after_the_first_answer_is_waited_out() {
             drop(held);
             scene.pass(ms(10_000)).await;
             scene.faults.heal();
-            // The limit of the ask on its way, the longest pause, and a lease that was handed over.
+            // This is the limit of the ask on its way, the longest pause, and the life of a
+            // handed-over lease.
             let guard = scene.host.within(ms(750 + 1_000 + 3_000 + 100), waiting).await;
             assert!(guard.expect("granted soon after").is_held());
         });
@@ -188,7 +189,7 @@ fn a_release_that_could_not_be_asked_says_so_and_is_repeated() {
     });
 }
 
-/// The first release took effect, so the second finds nothing. For the caller the lock was
+/// The first release took effect, so the second finds nothing. The caller is told that the lock was
 /// released.
 #[test]
 fn a_release_whose_reply_was_lost_frees_the_key_once() {
@@ -208,7 +209,7 @@ fn a_release_whose_reply_was_lost_frees_the_key_once() {
 /// The two ways to wait in line: with the other tasks of the client, and alone.
 const WAYS: [fn(Mutex) -> Mutex; 2] = [std::convert::identity, Mutex::strict_fifo];
 
-/// *Taken* and a store that does not answer are different results.
+/// *Taken* and no answer of the store are different results.
 #[test]
 fn a_wait_for_a_store_that_cannot_be_asked_does_not_end_as_taken() {
     for (fault, answered_before, kind) in [
@@ -275,7 +276,8 @@ fn a_wait_behind_a_request_without_an_answer_ends_as_unknown() {
     });
 }
 
-/// An asker takes its knowledge of an outage along. The task behind it asks anew, and is answered.
+/// A task that asked and leaves takes its knowledge of an outage along. The task behind it asks
+/// anew, and gets an answer.
 #[test]
 fn a_wait_that_ends_after_an_outage_ends_as_taken() {
     play(0..5, async |scene| {
@@ -297,7 +299,7 @@ fn a_wait_that_ends_after_an_outage_ends_as_taken() {
     });
 }
 
-/// An outage of a day is no reason to ask forty times a second for a day.
+/// During an outage of a day, the client must not repeat the release forty times a second.
 #[test]
 fn a_release_that_is_not_answered_is_repeated_ever_more_rarely() {
     play(0..2, async |scene| {
@@ -338,7 +340,7 @@ impl Host for Ticking {
     }
 }
 
-/// The waiter must not hear that another client had the lock.
+/// The waiter must not be told that another client had the lock.
 #[test]
 fn a_wait_for_a_store_that_never_answered_ends_as_unknown() {
     play(0..5, async |scene| {
@@ -372,7 +374,7 @@ fn a_wait_behind_an_asker_that_saw_an_outage_end_ends_as_taken() {
     });
 }
 
-/// A task that goes on with the requests of another one also reports how they ended.
+/// A task that continues the requests of another task also reports how they ended.
 #[test]
 fn a_task_that_goes_on_after_a_request_without_an_answer_ends_as_unknown() {
     play(0..3, async |scene| {
@@ -411,7 +413,7 @@ fn a_wait_that_ends_during_a_request_ends_as_unknown() {
     });
 }
 
-/// No other client ever had the lock, and the store has been silent for a whole ttl.
+/// No other client has ever had the lock, and the store has been silent for a whole ttl.
 #[test]
 fn a_wait_behind_a_guard_that_an_outage_cost_does_not_end_as_taken() {
     play(0..3, async |scene| {
@@ -424,5 +426,35 @@ fn a_wait_behind_a_guard_that_an_outage_cost_does_not_end_as_taken() {
         assert!(!held.is_held());
         assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
         scene.faults.heal();
+    });
+}
+
+/// The repetition is of the outcome that it asked for, and not of the other task's.
+#[test]
+fn a_task_that_goes_on_with_the_ask_of_another_repeats_an_unknown_outcome() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        scene.faults.next(Request::Acquire, Fault::Late(ms(200)));
+        scene.faults.next(Request::Acquire, Fault::LoseReply);
+        let mutex = client.mutex("a");
+        let first = scene.host.task(async move { mutex.lock_timeout(ms(100)).await });
+        scene.pass(ms(10)).await;
+        let mutex = client.mutex("a");
+        let second = scene.host.task(async move { mutex.lock().await });
+        assert_eq!(first.await.expect_err("no answer").kind(), ErrorKind::Unknown);
+        assert!(second.await.expect("one lost answer is repaired").is_held());
+    });
+}
+
+/// Its grant is released only afterwards, and that may fail.
+#[test]
+fn a_store_whose_grants_come_too_late_leaves_the_outcome_unknown() {
+    play(0..3, async |scene| {
+        let client = scene.client_with_delay(ms(10_000)).await;
+        scene.faults.from_now_on(Request::Acquire, Fault::Late(ms(60)));
+        scene.faults.from_now_on(Request::Release, Fault::LoseRequest);
+        let mutex = client.mutex("a").ttl(ms(100));
+        let failed = mutex.try_lock().await.expect_err("too late to use");
+        assert_eq!(failed.kind(), ErrorKind::Unknown, "{failed}");
     });
 }

@@ -26,7 +26,7 @@ fn data_is_reached_only_while_the_lock_is_held() {
     });
 }
 
-/// A reference that gave the data away for good would still write.
+/// A plain reference to the data could still write after the loss.
 #[test]
 fn a_reference_whose_lock_is_lost_gives_no_data_even_before_the_loss_is_noticed() {
     play(0..3, async |scene| {

@@ -35,8 +35,8 @@ fn a_hand_over_needs_no_second_request_and_its_ttl_is_lifted_soon() {
         let guard = waiting.await;
         assert_eq!(scene.faults.count(Request::Acquire), asked, "no further ask");
         assert!(guard.fencing_token() > fence);
-        // Counted from the departure of the last ask that the store had processed. From the ttl of
-        // 3 s, subtract the time since then, 1 %, and 2 ms.
+        // The time counts from when the last ask that the store had processed was sent. From the
+        // ttl of 3 s, subtract the time since then, 1 %, and 2 ms.
         assert!(guard.remaining() <= ms(2_968 - 650), "{:?}", guard.remaining());
         scene.pass(ms(200)).await;
         assert!(guard.remaining() >= ms(2_968 - 200), "{:?}", guard.remaining());
@@ -53,8 +53,8 @@ fn a_hand_over_that_leaves_too_little_time_is_a_hint_and_no_more() {
         let held = other.mutex("a").lock().await.expect("free");
         let waiting = waiter(scene, &client);
         scene.pass(ms(100)).await;
-        // From now on its asks do not arrive. Its place lives for less than 3 s more, so the store
-        // hands it the key, dated from its first ask.
+        // From now on, the waiter's asks do not arrive. Its place lives for less than 3 s more, so
+        // the store still hands it the key. The lease counts from its first ask.
         scene.faults.all_from_now_on(Fault::LoseRequest);
         scene.pass(ms(2_500)).await;
         drop(held);
@@ -66,7 +66,7 @@ fn a_hand_over_that_leaves_too_little_time_is_a_hint_and_no_more() {
     });
 }
 
-/// Even while an ask is on its way.
+/// This holds even while an ask is on its way.
 #[test]
 fn a_hand_over_is_heard_while_an_ask_is_not_answered() {
     play(0..10, async |scene| {
@@ -85,7 +85,7 @@ fn a_hand_over_is_heard_while_an_ask_is_not_answered() {
     });
 }
 
-/// Hand-overs that come twice or late, or name an ask that was never made.
+/// Hand-overs may come twice or late, or name an ask that was never made.
 #[test]
 fn stale_doubled_and_made_up_hand_overs_are_harmless() {
     play(0..10, async |scene| {
@@ -117,7 +117,7 @@ fn stale_doubled_and_made_up_hand_overs_are_harmless() {
     });
 }
 
-/// A store that spends the token of the first ask.
+/// A store that makes the token of the first ask unusable.
 struct Spender {
     store: AnyStore,
     has_spent: AtomicBool,
@@ -136,7 +136,7 @@ impl Store for Spender {
     leasehold_testkit::forward!(store: renew, release, inspect, watch, rest);
 }
 
-/// Messages name the token by which it waits now.
+/// Messages name the token by which the client waits now.
 #[test]
 fn who_waits_by_a_second_token_is_handed_the_key_at_once() {
     play(0..10, async |scene| {
@@ -178,7 +178,7 @@ fn a_forged_hand_over_takes_nothing_from_who_is_just_being_granted_it() {
     });
 }
 
-/// The store keeps the key for the lock delay in addition, to protect the next holder.
+/// The store also keeps the key for the lock delay, which protects the next holder.
 #[test]
 fn the_lock_delay_of_a_hand_over_is_nothing_to_rely_on() {
     play(0..10, async |scene| {
@@ -189,11 +189,11 @@ fn the_lock_delay_of_a_hand_over_is_nothing_to_rely_on() {
         let held = other.mutex("a").lock().await.expect("free");
         let waiting = waiter(scene, &client);
         scene.pass(ms(100)).await;
-        // Neither its asks nor its renewals arrive from now on.
+        // From now on, neither asks nor renewals of the waiter arrive.
         scene.faults.all_from_now_on(Fault::LoseRequest);
         drop(held);
         let guard = scene.host.within(ms(30), waiting).await.expect("by the message alone");
-        // A ttl of 3 s, minus 1 % and 2 ms.
+        // The limit is the ttl of 3 s, minus 1 % and 2 ms.
         assert!(guard.remaining() <= ms(2_968), "{:?}", guard.remaining());
         scene.pass(ms(2_970)).await;
         assert!(!guard.is_held());

@@ -23,7 +23,7 @@ fn a_lock_is_held_for_as_long_as_its_guard_lives() {
     });
 }
 
-/// It keeps alive what it needs of the client.
+/// The guard keeps the parts of the client alive that it needs.
 #[test]
 fn a_guard_outlives_the_last_client() {
     play(0..5, async |scene| {
@@ -59,7 +59,7 @@ fn a_detached_lease_is_renewed_no_more_and_goes_on_by_its_token() {
     });
 }
 
-/// Without renewals it expires.
+/// Without renewals, the lease expires.
 #[test]
 fn a_detached_lease_that_nobody_renews_is_free_after_its_ttl() {
     play(0..5, async |scene| {
@@ -91,7 +91,7 @@ fn a_guard_is_dropped_without_any_runtime() {
         play_on(setup, 1, async |scene| {
             let client = scene.client().await;
             let guard = client.mutex("a").lock().await.expect("free");
-            // On a thread without any executor.
+            // Drop the guard on a thread without any executor.
             std::thread::scope(|scope| {
                 scope.spawn(move || drop(guard)).join().expect("dropping never panics");
             });

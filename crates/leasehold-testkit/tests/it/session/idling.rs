@@ -40,7 +40,8 @@ fn who_locks_again_soon_asks_nobody() {
             scene.pass(ms(1)).await;
             drop(guard);
         }
-        // The first ask, and some for fencing tokens: no store counts faster than its clock.
+        // These are the first ask, and some asks for fencing tokens, since no store counts faster
+        // than its clock.
         let requests = asks(scene) + scene.faults.count(Request::Release);
         assert!(requests <= 6, "{requests}");
     });
@@ -72,7 +73,7 @@ fn an_idle_lock_is_given_up_as_soon_as_another_client_waits() {
         scene.pass(ms(5_000)).await;
         let start = scene.host.now();
         let guard = other.mutex("a").lock().await.expect("soon");
-        // If hints do not reach another process, the next renewal tells.
+        // If hints do not reach the client, it learns of the waiter at its next renewal.
         assert!(scene.host.now().since(start) <= ms(1_000 + 100 + 20));
         let wanted = mutex(&client);
         let again = scene.host.task(async move { wanted.lock().await.expect("in turn") });
@@ -82,7 +83,8 @@ fn an_idle_lock_is_given_up_as_soon_as_another_client_waits() {
     });
 }
 
-/// A client that never waited listens from then on. Without that, only its renewals would tell.
+/// A client that never waited begins to listen when it keeps a lock. Otherwise, only its renewals
+/// would tell it of the waiter.
 #[test]
 fn who_keeps_an_idle_lock_on_a_server_hears_that_another_client_waits() {
     for seed in 0..5 {
@@ -97,12 +99,12 @@ fn who_keeps_an_idle_lock_on_a_server_hears_that_another_client_waits() {
     }
 }
 
-/// As soon as the hint arrives, and not only when the driver wakes next.
+/// The client gives it up as soon as the hint arrives, and not only when the driver wakes next.
 #[test]
 fn an_idle_lock_that_is_heard_to_be_wanted_is_given_up_at_once() {
     for after in 0..10 {
         play(after..after + 1, async |scene| {
-            // In one process, so that every store tells the holder at once.
+            // Both clients are in one process, so that every store tells the holder at once.
             let store = scene.store().await;
             let (client, other) =
                 (scene.client_on(store.clone()).await, scene.client_on(store).await);
@@ -157,7 +159,8 @@ fn an_idle_lock_whose_renewals_fail_is_asked_for_again() {
         let theirs = other.mutex("a").try_lock().await.expect("asked").expect("it ran out");
         scene.faults.heal();
         assert!(mutex(&client).try_lock().await.expect("asked").is_none(), "never past its end");
-        // Awaited: the two clients have separate connections, so their requests have no order.
+        // Await the release, since the two clients have separate connections, and their requests no
+        // order.
         let _released = theirs.release().await.expect("asked");
         let guard = mutex(&client).try_lock().await.expect("asked").expect("free");
         assert!(guard.fencing_token() > fence);

@@ -31,7 +31,7 @@ fn a_latch_opens_when_all_have_counted_and_counts_outlive_their_processes() {
         counts(&ours).await;
         assert_eq!(remaining(&ours).await, 1);
         assert_eq!(ours.shutdown(ms(1_000)).await.not_released, 0);
-        // Far longer than a ttl.
+        // This is far longer than a ttl.
         scene.pass(ms(60_000)).await;
         assert!(!waits.is_finished());
         assert_eq!(remaining(&other).await, 1);
@@ -89,9 +89,9 @@ fn a_count_that_failed_is_taken_back_and_its_repetition_counts_once() {
     }
 }
 
-/// Otherwise the repetition would find the latch open by the count that failed, and that count
-/// would be taken back afterwards: nobody would count any more. Or both would count for a while,
-/// and the latch would be open before all have counted.
+/// Otherwise the repetition would find the latch open because of the count that failed. When that
+/// count is taken back, nobody would count any more. Or both would count for a while, and the latch
+/// would be open before all have counted.
 #[test]
 fn a_count_that_could_not_be_taken_back_is_taken_back_before_its_repetition() {
     for count in [1, 2] {
@@ -105,7 +105,7 @@ fn a_count_that_could_not_be_taken_back_is_taken_back_before_its_repetition() {
             scene.pass(ms(500)).await;
             let failed = latch.count_down().await.expect_err("no answer came again");
             assert_eq!(failed.kind(), ErrorKind::Unknown, "{failed}");
-            // The store answers, but what is left cannot be released yet.
+            // The store answers, but the leftover count cannot be released yet.
             scene.faults.end_outage();
             for _ in 0..4 {
                 scene.faults.next(Request::Release, Fault::Refuse);

@@ -6,7 +6,7 @@ use leasehold::{Client, ErrorKind, Identity, Release};
 
 use super::{Scene, ms, play};
 
-/// Longer than the ttl, so that the test can tell whether the delay was added.
+/// A lock delay that is longer than the ttl, so that the test can tell whether it was added.
 const DELAY: Duration = Duration::from_secs(5);
 
 async fn client(scene: &Scene, namespace: &str, lock_delay: Duration) -> Client {

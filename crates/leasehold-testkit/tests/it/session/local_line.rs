@@ -10,8 +10,8 @@ async fn waiters(client: &Client) -> u32 {
     client.inspect("a").await.expect("asked").waiting
 }
 
-/// The task behind it waited for a lease on its terms to be passed on. The next task has other
-/// terms, so it must ask for itself.
+/// The task behind it waited for the lease of a task with the same settings to be passed on. The
+/// next task has other settings, so it must ask for itself.
 #[test]
 fn who_leaves_the_line_of_its_client_has_the_next_one_ask() {
     play(0..5, async |scene| {
@@ -27,7 +27,7 @@ fn who_leaves_the_line_of_its_client_has_the_next_one_ask() {
         assert!(leaving.await.is_err());
         scene.host.settle().await;
         assert_eq!(waiters(&other).await, 1, "it has a place in the line of the store");
-        // So it comes before all later waiters.
+        // So the task comes before all later waiters.
         let mutex = other.mutex("a");
         let later = scene.host.task(async move { mutex.lock().await.expect("in turn") });
         scene.pass(ms(50)).await;
@@ -51,13 +51,14 @@ fn a_kept_lease_whose_answer_was_lost_is_given_back_by_both_tokens() {
         // The lease has no fencing token for the next turn, so the store is asked.
         scene.faults.next(Request::Release, Fault::LoseReply);
         drop(held);
-        // The wait is the limit of the lost answer, and not the ttl of a lease that nobody uses.
+        // The task waits for the limit of the lost answer, and not for the ttl of a lease that
+        // nobody uses.
         let served = scene.host.within(ms(1_500), waiting).await;
         assert!(served.expect("the key is free again").is_held());
     });
 }
 
-/// The holder of an idle lease may have missed that another client wants it.
+/// The holder of an idle lease may have missed that another client wants the lock.
 #[test]
 fn missed_hints_have_an_idle_lease_asked_whether_it_is_wanted() {
     play(0..5, async |scene| {
@@ -76,7 +77,7 @@ fn missed_hints_have_an_idle_lease_asked_whether_it_is_wanted() {
     });
 }
 
-/// The same for a lease that tasks pass on.
+/// The same holds for a lease that tasks pass on.
 #[test]
 fn missed_hints_have_a_lease_that_is_passed_on_asked_whether_it_is_wanted() {
     play(0..5, async |scene| {
@@ -99,7 +100,7 @@ fn a_kept_lease_whose_answer_came_too_late_is_given_back() {
     play(0..5, async |scene| {
         let store = scene.faults.decorate(scene.store().await);
         let builder = Client::with_store(store).host(scene.host.clone());
-        // The store may wait as long as ttl and lock delay allow; the holder relies only on the
+        // The store may wait for as long as ttl and lock delay allow. The holder relies only on the
         // ttl.
         let builder = builder.ttl(ms(300)).lock_delay(ms(10_000));
         let client = builder.connect().await.expect("connected");

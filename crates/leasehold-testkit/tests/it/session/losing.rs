@@ -9,7 +9,7 @@ use leasehold_testkit::faults::{Fault, Request};
 
 use super::{TOLD, ms, play};
 
-/// Before the store frees the key, in whatever way the renewals fail.
+/// This is before the store frees the key, in whatever way the renewals fail.
 #[test]
 fn a_holder_whose_renewals_fail_is_told_exactly_at_its_deadline() {
     for fault in [Fault::Refuse, Fault::LoseRequest] {
@@ -30,8 +30,8 @@ fn a_holder_whose_renewals_fail_is_told_exactly_at_its_deadline() {
     }
 }
 
-/// A lost reply does not mean that the store lost the lease, which has renewed the lease. The
-/// holder does not know that, and must not rely on it.
+/// The store has renewed the lease, but its reply was lost. The holder does not know of the
+/// renewal, and must not rely on it.
 #[test]
 fn a_renewal_whose_reply_was_lost_does_not_count() {
     play(0..5, async |scene| {
@@ -113,7 +113,7 @@ fn a_late_renewal_never_revives_a_lost_lease() {
         let client = scene.client().await;
         let sent = scene.host.now();
         let guard = client.mutex("a").lock().await.expect("free");
-        // Sent after a third of the ttl, answered shortly after the deadline.
+        // The renewal is sent after a third of the ttl, and answered shortly after the deadline.
         scene.faults.from_now_on(Request::Renew, Fault::Late(ms(2_100)));
         assert_eq!(guard.lost().await, Lost::Deadline);
         assert_eq!(scene.host.now(), sent + TOLD);
@@ -126,7 +126,7 @@ fn a_late_renewal_never_revives_a_lost_lease() {
     });
 }
 
-/// Even a renewal by hand does not help, while the store would still keep the lease.
+/// Even a renewal by hand does not help, although the store would still keep the lease.
 #[test]
 fn renewing_after_the_loss_says_lost() {
     play(0..5, async |scene| {
@@ -141,7 +141,7 @@ fn renewing_after_the_loss_says_lost() {
     });
 }
 
-/// At the next renewal at the latest.
+/// The holder is told at the next renewal at the latest.
 #[test]
 fn an_evicted_holder_is_told_that_the_lease_is_not_its_own() {
     play(0..5, async |scene| {
@@ -159,7 +159,7 @@ fn an_evicted_holder_is_told_that_the_lease_is_not_its_own() {
     });
 }
 
-/// `with` drops the work, so that it cannot go on.
+/// `with` drops the future of the work, so that it cannot go on.
 #[test]
 fn work_under_a_lost_lock_is_dropped_at_the_deadline() {
     play(0..5, async |scene| {
@@ -188,7 +188,7 @@ impl Drop for TellDrop {
     }
 }
 
-/// Timers stand still in suspend, but the clock does not.
+/// While the machine sleeps, timers stand still, but the clock does not.
 #[test]
 fn a_machine_that_slept_past_the_deadline_holds_nothing_when_it_wakes() {
     play(0..5, async |scene| {

@@ -9,7 +9,7 @@ use leasehold_testkit::faults::{Fault, Request};
 
 use super::{ms, play};
 
-/// More than three ttls of the clients.
+/// The time limit, which is more than three ttls of the clients.
 const LIMIT: Duration = ms(10_000);
 
 fn report(client: &Client) -> Mutex {
@@ -47,7 +47,7 @@ fn its_validity_never_passes_the_limit() {
         while guard.is_held() {
             assert!(scene.host.now() + guard.remaining() <= limit);
             if scene.host.now().since(limit.minus(ms(2_000))) > Duration::ZERO {
-                // Neither does an explicit renewal move it.
+                // An explicit renewal does not move the limit either.
                 let _late = guard.renew().await;
             }
             scene.pass(ms(97)).await;

@@ -21,7 +21,7 @@ fn grants_are_an_interval_apart_however_the_guards_end() {
         let guard = mail(&ours).lock().await.expect("free");
         granted.push(scene.host.now());
         let mut tasks = Vec::new();
-        // Two tasks of the holder's own client, to which a lease would be passed on.
+        // Two of the tasks belong to the holder's own client, which would pass a lease on to them.
         for client in [&ours, &ours, &other] {
             let (mutex, host) = (mail(client), scene.host.clone());
             tasks.push(scene.host.task(async move {

@@ -81,7 +81,7 @@ impl Scene {
         Self::connect(builder, self.host.clone(), Duration::from_secs(3)).await
     }
 
-    /// A client on this very handle, whose requests meet the faults.
+    /// A client on this handle, whose requests meet the faults.
     pub(crate) async fn client_on(&self, store: AnyStore) -> Client {
         let store = self.faults.decorate(store);
         Self::connect(Client::with_store(store), self.host.clone(), Duration::from_secs(3)).await
@@ -114,8 +114,8 @@ impl Scene {
 
 const STORES: [Setup; 3] = [stores::memory, stores::sqlite, stores::redis];
 
-/// The stores on which scenes are played. Where a Redis server is named, the scenes are about that
-/// server: the other stores were tested before.
+/// The stores on which scenes are played. If the environment names a Redis server, the scenes use
+/// only that server, since the other stores were tested before.
 pub(crate) fn stores_here() -> &'static [Setup] {
     if is_about_one_server() { &STORES[2..] } else { &STORES }
 }
@@ -145,7 +145,8 @@ pub(crate) fn play_on<T>(setup: Setup, seed: u64, scene: impl AsyncFnOnce(&Scene
     let opener = setup(&host);
     let set = Scene { faults: Faults::new(host.clone()), opener, host: host.clone() };
     let output = set.host.run(scene(&set));
-    // A driver that has not started yet would keep its references for ever.
+    // Let drivers start, since a driver that has not started yet would keep its references for
+    // ever.
     set.host.run(set.host.settle());
     drop(set);
     host.drop_tasks();
@@ -157,6 +158,6 @@ pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// When the holder of a 3 s lease learns of its loss, counted from the departure of its ask. That
-/// is 1 % and 2 ms before the store frees the key, minus 1 ms by which a timer may be late.
+/// The time from the sending of an ask until the holder of a 3 s lease learns of its loss. That is
+/// 1 % and 2 ms before the store frees the key, minus 1 ms by which a timer may be late.
 pub(crate) const TOLD: Duration = ms(3_000 - 30 - 2 - 1);

@@ -19,7 +19,7 @@ async fn start(client: &Client) -> Option<Run> {
     report(client).start().await.expect("the store answers")
 }
 
-/// Until `at`, nobody can start the work. From then on, `client` can.
+/// Asserts that nobody can start the work until `at`, and that `client` can from then on.
 async fn may_start_at(scene: &Scene, client: &Client, at: Moment) -> Run {
     let before = at.minus(ms(20));
     while scene.host.now() < before {
@@ -38,7 +38,7 @@ fn done_work_starts_again_when_its_period_is_over_and_not_before() {
         let run = start(&ours).await.expect("nobody did it");
         let began = scene.host.now();
         assert!(start(&other).await.is_none(), "it is being done");
-        // Longer than the ttl.
+        // This is longer than the ttl.
         scene.pass(ms(10_000)).await;
         assert!(run.guard().is_held());
         let lost = run.lost();
@@ -188,7 +188,7 @@ fn steps_of_the_wall_clock_change_no_period() {
                 scene.host.step_wall(step_us);
                 run.done().await.expect("confirmed");
                 scene.host.step_wall(step_us);
-                // It opens the store anew, with the other clock.
+                // The other client opens the store anew, with the other clock.
                 let other = scene.calm_client().await;
                 let once = other.once("report", ms(24 * 3_600_000));
                 for _ in 0..3 {
@@ -202,7 +202,8 @@ fn steps_of_the_wall_clock_change_no_period() {
     }
 }
 
-/// Tasks of one client pass a lease on. The next one would start within the period.
+/// Tasks of one client pass a lease on. If they did so here, the next task would start within the
+/// period.
 #[test]
 fn a_task_of_the_same_client_that_waits_for_the_lock_waits_until_the_period_is_over() {
     play(0..3, async |scene| {

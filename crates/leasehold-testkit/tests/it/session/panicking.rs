@@ -1,5 +1,6 @@
-//! A panic in a waker or in a subscriber of `tracing` costs no lock. It is the caller's, and passes
-//! through the library at moments when a key or a place in line changes hands.
+//! A panic in a waker or in a subscriber of `tracing` costs no lock. This code belongs to the
+//! caller. Its panic passes through the library at moments when a key or a place in line changes
+//! hands.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -34,7 +35,7 @@ impl Wake for Trap {
     }
 }
 
-/// A subscriber that steps on the trap when the answer to a release is told.
+/// A subscriber that sets off the trap at the event with the answer to a release.
 fn stepping_on(trap: &Arc<Trap>) -> OnEvent<impl Fn(&tracing::Event<'_>) + use<>> {
     let trap = Arc::clone(trap);
     OnEvent::any(move |event| {
@@ -44,7 +45,7 @@ fn stepping_on(trap: &Arc<Trap>) -> OnEvent<impl Fn(&tracing::Event<'_>) + use<>
     })
 }
 
-/// Polls a waiting future until it has done all that it can.
+/// Polls a waiting future until it can make no more progress.
 async fn waits<F: Future>(mut future: Pin<&mut F>, waker: &Waker) {
     for _ in 0..4 {
         let polled = future.as_mut().poll(&mut Context::from_waker(waker));
@@ -97,7 +98,7 @@ fn an_asker_whose_successor_cannot_be_woken_leaves_no_lease() {
     });
 }
 
-/// The heir has the work although its waker panicked.
+/// The next task has the work to do, although its waker panicked.
 #[test]
 fn an_asker_whose_heir_cannot_be_woken_is_followed_by_that_one_alone() {
     play(async |holder, client| {

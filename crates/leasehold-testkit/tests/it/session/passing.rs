@@ -96,7 +96,7 @@ fn a_lock_is_passed_on_in_turn_without_a_request() {
         }
         assert!(served_of(&served).is_sorted());
         assert!(tokens_rise(&served));
-        // One request to reserve fencing tokens, and the release.
+        // There is one request to reserve fencing tokens, and the release.
         assert_eq!(requests(scene) - before, 2);
     });
 }
@@ -105,7 +105,7 @@ fn a_lock_is_passed_on_in_turn_without_a_request() {
 #[test]
 fn once_another_client_waits_a_lock_is_passed_on_64_times_at_most() {
     play(0..5, async |scene| {
-        // In one process, so that every store tells the holder at once.
+        // Both clients are in one process, so that every store tells the holder at once.
         let store = scene.store().await;
         let (client, other) = (scene.client_on(store.clone()).await, scene.client_on(store).await);
         let served = Served::default();
@@ -114,8 +114,8 @@ fn once_another_client_waits_a_lock_is_passed_on_64_times_at_most() {
         for number in 1..200 {
             tasks.push(task(scene, &client, number, 0, &served).await);
         }
-        // Now fencing tokens for all of them can be reserved: no store counts faster than its
-        // clock.
+        // Let time pass, so that fencing tokens for all tasks can be reserved. No store counts
+        // faster than its clock.
         scene.pass(ms(10)).await;
         drop(held);
         scene.pass(ms(90)).await;
@@ -132,14 +132,14 @@ fn once_another_client_waits_a_lock_is_passed_on_64_times_at_most() {
     });
 }
 
-/// Even if the tasks hold the lock for a while.
+/// This holds even if the tasks hold the lock for a while.
 #[test]
 fn once_another_client_waits_a_lock_is_passed_on_for_20_ms_at_most() {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.client().await);
         let served = Served::default();
         let mut tasks = tasks(scene, &client, 0..100, 7, &served).await;
-        // Until every store has told the holder: without hints, a renewal tells.
+        // Wait until every store has told the holder. Without hints, a renewal tells it.
         scene.pass(ms(30)).await;
         let came = served_of(&served).len();
         tasks.push(task(scene, &other, 1_000, 0, &served).await);
@@ -170,8 +170,8 @@ fn a_client_whose_turn_came_passes_on_for_ever_if_nobody_else_waits() {
         }
         assert!(served_of(&served).is_sorted());
         assert!(scene.faults.count(Request::Acquire) <= asked + 1, "it never had to wait again");
-        // One for the first passes, one for the rest, and one for the end. A store that opens keys
-        // is asked every 100 ms.
+        // There is one request for the first passes, one for the rest, and one for the end. If a
+        // store has openings, the client asks it every 100 ms.
         assert!(scene.faults.count(Request::Release) <= 3 + 3);
     });
 }
@@ -255,7 +255,7 @@ fn a_client_keeps_its_place_when_the_task_that_asked_goes_away() {
     });
 }
 
-/// Otherwise each of them would get the same error, one after the other.
+/// Otherwise each task would get the same error, one after the other.
 #[test]
 fn a_store_that_cannot_be_asked_fails_all_that_wait_at_once() {
     play(0..5, async |scene| {
@@ -280,7 +280,8 @@ fn a_store_that_cannot_be_asked_fails_all_that_wait_at_once() {
 fn a_failure_of_a_task_on_other_terms_says_nothing_to_one_that_waits_for_longer() {
     play(0..5, async |scene| {
         let client = scene.client().await;
-        // Longer than the limit for a ttl of 300 ms, and shorter than for 3 s.
+        // An answer takes longer than the limit for a ttl of 300 ms, and less than the limit for 3
+        // s.
         scene.faults.in_turn(Request::Acquire, ms(200));
         let lock = |ttl, why: &str| {
             let mutex = client.mutex("a").ttl(ttl).why(why);
@@ -298,7 +299,7 @@ fn a_failure_of_a_task_on_other_terms_says_nothing_to_one_that_waits_for_longer(
     });
 }
 
-/// A line that was dropped and made again has other tasks.
+/// A local line that was dropped and made again has other tasks.
 #[test]
 fn a_task_that_was_told_and_goes_takes_nobody_else_with_it() {
     play(0..5, async |scene| {
@@ -354,7 +355,7 @@ fn who_waits_for_a_lease_that_is_lost_or_left_to_another_asks() {
     });
 }
 
-/// A guard learns of a loss during its own turn, and of no later one.
+/// A guard learns of a loss during its own turn, but not of a later loss.
 #[test]
 fn a_loss_is_told_to_the_guard_whose_turn_it_is_alone() {
     play(0..5, async |scene| {
@@ -424,7 +425,7 @@ fn one_task_too_many_is_refused() {
     });
 }
 
-/// Without hints, a renewal tells that another client waits.
+/// Without hints, the holder learns at its next renewal that another client waits.
 #[test]
 fn a_holder_that_hears_no_hints_still_gives_way() {
     play(0..5, async |scene| {
@@ -439,7 +440,8 @@ fn a_holder_that_hears_no_hints_still_gives_way() {
             scene.pass(ms(10)).await;
             turn = served_of(&served).iter().position(|number| *number == 1_000);
         }
-        // A third of the ttl, a tick of the driver, 20 ms, and the poll that finds the hand-over.
+        // The limit is a third of the ttl, a tick of the driver, 20 ms, and the poll that finds the
+        // hand-over.
         assert!(turn.expect("just seen") <= 3 + (1_000 + 100 + 20 + 1_000) / 10, "{turn:?}");
         for task in tasks {
             task.await;

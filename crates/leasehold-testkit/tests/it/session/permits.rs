@@ -55,7 +55,7 @@ fn a_lost_answer_takes_no_second_permit() {
     });
 }
 
-/// Otherwise a server that is back would get a release of each left permit from each task.
+/// Otherwise each task would release each left permit when the server is back.
 #[test]
 fn what_an_outage_left_is_released_once_for_all_tasks_that_ask() {
     const TASKS: usize = 200;
@@ -81,13 +81,13 @@ fn what_an_outage_left_is_released_once_for_all_tasks_that_ask() {
             guards.push(guard.await.expect("there are enough"));
         }
         let releases = scene.faults.count(Request::Release) - before;
-        // The driver repeats them too.
+        // The driver repeats releases too.
         assert!((TASKS..=3 * TASKS).contains(&releases), "{releases} releases");
         drop(guards);
     });
 }
 
-/// Its place and its grant go.
+/// Its place and its grant are released.
 #[test]
 fn a_waiter_that_gives_up_leaves_no_permit_behind() {
     play(0..3, async |scene| {

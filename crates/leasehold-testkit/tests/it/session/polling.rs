@@ -82,7 +82,7 @@ fn a_lost_reply_is_repaired_by_asking_again() {
     });
 }
 
-/// Nobody polls the release of a dropped guard. It is sent anyway.
+/// The release of a dropped guard is sent although nobody polls it.
 #[test]
 fn a_guard_that_is_dropped_frees_the_key() {
     play(async |scene| {

@@ -25,7 +25,7 @@ async fn starts(client: &Client, starts: u32) -> bool {
     calls(client, starts).try_start().await.expect("the store answers")
 }
 
-/// Until `at`, nobody may start. From then on, `client` may.
+/// Asserts that nobody may start until `at`, and that `client` may from then on.
 async fn may_start_at(scene: &Scene, client: &Client, at: Moment) {
     let before = at.minus(ms(20));
     while scene.host.now() < before {
@@ -61,7 +61,7 @@ fn no_span_of_the_period_has_more_starts_than_are_allowed() {
         }
         let moments = moments.lock().expect("no panic");
         for pair in moments.windows(4) {
-            // A start is granted at most one delayed answer before it returns.
+            // A start is granted before it returns, earlier by one delayed answer at most.
             let span = pair[3].since(pair[0]) + ms(20);
             assert!(span >= PER, "four starts in {span:?}");
         }
@@ -150,7 +150,7 @@ fn a_start_that_the_store_does_not_confirm_must_not_happen() {
     });
 }
 
-/// If a start came this late, the next one might follow immediately.
+/// If a start came this late, the next start might follow immediately.
 #[test]
 fn a_start_that_is_not_confirmed_in_time_ends_then_and_must_not_happen() {
     for fault in [Fault::LoseReply, Fault::Late(ms(2_600))] {
@@ -160,7 +160,7 @@ fn a_start_that_is_not_confirmed_in_time_ends_then_and_must_not_happen() {
             let began = scene.host.now();
             scene.faults.from_now_on(Request::Renew, fault);
             let late = scene.host.task(async move { limit.start().await });
-            // A quarter of the period.
+            // The limit is a quarter of the period.
             let failed = scene.host.within(ms(2_550), late).await.expect("it ends");
             let failed = failed.expect_err("too late");
             assert_eq!((failed.kind(), failed.name()), (ErrorKind::Unknown, Some("calls")));
@@ -225,7 +225,8 @@ fn a_start_whose_permit_was_taken_away_may_be_tried_again() {
     });
 }
 
-/// The same client may start at once, or one start counts. Nothing lasts longer than the period.
+/// Afterwards, the same client may start at once, or one start counts. No start counts for longer
+/// than the period.
 #[test]
 fn a_start_that_is_dropped_at_any_await_counts_for_one_period_at_most() {
     at_every_await(0..2, async |scene, polls| {
@@ -274,8 +275,8 @@ fn a_store_without_permits_limits_no_rate() {
     });
 }
 
-/// Only the first of them can win. The store serves those behind it in the same step. A file is not
-/// among these stores: it tells each waiter near the front of its line to ask.
+/// Only the first waiter needs to ask. The store serves the waiters behind it in the same step. A
+/// file is left out, since it tells each waiter near the front of its line to ask.
 #[test]
 fn starts_that_wait_do_not_all_ask_when_one_period_ends() {
     const STARTS: u32 = 50;

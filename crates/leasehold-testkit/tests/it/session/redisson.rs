@@ -1,5 +1,5 @@
-//! What Redisson documents of `RReadWriteLock`, `RPermitExpirableSemaphore`, `RFairLock` and
-//! `RMultiLock`, with the means of Leasehold.
+//! The documented behaviour of Redisson's `RReadWriteLock`, `RPermitExpirableSemaphore`,
+//! `RFairLock` and `RMultiLock`, with the means of Leasehold.
 
 use leasehold::store::PermitsTaken;
 use leasehold::{Client, ErrorKind, MultiRelease, Mutex, Release};
@@ -45,8 +45,8 @@ fn a_try_with_a_time_to_wait_ends_in_time_or_gets_the_lock() {
     });
 }
 
-/// The watchdog: the lock of a crashed owner ends, and a living one is renewed. `leaseTime`: a lock
-/// that nobody renews ends by itself.
+/// The watchdog: the lock of a crashed owner ends, and the lock of a living owner is renewed.
+/// `leaseTime`: a lock that nobody renews ends by itself.
 #[test]
 fn a_read_lock_that_nobody_renews_ends_and_another_one_stays() {
     play(0..2, async |scene| {
@@ -108,7 +108,7 @@ fn a_permit_expires_after_its_lease_time_unless_that_is_updated() {
     });
 }
 
-/// `addPermits`: waiters get the new ones.
+/// `addPermits`: waiters get the new permits.
 #[test]
 fn added_permits_go_to_those_that_wait() {
     play(0..2, async |scene| {
@@ -124,8 +124,8 @@ fn added_permits_go_to_those_that_wait() {
 }
 
 /// `RFairLock`: the order is that of the requests. "If some thread died, Redisson waits for its
-/// return for 5 seconds. For example, if 5 threads died, the delay is 25 seconds." Here the dead
-/// cost the life of one place, however many they are.
+/// return for 5 seconds. For example, if 5 threads died, the delay is 25 seconds." Here, dead
+/// waiters cost the life of one place, however many there are.
 #[test]
 fn five_dead_waiters_cost_no_more_than_the_life_of_a_place() {
     play(0..2, async |scene| {
@@ -147,8 +147,8 @@ fn five_dead_waiters_cost_no_more_than_the_life_of_a_place() {
     });
 }
 
-/// `RMultiLock` of locks of one client: all are taken and renewed, or none. Several users who name
-/// them in another order never wait for each other, see [`super::several`].
+/// `RMultiLock` of locks of one client: all are taken and renewed, or none. Users who name the
+/// locks in another order never wait for each other, see [`super::several`].
 #[test]
 fn a_lock_of_several_is_taken_renewed_and_released_as_one() {
     play(0..2, async |scene| {
@@ -161,7 +161,7 @@ fn a_lock_of_several_is_taken_renewed_and_released_as_one() {
         let locks = client.lock_all(["a", "b", "c"]);
         let error = locks.lock_timeout(ms(100)).await.expect_err("one of them is taken");
         assert_eq!(error.kind(), ErrorKind::WaitElapsed);
-        // The releases travel on another connection than what comes next.
+        // The releases travel over another connection than the next requests.
         scene.host.settle().await;
         assert!(free("a").await && free("c").await, "none is kept");
         drop(taken);

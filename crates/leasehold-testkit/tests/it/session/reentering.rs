@@ -1,5 +1,5 @@
-//! Work that holds a lock and wants it again shares the guard: what other libraries get wrong when
-//! they count in the store.
+//! Work that holds a lock and wants it again shares the guard. Other libraries count in the store,
+//! and make these mistakes.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn an_inner_handle_never_shortens_the_lease_not_even_by_a_renewal() {
     });
 }
 
-/// An inner unlock deletes the lock of the outer holder elsewhere.
+/// In other libraries, an inner unlock deletes the lock of the outer holder.
 #[test]
 fn only_the_last_handle_releases_in_whatever_order_they_end() {
     play(0..6, async |scene| {
@@ -76,8 +76,8 @@ fn each_handle_learns_of_a_loss_and_no_handle_revives_the_lock() {
     });
 }
 
-/// Locking again is not reentrant by itself: the guard is the owner, and not the thread. A lock
-/// that counts by thread lets another task of that thread in.
+/// Locking again is not reentrant by itself, because the guard is the owner, and not the thread. A
+/// lock that counts by thread lets another task of that thread in.
 #[test]
 fn another_task_of_the_same_client_is_kept_out() {
     play(0..3, async |scene| {

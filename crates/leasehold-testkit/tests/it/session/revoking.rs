@@ -88,7 +88,7 @@ fn the_next_holder_is_not_asked() {
 fn a_lock_that_was_asked_for_leaves_the_client_even_if_a_task_of_it_waits() {
     play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
-        // Without fencing tokens, nothing else keeps it from being passed on.
+        // Use no fencing tokens, so that nothing else keeps the lease from being passed on.
         let mutex = client.mutex("a").fencing(false);
         let guard = mutex.lock().await.expect("free");
         let token = guard.token().clone();
@@ -108,7 +108,7 @@ fn a_lock_that_was_asked_for_leaves_the_client_even_if_a_task_of_it_waits() {
 fn a_task_that_got_the_lock_from_the_one_that_was_asked_is_told() {
     play(0..3, async |scene| {
         let (client, operator) = (scene.client().await, scene.calm_client().await);
-        // Without fencing tokens, nothing else keeps it from being passed on.
+        // Use no fencing tokens, so that nothing else keeps the lease from being passed on.
         let mutex = client.mutex("a").fencing(false);
         let guard = mutex.lock().await.expect("free");
         let token = guard.token().clone();

@@ -59,7 +59,7 @@ fn locks_that_are_taken_together_are_held_and_released_together() {
     });
 }
 
-/// Two users for each pair of names, and in both orders. Some are tasks of one client.
+/// There are two users for each pair of names, in both orders. Some users are tasks of one client.
 #[test]
 fn users_who_name_their_locks_in_any_order_never_wait_for_each_other() {
     const PAIRS: [[usize; 2]; 6] = [[0, 1], [1, 0], [1, 2], [2, 1], [2, 0], [0, 2]];
@@ -157,7 +157,7 @@ fn who_waits_for_a_lock_keeps_those_before_it_and_none_behind_it() {
         let held = other.mutex("b").lock().await.expect("free");
         let locks = client.lock_all(["c", "b", "a"]);
         let locking = scene.host.task(async move { locks.lock().await.expect("in its turn") });
-        // Longer than a ttl: what it keeps is renewed.
+        // This is longer than a ttl, so the client renews the locks that it keeps.
         scene.pass(ms(10_000)).await;
         assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
         assert_eq!(other.inspect("b").await.expect("asked").waiting, 1);
@@ -188,7 +188,7 @@ fn a_wait_that_ends_leaves_no_lock_and_no_place() {
     });
 }
 
-/// The first as soon as the store says so, although a lock before it is taken.
+/// The call fails as soon as the store refuses one lock, although a lock before it is taken.
 #[test]
 fn a_lock_that_cannot_be_had_fails_them_all_and_leaves_none() {
     play(0..3, async |scene| {
@@ -214,7 +214,7 @@ fn a_lost_answer_is_repaired_and_an_outage_leaves_nothing_for_long() {
         play(0..2, async |scene| {
             let (client, other) = (scene.client().await, scene.calm_client().await);
             let locks = client.lock_all(["a", "b", "c"]);
-            // The first two of three asks that leave together.
+            // The faults hit the first two of three asks that leave together.
             scene.faults.next(Request::Acquire, fault);
             scene.faults.next(Request::Acquire, fault);
             let guard = scene.host.within(ms(10_000), locks.lock()).await.expect("it ends");
@@ -304,7 +304,7 @@ fn the_loss_of_one_lock_is_the_loss_of_all_and_the_others_stay_until_the_release
         assert_eq!(lost.await, ("b".to_owned(), Lost::NotOurs));
         assert_eq!(guard.lost().await.0, "b", "also for a later call");
         assert!(!guard.is_held() && guard.remaining().is_zero());
-        // Longer than a ttl: the work may come to its end safely.
+        // This is longer than a ttl, so the work can come to its end safely.
         scene.pass(ms(10_000)).await;
         assert!(guard.guards()[0].is_held() && guard.guards()[2].is_held());
         assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
@@ -320,7 +320,7 @@ fn a_loss_is_told_even_if_another_lock_could_not_be_released() {
         let (ours, other) = (scene.client().await, scene.calm_client().await);
         let guard = ours.lock_all(["a", "b"]).lock().await.expect("free");
         evict(&other, "b").await;
-        // Of both locks, this one is released first.
+        // The lock that is released first is refused.
         scene.faults.next(Request::Release, Fault::Refuse);
         let answer = guard.release().await.expect("a loss is the news");
         assert_eq!(answer, MultiRelease::NotHeld(vec!["b".to_owned()]));
@@ -387,7 +387,7 @@ fn the_guards_of_several_locks_may_be_taken_apart_and_dropped_in_any_order() {
     });
 }
 
-/// The client has no request to send for the first, and passes it on among its tasks.
+/// The client passes the first lock on among its tasks, and sends no request for it.
 #[test]
 fn tasks_of_one_client_that_want_the_same_locks_queue_without_requests() {
     play(0..2, async |scene| {
@@ -452,5 +452,32 @@ fn a_client_that_is_shut_down_tells_who_waits_for_several_and_keeps_none() {
         assert_eq!(ended.not_released, 0);
         assert_free(scene, &other, &["a"]).await;
         drop(held);
+    });
+}
+
+#[test]
+fn a_wait_that_ends_names_the_lock_that_did_not_answer() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        scene.faults.next(Request::Acquire, Fault::Late(ms(1)));
+        scene.faults.next(Request::Acquire, Fault::LoseRequest);
+        let locks = client.lock_all(["a", "b"]);
+        let error = locks.lock_timeout(ms(300)).await.expect_err("no answer about `b`");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, Some("b")), "{error}");
+        assert_free(scene, &client, &["a", "b"]).await;
+    });
+}
+
+#[test]
+fn a_wait_that_ends_names_the_lock_that_stayed_taken() {
+    play(0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("b").lock().await.expect("free");
+        scene.faults.next(Request::Acquire, Fault::Late(ms(400)));
+        let locks = client.lock_all(["a", "b"]);
+        let error = locks.lock_timeout(ms(300)).await.expect_err("no answer about `a`");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, Some("a")), "{error}");
+        let error = locks.lock_timeout(ms(300)).await.expect_err("`b` is taken");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WaitElapsed, Some("b")), "{error}");
     });
 }

@@ -1,4 +1,4 @@
-//! A store with several shards, of which one is silent.
+//! A store with several shards. One of them is silent.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -69,7 +69,7 @@ async fn client(scene: &Scene, ttl: Duration) -> Client {
 fn a_silent_shard_does_not_delay_requests_for_locks_of_the_others() {
     play_on(stores::memory, 0, async |scene| {
         let client = client(scene, ms(10_000)).await;
-        // The store has answered before, so they wait the outage out.
+        // The store has answered before, so the tasks wait until the outage is over.
         let held = client.mutex("odd-0").lock().await.expect("free");
         scene.faults.from_now_on(Request::Acquire, Fault::LoseRequest);
         let waiting = |number: u32| {
@@ -92,7 +92,7 @@ fn a_silent_shard_does_not_delay_requests_for_locks_of_the_others() {
 }
 
 /// A silent shard keeps each renewal for as long as its limit. If all shards shared one limit of
-/// renewals under way, few renewals of the others would be sent in that time.
+/// renewals under way, few renewals of the other shards would be sent in that time.
 #[test]
 fn a_silent_shard_does_not_delay_the_renewals_of_the_others() {
     const LEASES: usize = 10_000;
@@ -107,8 +107,8 @@ fn a_silent_shard_does_not_delay_the_renewals_of_the_others() {
             guards.push(client.mutex(name).lock().await.expect("free"));
         }
         scene.faults.from_now_on(Request::Renew, Fault::LoseRequest);
-        // They are renewed every 3.3 s, together with others that are due up to 0.34 s earlier or
-        // later. The driver looks every 100 ms.
+        // The leases are renewed every 3.3 s, together with others that are due up to 0.34 s
+        // earlier or later. The driver looks every 100 ms.
         let least = ms(6_100);
         for _ in 0..300 {
             scene.pass(ms(100)).await;

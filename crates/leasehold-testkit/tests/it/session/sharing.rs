@@ -7,7 +7,7 @@ use leasehold_testkit::faults::{Fault, Request};
 use super::{TOLD, ms, play, play_on};
 use crate::stores;
 
-/// Within one client and between clients.
+/// This holds within one client and between clients.
 #[test]
 fn readers_hold_a_lock_together_and_a_writer_holds_it_alone() {
     play(0..3, async |scene| {
@@ -29,7 +29,7 @@ fn readers_hold_a_lock_together_and_a_writer_holds_it_alone() {
     });
 }
 
-/// Readers without end must not starve it.
+/// Readers that keep coming must not starve the writer.
 #[test]
 fn a_writer_waits_for_the_readers_before_it_and_for_no_others() {
     play(0..3, async |scene| {
@@ -51,7 +51,29 @@ fn a_writer_waits_for_the_readers_before_it_and_for_no_others() {
     });
 }
 
-/// By push, and not by its next ask.
+/// They have a place each, as readers do.
+#[test]
+fn writers_of_one_client_pass_no_reader_that_came_before_them() {
+    for is_ours in [true, false] {
+        play(0..3, async |scene| {
+            let (client, other) = (scene.client().await, scene.calm_client().await);
+            let writer = client.rwlock("a").write().await.expect("free");
+            let lock = if is_ours { &client } else { &other }.rwlock("a");
+            let reading = scene.host.task(async move { lock.read().await.expect("in turn") });
+            scene.host.settle().await;
+            let lock = client.rwlock("a");
+            let writing = scene.host.task(async move { lock.write().await.expect("in turn") });
+            scene.host.settle().await;
+            drop(writer);
+            let reader = scene.host.within(ms(100), reading).await.expect("its turn");
+            assert!(!writing.is_finished(), "the reader came before");
+            drop(reader);
+            assert!(scene.host.within(ms(1_000), writing).await.expect("its turn").is_held());
+        });
+    }
+}
+
+/// They get it by a message, and not at their next ask.
 #[test]
 fn readers_that_wait_in_a_row_get_the_lock_together() {
     play(0..3, async |scene| {
@@ -90,7 +112,7 @@ fn leases_of_readers_outlive_their_ttl() {
     });
 }
 
-/// Of the reader whose client is cut off. The others go on.
+/// Only one reader's client is cut off. The other readers go on.
 #[test]
 fn a_reader_that_cannot_renew_knows_it_before_a_writer_comes() {
     play(0..3, async |scene| {
@@ -210,7 +232,7 @@ fn a_reader_that_wants_to_write_is_told_why_it_cannot() {
     });
 }
 
-/// It promises none, and emulates none.
+/// It promises no shared keys, and does not imitate them.
 #[test]
 fn a_store_that_shares_no_keys_says_so() {
     for setup in [stores::strict, stores::copies, stores::quorum] {

@@ -1,5 +1,5 @@
-//! What ShedLock documents of `lockAtLeastFor`, `lockAtMostFor`, `LockExtender` and `LockAssert`,
-//! with the means of Leasehold.
+//! The documented behaviour of ShedLock's `lockAtLeastFor`, `lockAtMostFor`, `LockExtender` and
+//! `LockAssert`, with the means of Leasehold.
 
 use leasehold::Client;
 
@@ -7,7 +7,8 @@ use super::{ms, play, play_on, stores_here};
 
 const AT_LEAST: std::time::Duration = ms(300_000);
 
-/// `lockAtMostFor` bounds the time after a crash alone. A task that takes longer keeps its lock.
+/// Here, `lockAtMostFor` only bounds the time after a crash. A task that takes longer keeps its
+/// lock.
 #[test]
 fn a_task_that_takes_longer_than_its_ttl_runs_once_all_the_same() {
     play(0..2, async |scene| {
@@ -22,8 +23,8 @@ fn a_task_that_takes_longer_than_its_ttl_runs_once_all_the_same() {
     });
 }
 
-/// `lockAtLeastFor`: a short task runs once although the clocks of two nodes differ, and so does
-/// one of a node that starts a whole minute late.
+/// `lockAtLeastFor`: a short task runs once although the clocks of two nodes differ, even if one
+/// node starts it a whole minute late.
 #[test]
 fn a_short_task_runs_once_although_the_clocks_of_the_nodes_differ() {
     for apart_us in [60_000_000, -60_000_000] {
@@ -58,7 +59,7 @@ fn a_renewal_by_hand_never_ends_a_lease_earlier() {
     });
 }
 
-/// `LockAssert.assertLocked`: a guard is what code that needs the lock asks for.
+/// `LockAssert.assertLocked`: here, code that needs the lock asks for a guard.
 #[test]
 fn a_guard_says_whether_the_lock_is_held() {
     play(0..1, async |scene| {

@@ -6,7 +6,7 @@ use leasehold_testkit::faults::{Fault, Request};
 
 use super::{ms, play};
 
-/// It returns as soon as the last release is confirmed.
+/// The shutdown returns as soon as the last release is confirmed.
 #[test]
 fn a_shutdown_waits_for_releases_that_are_on_their_way() {
     play(0..10, async |scene| {
@@ -44,7 +44,7 @@ fn a_shutdown_waits_until_those_who_waited_have_left_the_line() {
     });
 }
 
-/// They hold nothing and have no place, so nothing is left to release.
+/// Clients that poll hold nothing and have no place, so nothing is left to release.
 #[test]
 fn a_shutdown_does_not_wait_for_those_who_poll() {
     play(0..5, async |scene| {
@@ -63,7 +63,7 @@ fn a_shutdown_does_not_wait_for_those_who_poll() {
     });
 }
 
-/// After the grace, it reports the remaining leases and does not wait for them.
+/// After the grace, the shutdown reports the remaining leases and does not wait for them.
 #[test]
 fn a_shutdown_ends_with_its_grace_and_tells_what_is_left() {
     play(0..5, async |scene| {
@@ -80,7 +80,7 @@ fn a_shutdown_ends_with_its_grace_and_tells_what_is_left() {
     });
 }
 
-/// Otherwise they would wait for ever.
+/// Otherwise the waiters would wait for ever.
 #[test]
 fn whoever_waits_is_told_that_the_client_was_shut_down() {
     play(0..5, async |scene| {
@@ -109,7 +109,7 @@ fn whoever_waits_is_told_that_the_client_was_shut_down() {
     });
 }
 
-/// These do not wait behind other tasks of their client, but with a place of their own.
+/// These tasks do not wait behind other tasks of their client, but have their own places.
 #[test]
 fn whoever_waits_with_a_place_of_its_own_is_told_that_the_client_was_shut_down() {
     play(0..3, async |scene| {
@@ -137,7 +137,7 @@ fn whoever_waits_with_a_place_of_its_own_is_told_that_the_client_was_shut_down()
     });
 }
 
-/// Their holders still work.
+/// The holders of these guards still work.
 #[test]
 fn guards_keep_their_leases_over_a_shutdown() {
     play(0..5, async |scene| {
@@ -152,7 +152,7 @@ fn guards_keep_their_leases_over_a_shutdown() {
     });
 }
 
-/// Nobody could use such a lease any more, and others would wait for nothing.
+/// Nobody could use such a lease any more, and other clients would wait in vain.
 #[test]
 fn a_guard_that_ends_after_the_shutdown_began_leaves_no_idle_lease() {
     play(0..5, async |scene| {

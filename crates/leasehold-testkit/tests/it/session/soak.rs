@@ -1,5 +1,5 @@
-//! Many clients and tasks, and a store that fails now and then. For every seed, no two hold a lock
-//! at the same time, every waiter is served, and nothing is left.
+//! Many clients and tasks, and a store that fails now and then. For every seed, no two tasks hold a
+//! lock at the same time, every waiter is served, and nothing is left.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// Often holds past the end of an unrenewed lease: only such a holder notices a loss.
+    /// Often holds past the end of an unrenewed lease, since only such a holder notices a loss.
     async fn hold(&mut self, in_use: &InUse, guard: &Guard) {
         let most = if self.random.once_in(3) { 6_000 } else { 300 };
         let end = self.host.now() + ms(self.random.next_u64() % most);

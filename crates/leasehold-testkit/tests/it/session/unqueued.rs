@@ -78,7 +78,7 @@ fn a_lost_reply_is_repaired_by_asking_again() {
 /// Polling clients are invisible, so we assume that one always waits.
 #[test]
 fn the_tasks_of_a_client_free_the_lock_after_64_passes_or_20_ms() {
-    // how long each task holds it, how many tasks have it before it is freed
+    // Columns: how long each task holds the lock, how many tasks have it before it is freed.
     for (holds_ms, most) in [(0, 65), (5, 5)] {
         play(0..5, async |scene| {
             let client = scene.client().await;
@@ -107,7 +107,7 @@ fn the_tasks_of_a_client_free_the_lock_after_64_passes_or_20_ms() {
             let served = served.load(Ordering::Relaxed);
             assert!((1..=most).contains(&served), "{served} had it before it was freed");
             assert_eq!(scene.faults.count(Request::Release), 1);
-            // Another client has its chance before this one asks again.
+            // Another client has its chance before this client asks again.
             let other = scene.calm_client().await;
             drop(plain(&other).try_lock().await.expect("asked").expect("free"));
             for task in tasks {

@@ -53,7 +53,8 @@ fn those_far_back_in_a_line_of_a_file_ask_rarely_and_are_served_in_order_all_the
         assert_eq!(before, WAITERS, "each took its place");
         scene.pass(ms(10_000)).await;
         let asks = scene.faults.count(Request::Acquire) - before;
-        // The first 32 ask once a second; the waiter with 150 ahead asks every 7.5 s.
+        // The first 32 waiters ask once a second. The waiter with 150 others ahead asks every 7.5
+        // s.
         assert!((32 * 9..32 * 11 + 450).contains(&asks), "{asks} asks");
 
         let before = scene.faults.count(Request::Acquire);
@@ -67,7 +68,7 @@ fn those_far_back_in_a_line_of_a_file_ask_rarely_and_are_served_in_order_all_the
     });
 }
 
-/// Exact to the nanosecond on virtual time.
+/// On virtual time, this is exact to the nanosecond.
 #[test]
 fn who_waits_too_long_is_told_when_its_time_is_over_and_leaves_no_place() {
     play(0..10, async |scene| {
@@ -102,7 +103,7 @@ fn who_waited_behind_another_task_and_is_not_answered_any_more_has_waited_too_lo
     });
 }
 
-/// Nobody knows whether the lock is taken: to say so would be a guess.
+/// Nobody knows whether the lock is taken, so the answer *taken* would be a guess.
 #[test]
 fn who_waits_behind_a_task_that_was_never_answered_is_not_told_that_the_lock_is_taken() {
     play(0..3, async |scene| {
@@ -125,7 +126,7 @@ fn waiter_for(scene: &Scene, client: &Client, wait: Duration) -> Joined<Result<G
     scene.host.task(async move { mutex.lock_timeout(wait).await })
 }
 
-/// The tasks of one client among themselves.
+/// This is about the tasks of one client among themselves.
 #[test]
 fn tasks_of_one_client_are_served_in_the_order_in_which_they_came() {
     play(0..10, async |scene| {
@@ -146,7 +147,7 @@ fn tasks_of_one_client_are_served_in_the_order_in_which_they_came() {
     });
 }
 
-/// Clients among themselves.
+/// This is about clients among themselves.
 #[test]
 fn clients_are_served_in_the_order_in_which_they_came() {
     play(0..10, async |scene| {
@@ -194,7 +195,7 @@ fn a_client_has_one_place_in_line() {
     });
 }
 
-/// A waiter sleeps until the hint wakes it; it does not find out by polling.
+/// A waiter sleeps until the hint wakes it. It does not learn of the release by polling.
 #[test]
 fn a_waiter_of_another_process_holds_the_lock_soon_after_its_release() {
     play(0..10, async |scene| {
@@ -229,7 +230,7 @@ fn a_waiter_whose_hints_are_lost_holds_the_lock_within_a_poll() {
     });
 }
 
-/// A crashed holder costs its ttl.
+/// A crashed holder delays the next one by its ttl.
 #[test]
 fn a_waiter_holds_the_lock_when_a_crashed_holders_lease_ends() {
     play(0..10, async |scene| {
@@ -242,13 +243,13 @@ fn a_waiter_holds_the_lock_when_a_crashed_holders_lease_ends() {
     });
 }
 
-/// A crashed first waiter costs the short ttl of its place.
+/// A crashed first waiter delays the next one by the short ttl of its place.
 #[test]
 fn a_crashed_waiter_holds_the_next_one_up_for_its_own_short_lease_at_most() {
     play(0..10, async |scene| {
         let (holder, client) = (scene.calm_client().await, scene.client().await);
         let held = holder.mutex("a").lock().await.expect("free");
-        // A place without a client that refreshes it or uses the lease.
+        // No client refreshes this place or uses the lease.
         let crashed = join(scene, &scene.store().await, &fresh_id(scene)).await;
         let mutex = client.mutex("a");
         let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
@@ -289,7 +290,7 @@ async fn join(scene: &Scene, store: &AnyStore, id: &ClientId) -> OwnerToken {
     owner
 }
 
-/// Its future was dropped, or the reply with its token was lost.
+/// The future of the waiter was dropped, or the reply with its token was lost.
 #[test]
 fn a_grant_for_nobody_is_given_back() {
     play(0..10, async |scene| {
@@ -320,7 +321,7 @@ fn a_late_hint_leaves_a_detached_lease_untouched() {
     });
 }
 
-/// A hint proves nothing.
+/// A hint is no proof, so the client asks the store.
 #[test]
 fn forged_and_doubled_hints_are_harmless() {
     play(0..10, async |scene| {
@@ -415,7 +416,7 @@ fn missed_hints_make_everybody_who_waits_ask() {
     });
 }
 
-/// A try does not count as a waiter.
+/// A `try_lock` does not count as a waiter.
 #[test]
 fn who_only_tries_never_passes_who_waits() {
     play(0..10, async |scene| {
@@ -466,4 +467,27 @@ fn one_try_gets_a_lock_behind_a_long_line_of_the_dead() {
         let other = scene.calm_client().await;
         assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });
+}
+
+/// The store's own limit includes the lock delay: it would end after the life of the place.
+#[test]
+fn a_lost_answer_costs_no_waiter_its_place_with_a_lock_delay() {
+    for fault in [Fault::LoseRequest, Fault::LoseReply] {
+        play(0..3, async |scene| {
+            let (holder, other) = (scene.calm_client().await, scene.calm_client().await);
+            let held = holder.mutex("a").lock().await.expect("free");
+            let client = scene.client_with_delay(ms(10_000)).await;
+            let mutex = client.mutex("a").ttl(ms(1_000));
+            let first = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+            scene.host.settle().await;
+            let mutex = other.mutex("a");
+            let second = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+            scene.host.settle().await;
+            scene.faults.next(Request::Acquire, fault);
+            scene.pass(ms(1_100)).await;
+            drop(held);
+            let first = scene.host.within(ms(100), first).await.expect("its turn");
+            assert!(first.is_held() && !second.is_finished());
+        });
+    }
 }

@@ -163,7 +163,7 @@ fn pick<'a>(random: &mut SeededRandom, words: &[&'a [u8]]) -> &'a [u8] {
 
 fn word(random: &mut SeededRandom, word: Word, now_ms: u64) -> Vec<u8> {
     match word {
-        // Mostly the same two keys, so that commands meet.
+        // Use the same two keys most of the time, so that commands affect each other.
         Key if random.once_in(4) => pick(random, &KEYS).to_vec(),
         Key => pick(random, &KEYS[..2]).to_vec(),
         Text => pick(random, &TEXTS).to_vec(),
@@ -214,8 +214,8 @@ fn ask(twins: &mut Twins, random: &mut SeededRandom, words: Vec<Vec<u8>>) {
     if script.is_empty() || matches!(name.as_slice(), b"KEYS" | b"HGETALL" | b"SCAN") {
         twins.ask(&words);
         if name == b"SCAN" {
-            // Which expired keys a page has found and removed is excluded, so all keys are touched
-            // here.
+            // The expired keys that a page has found and removed are not compared, so touch all
+            // keys here.
             let all = KEYS.iter().copied();
             twins.ask(&[b"EXISTS".as_slice()].into_iter().chain(all).collect::<Vec<_>>());
         }

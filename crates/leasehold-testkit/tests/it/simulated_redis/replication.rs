@@ -1,5 +1,5 @@
-//! The answers to WAIT: without replicas, with a working replica, and with one that hangs. And the
-//! replication id, which names the history of a server's data.
+//! The answers to WAIT without replicas, with a working replica, and with a replica that hangs.
+//! Also the replication id, which names the history of a server's data.
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::redis::RedisConnector;
@@ -59,7 +59,7 @@ impl Scene {
         self.real[connection].ask(&command(words))
     }
 
-    /// The answer of the simulated server to a command that does not block.
+    /// The simulated server's answer to a command that does not block.
     fn simulated(&mut self, connection: usize, words: &str) -> Answer {
         let written = self.written[connection];
         let executed = self.simulated.execute_after(written, NOW_US, &command(words));
@@ -67,7 +67,7 @@ impl Scene {
         executed.reply
     }
 
-    /// Sends a command to both. The replica stays as it is until both have answered.
+    /// Sends a command to both servers. The replica stays as it is until both have answered.
     async fn carry_out(&mut self, connection: usize, words: &str) -> Answer {
         let real = self.submit(connection, words).await.expect("the connection lasts");
         let simulated = self.simulated(connection, words);
@@ -130,7 +130,7 @@ async fn who_asks_for_copies_in_other_words_is_refused() {
         "WAIT 1 9223372036854775808",
         "WAIT 9223372036854775808 1",
     ];
-    // Valkey 8.1 allows WAIT in scripts; none of our scripts uses it.
+    // Valkey 8.1 allows WAIT in scripts, but none of our scripts uses it.
     let in_scripts =
         ["EVAL return(redis.call('WAIT','0','0')) 0", "EVAL return(redis.pcall('WAIT','0','0')) 0"];
     for kind in kinds_here() {
@@ -171,7 +171,7 @@ async fn a_replica_that_follows_is_counted_and_one_that_hangs_is_not() {
     }
 }
 
-/// The primary's history: its replication id, the one before, and its number of replicas.
+/// The primary's history: its replication id, the earlier id, and its number of replicas.
 fn history(server: &RedisServer) -> [String; 3] {
     let info = server.command(&["INFO", "replication"]).text();
     ["master_replid:", "master_replid2:", "connected_slaves:"].map(|name| {
@@ -180,7 +180,7 @@ fn history(server: &RedisServer) -> [String; 3] {
     })
 }
 
-/// Makes one server follow another, and waits until it has the other's data.
+/// Makes one server follow another, and waits until it has that server's data.
 fn follow(server: &RedisServer, of: &RedisServer) {
     server.command(&["REPLICAOF", "127.0.0.1", &of.port().to_string()]);
     let begun = SystemHost.now();
@@ -221,7 +221,7 @@ fn a_server_that_was_a_replica_names_the_history_of_before_and_no_other_does() {
         assert!(third != first && third != second);
         primary.command(&["REPLICAOF", "NO", "ONE"]);
         assert_eq!(history(&primary)[0], third, "it is not a replica");
-        // The simulated server after the same events.
+        // This is the simulated server after the same events.
         let mut simulated = SimulatedRedis::new();
         simulated.set_replid(&third, Some(&second));
         let info = simulated.execute(NOW_US, &command("INFO replication")).reply;

@@ -1,4 +1,4 @@
-//! The store itself on both servers at the same time: both get every request that it sends.
+//! The store itself on both servers at the same time. Both get every request that it sends.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -49,7 +49,7 @@ impl Both {
     }
 
     /// The run id and the replication id in the greeting of the next connection. Two of three
-    /// greetings have a wrong id: of another process, or of another history.
+    /// greetings have the id of another process, or of another history.
     fn greeted(&self) -> [String; 2] {
         let mut met = self.met();
         met.connections += 1;
@@ -143,7 +143,7 @@ const MISCHIEF: &[&str] = &[
     "DEL a",
 ];
 
-/// What they may do to the data of a strict server.
+/// Commands of other clients against the data of a strict server.
 const STRICT_MISCHIEF: &[&str] = &[
     "FLUSHALL",
     "DEL :lh:epoch",

@@ -1,4 +1,4 @@
-//! Client tracking: a server announces a change of a key once to each client that has read it.
+//! Client tracking. A server announces a change of a key once to each client that has read the key.
 
 use leasehold::store::redis::RedisConnector;
 use leasehold_testkit::protocol::{Answer, Client, Command, Connection, News, Value};
@@ -14,8 +14,8 @@ const READER: u64 = 1;
 const START_US: u64 = 1_893_456_000_000_000;
 const STEPS: usize = 3_000;
 
-/// Commands of other clients. None of them removes a missing field of a hash: the simulated server
-/// would announce that, and a real server would not.
+/// Commands of other clients. None of them removes a missing field of a hash, since the simulated
+/// server would announce that, and a real server would not.
 const COMMANDS: &[&str] = &[
     "SET a x",
     "SET a y PX 50",

@@ -29,7 +29,7 @@ enum Leeway {
     Digits,
     /// Additional lines from the real server.
     Lines,
-    /// Everything: the command is not even sent.
+    /// Everything, so the command is not even sent.
     Unasked,
 }
 
@@ -133,7 +133,7 @@ const EVERYTHING: &str = "
     end
     return found";
 
-/// The time on the clocks of both at the start.
+/// The time on the clocks of both servers at the start.
 const START_US: u64 = 1_893_456_000_000_000;
 
 pub(super) struct Twins {
@@ -154,7 +154,7 @@ impl Kind {
         }
     }
 
-    /// Whether this server is on PATH. Redis is required, so it counts as there.
+    /// Whether this server is on PATH. Redis is required, so this counts it as installed.
     pub(super) fn is_here(self) -> bool {
         let paths = std::env::var_os("PATH").unwrap_or_default();
         let is_in = |path: &Path| path.join(self.program()).is_file();
@@ -214,7 +214,7 @@ impl Twins {
         self.log.push(format!("full: {full}"));
     }
 
-    /// Sends a command to both, compares the answers, and returns the simulated server's.
+    /// Sends a command to both servers, compares the answers, and returns the simulated server's.
     #[track_caller]
     pub(super) fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Reply {
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
@@ -234,7 +234,7 @@ impl Twins {
         let executed = self.simulated.execute(now_us, &command);
         self.scripts.extend(executed.script.as_deref().map(str::to_owned));
         let simulated = executed.reply;
-        // A script is too long to print.
+        // A script is too long to print in full.
         let shown = words.iter().map(|word| word.escape_ascii().to_string());
         let shown: Vec<_> = shown.map(|word| word.chars().take(200).collect::<String>()).collect();
         self.log.push(format!("{} -> {real:?}", shown.join(" ")));
@@ -250,7 +250,7 @@ impl Twins {
         simulated
     }
 
-    /// The answer of the real server, and its time then.
+    /// The answer of the real server, and the time on its clock.
     fn send_to_real(&self, words: &[&[u8]]) -> (Reply, u64) {
         let ask = |words: &[&[u8]]| match self.real.try_command(words) {
             Ok(reply) => plain(reply),
@@ -367,7 +367,7 @@ fn alike(simulated: &Reply, real: &Reply, leeway: &[Leeway]) -> bool {
         (Reply::Bytes(one), Reply::Bytes(other)) => {
             let number = |bytes: &[u8]| str::from_utf8(bytes).ok()?.parse::<f64>().ok();
             let are_one = || number(one).is_some_and(|one| number(other) == Some(one));
-            // A refusal that a script has caught.
+            // This is a refusal that a script has caught.
             let has =
                 |lines: &[u8], line: &[u8]| lines.split(|it| *it == b'\n').any(|it| it == line);
             let are_lines = || one.split(|it| *it == b'\n').all(|line| has(other, line));

@@ -12,7 +12,7 @@ fn ttl(ms: u64) -> Ttl {
 
 #[test]
 fn a_grant_is_acted_on_only_with_enough_validity_left() {
-    // ttl, round trip, what follows; validity is ttl − 1 % − 2 ms, validity_min is min(ttl/2, 1 s)
+    // Columns: ttl, round trip, next ask. Valid: ttl − 1 % − 2 ms. Needed: min(ttl/2, 1 s).
     let table = [
         (10_000, 0, NextAsk::Hold),
         (10_000, 8_898, NextAsk::Hold),
@@ -79,7 +79,7 @@ fn votes_that_were_split_are_asked_for_again_after_longer_and_longer_pauses() {
 #[test]
 fn who_is_far_back_pauses_where_it_is_called_up_and_minds_no_lease_that_ends() {
     let left = Some(Duration::from_millis(10));
-    // is called up, how many are ahead, when it asks again in ms
+    // Columns: whether it is called up, places ahead, next ask in ms.
     for (is_called_up, ahead, asks_at) in
         [(false, 400, 1_000), (true, 31, 631), (true, 32, 1_600), (true, 400, 20_000)]
     {
@@ -101,8 +101,8 @@ fn a_hand_over_is_dated_from_the_ask_that_it_names() {
         acquisition.ask(at(sent));
     }
     let handed_ttl = ttl(10_000).waiter_ttl();
-    // learnt at, number of the ask, since when the lease counts: 3 s less 1 % and 2 ms are
-    // valid, and 1 s must be left
+    // Columns: now, number of the ask, start of the lease. A lease is valid for 3 s − 1 % − 2 ms.
+    // It is refused if less than 1 s is left.
     let table = [
         (6_001, 6, Some(6_000)),
         (6_001, 5, Some(5_000)),
@@ -123,7 +123,7 @@ fn a_hand_over_is_dated_from_the_ask_that_it_names() {
 
 #[test]
 fn a_waiter_asks_at_its_refresh_or_when_the_lease_ends() {
-    // ttl, time left of the holder, when the next ask is due
+    // Columns: ttl, time left of the holder's lease, next ask.
     let table = [
         (10_000, Some(8_000), NextAsk::At(at(1_000))),
         (10_000, Some(400), NextAsk::At(at(401))),
@@ -161,7 +161,7 @@ fn each_place_asks_20_ms_after_the_one_before_it_when_a_lease_ends() {
 
 #[test]
 fn a_grant_that_one_more_request_relies_on_needs_half_of_the_validity() {
-    // 40 ms less 1 % and 2 ms are valid
+    // A lease of 40 ms is valid for 40 ms − 1 % − 2 ms.
     for (now, expected) in [(20, NextAsk::Hold), (27, NextAsk::Hold), (28, NextAsk::Now)] {
         let mut acquisition = Acquisition::new(ttl(40), true).accepting_half_validity();
         assert_eq!(acquisition.on_granted(at(now), at(0)), expected, "{now}");
@@ -182,7 +182,7 @@ fn a_waiter_refreshes_its_place_in_half_of_its_life_at_the_latest() {
 #[test]
 fn one_without_a_place_asks_after_longer_and_longer_pauses_or_when_the_lease_ends() {
     let mut acquisition = Acquisition::new(ttl(10_000), true).polling();
-    // time left of the holder, random number, when the next ask is due
+    // Columns: time left of the holder's lease, random number, next ask.
     let table = [
         (None, 0, 5),
         (None, u32::MAX, 20),
@@ -246,7 +246,7 @@ fn a_waiter_who_is_told_again_and_again_that_nobody_holds_it_pauses() {
 fn only_an_outage_after_an_answer_is_waited_out() {
     use ErrorKind::{Config, Denied, Unavailable, Unknown};
     let backoff = NextAsk::At(at(10));
-    // waits, answered before, kind, what follows
+    // Columns: whether it waits, whether the store answered before, kind, next ask.
     let table = [
         (true, false, Unavailable, NextAsk::GiveUp),
         (true, false, Unknown, NextAsk::Now),

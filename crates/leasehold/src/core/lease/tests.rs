@@ -2,9 +2,9 @@ use super::*;
 use crate::core::token::FencingToken;
 
 const TTL_MS: u64 = 3_000;
-/// 3 s less 1 % and 2 ms.
+/// How long a lease of 3 s is valid: 3 s − 1 % − 2 ms.
 const VALID_MS: u64 = 2_968;
-/// One millisecond before.
+/// The loss is told one millisecond earlier.
 const TOLD_MS: u64 = VALID_MS - 1;
 
 fn at(ms: u64) -> Moment {
@@ -90,7 +90,7 @@ fn failed_renewal_is_unknown_until_validity_ends() {
     assert_eq!(again, Duty::TellLost(Lost::Deadline), "the driver may end before it is done");
 }
 
-/// Also shortly before the end of a ttl of a day.
+/// A ttl of a day makes no difference.
 #[test]
 fn failed_renewals_are_repeated_until_shortly_before_the_deadline() {
     for seconds in [1, 60, 24 * 3_600] {
@@ -198,7 +198,7 @@ fn token(number: u64) -> Option<FencingToken> {
 #[test]
 fn a_guard_that_ends_leaves_the_lease_to_the_next_task_or_to_nobody() {
     let idle = Duration::from_secs(60);
-    // fencing tokens, another client waits, at, a task waits, kept idle for, what follows
+    // Columns: fencing tokens, another client waits, now, a task waits, kept idle for, outcome.
     let pass = Parting::Pass(Turn { number: 1, fencing: token(8) });
     let table = [
         (2, false, 100, true, NO_TIME, pass),
@@ -304,7 +304,7 @@ fn a_lease_handed_over_is_ours_for_the_short_ttl_and_lifted_soon() {
     let handed_ttl = Ttl::new(Duration::from_secs(1)).expect("within bounds");
     let (mut life, turn) = LeaseLife::handed_over(at(300), at(100), ttl(), handed_ttl, wide(7, 2));
     assert_eq!(turn.fencing, token(7));
-    // 1 s less 1 % and 2 ms, from when the ask left.
+    // The lease is valid for 1 s − 1 % − 2 ms from when the ask left.
     assert_eq!(life.remaining(0, at(300)), Duration::from_millis(788));
     assert_eq!(life.duty(at(300)), Duty::WaitUntil(at(400)));
     assert_eq!(life.duty(at(400)), Duty::Renew);

@@ -61,7 +61,7 @@ fn idle(settings: char) -> Lease {
     lease
 }
 
-/// The deadline has passed unseen.
+/// A time after the deadline, which nobody has noticed yet.
 const LATE: u64 = 2_980;
 
 /// A line whose tasks are told apart by numbers.
@@ -87,7 +87,7 @@ impl Scene {
         self.comes_at(at(1), settings)
     }
 
-    /// Tasks that wait behind a guard with this lease.
+    /// A scene with tasks that wait behind a guard with this lease.
     fn waiting_for(lease: &Lease, tasks: &str) -> Self {
         let mut scene = Self::new(Some(lease));
         for settings in tasks.chars() {
@@ -96,7 +96,7 @@ impl Scene {
         scene
     }
 
-    /// An asker, and tasks that wait behind it.
+    /// A scene with an asker, and tasks that wait behind it.
     fn asking(tasks: &str) -> Self {
         let mut scene = Self::new(None);
         assert_eq!(scene.comes(SAME), Coming::Asks(Found::Nothing));
@@ -113,7 +113,7 @@ fn a_task_takes_what_is_idle_and_asks_only_if_nobody_asks_for_it() {
     let (used, unused, others, wanted, late) =
         (lease(SAME), idle(SAME), lease(OTHER), idle(SAME), idle(SAME));
     wanted.life().want(at(0));
-    // the lease that is there, when the task comes, what it does, and whether it is the asker then
+    // Columns: the lease that is there, when the task comes, its next step, whether it asks then.
     let table = [
         (None, 1, Coming::Asks(Found::Nothing), true),
         (Some(&used), 1, Coming::Waits, false),
@@ -128,7 +128,7 @@ fn a_task_takes_what_is_idle_and_asks_only_if_nobody_asks_for_it() {
         assert_eq!(scene.line.has_asker(), asks, "{does:?}");
         let stays = matches!(does, Coming::Waits | Coming::Takes(..));
         assert_eq!(scene.line.lease().is_some(), stays, "{does:?}");
-        // Whatever the next task wants, it comes behind an asker.
+        // Whatever the next task wants, it waits behind an asker.
         if asks {
             assert_eq!(scene.comes(SAME), Coming::Waits);
             assert_eq!(scene.comes(OTHER), Coming::Waits);
@@ -157,7 +157,7 @@ fn a_task_that_does_not_wait_takes_what_is_idle_and_changes_nothing_else() {
         assert!(!scene.line.is_wanted());
         assert_eq!(scene.line.is_vacant(), lease.is_none());
     }
-    // It does not get ahead of tasks that wait.
+    // A task that does not wait does not get ahead of tasks that wait.
     let unused = idle(SAME);
     let mut scene = Scene::asking("");
     scene.line.enter(unused);
@@ -167,7 +167,7 @@ fn a_task_that_does_not_wait_takes_what_is_idle_and_changes_nothing_else() {
 #[test]
 fn a_lease_passes_to_the_first_task_that_wants_the_same() {
     let passes = Parting::Pass(Turn { number: 1, fencing: None });
-    // the tasks, how long the lease may be idle, where the lease goes, and who is told
+    // Columns: the tasks, how long the lease may be idle, where the lease goes, who is told.
     let table = [
         ("", IDLE_FOR, Parting::Idle, None),
         ("", Duration::ZERO, Parting::Free, None),
@@ -203,7 +203,7 @@ fn a_task_does_not_overtake_one_that_waits_for_a_lease_in_use() {
     assert_eq!(scene.line.lease(), Some(&used));
     let (passed, told) = scene.line.end_turn(at(2), &used, 0, IDLE_FOR);
     assert!(matches!(passed, Parting::Pass(_)) && told == Some(1), "{passed:?} {told:?}");
-    // The next one wants something else: the lease is not kept idle before it, nor passed to it.
+    // The next task wants other settings, so the lease is neither passed to it nor kept idle.
     assert_eq!(scene.line.end_turn(at(3), &used, 1, IDLE_FOR), (Parting::Free, None));
     assert_eq!(scene.line.next_asker(), Some(2));
 }
@@ -272,7 +272,7 @@ fn the_first_task_asks_if_no_asker_and_no_lease_is_before_it() {
     assert_eq!(scene.line.next_asker(), None, "one asks");
     assert_eq!(scene.line.end_asker(), Some(2));
     assert_eq!(scene.line.next_asker(), None);
-    // It got the lease: the next task waits for that.
+    // The asker got the lease, so the next task waits for that.
     scene.line.enter(lease(SAME));
     assert_eq!(scene.line.end_asker(), None);
     // A lease with other settings is not worth waiting for.

@@ -68,7 +68,7 @@ pub(super) fn login(facts: &Facts) -> Check {
     if place.has_login {
         LOGIN.ok(format!("the client logs in as `{}`", facts.user()))
     } else if place.hosts.is_empty() {
-        LOGIN.ok("no login; the socket has the permissions of a file")
+        LOGIN.ok("no login; the permissions of the socket's file protect it")
     } else {
         LOGIN.warn(
             "the server lets everybody in without a password",
@@ -100,16 +100,16 @@ pub(super) fn clients(facts: &Facts) -> Check {
     }
 }
 
-/// Whether locks never end, in a sample.
+/// Looks in a sample for locks that never end.
 pub(super) fn leftovers(facts: &Facts) -> Check {
     let sample = match &facts.leftovers {
         Ok(sample) => sample,
         Err(Gap::DeniedKey) => {
             let evidence = format!("user `{}` has no right to read all locks", facts.user());
-            return LEFTOVERS.unknown(evidence, "name the prefix of the user by --namespace");
+            return LEFTOVERS.unknown(evidence, "use --namespace with the prefix of this user");
         }
         Err(gap) => {
-            // The sample takes both rights. The trial of all rights found which one is missing.
+            // The sample needs both rights. The trial of all rights found which one is missing.
             let lacks = |right| facts.missing.contains(&right);
             let command = if lacks("pttl") && !lacks("scan") { "PTTL" } else { "SCAN" };
             return unanswered(LEFTOVERS, gap, facts.user(), command);
@@ -139,8 +139,8 @@ fn quoted(names: &[String]) -> String {
     names.join(", ")
 }
 
-/// Whether other client software holds locks whose names Leasehold uses, too. Nothing to check
-/// without a sample, which the check of leftovers says.
+/// Whether other client software holds locks whose names Leasehold uses, too. `None` without a
+/// sample. The check of leftovers says why there is none.
 pub(super) fn foreign(facts: &Facts) -> Option<Check> {
     let sample = facts.leftovers.as_ref().ok()?;
     let (looked, foreign) = (sample.looked, sample.foreign);
@@ -178,8 +178,8 @@ pub(super) fn powers(facts: &Facts) -> Check {
     }
 }
 
-/// Whether the messages for a client fit into its buffer. Nothing to check without the setting,
-/// which administrators alone may read.
+/// Whether the messages for a client fit into its buffer. `None` without the setting, which only
+/// administrators may read.
 pub(super) fn buffers(facts: &Facts) -> Option<Check> {
     let setting = facts.buffers.as_ref().ok()?;
     let mut words = setting.split(' ').skip_while(|word| *word != "pubsub").skip(1);
@@ -197,7 +197,7 @@ pub(super) fn buffers(facts: &Facts) -> Option<Check> {
     })
 }
 
-/// The check whether the certificate is valid for long enough. Nothing to check without TLS.
+/// Checks whether the certificate is valid for long enough. `None` without TLS.
 pub(super) fn certificate(facts: &Facts) -> Option<Check> {
     let remedy = "renew the certificate of the server, and let the server read it: CONFIG SET \
                   tls-cert-file PATH";

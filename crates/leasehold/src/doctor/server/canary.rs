@@ -1,4 +1,4 @@
-//! Checks of what a lock does: write, release, and wake others. They were tried on canary keys.
+//! Checks of the steps of a lock: write, release, and wake others. They were tried on canary keys.
 
 use super::gap::unanswered;
 use crate::doctor::check::{Check, Subject};
@@ -7,7 +7,7 @@ use crate::store::redis::examine::{Facts, Gap};
 
 const WRITES: Subject = Subject {
     id: "writes",
-    why: "A lock is a write: a server that refuses writes grants nothing.",
+    why: "A lock is a write, so a server that refuses writes grants nothing.",
 };
 
 const RELEASE: Subject = Subject {
@@ -38,10 +38,10 @@ pub(super) fn writes(facts: &Facts) -> Check {
         return unanswered(WRITES, gap, facts.user(), "SET");
     };
     let remedy = match code.as_str() {
-        "OOM" => "CONFIG SET maxmemory to more, also in the server's configuration, or remove data",
-        "MISCONF" => "free the disk of the server, see its log, and run BGSAVE",
+        "OOM" => "raise maxmemory by CONFIG SET and in the server's configuration, or remove data",
+        "MISCONF" => "free space on the server's disk, read its log, and run BGSAVE",
         "READONLY" => "name the primary in the URL",
-        "NOREPLICAS" => "bring the replicas back that `min-replicas-to-write` demands",
+        "NOREPLICAS" => "bring back the replicas that `min-replicas-to-write` demands",
         "CLUSTERDOWN" | "MOVED" | "ASK" => "name the cluster as `redis+cluster://HOST,HOST`",
         _ => "read the log of the server",
     };

@@ -1,4 +1,4 @@
-//! Checks of a server's clock: it goes on at our rate, and keys end on time.
+//! Checks of a server's clock: it runs at our rate, and keys end on time.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const OFFSET_MAX: Duration = Duration::from_secs(1);
 const TIME_SERVICE: &str = "run a time service on the machine of the server that slews the clock: \
                             `chronyd` without `makestep`, or `ntpd -x`";
 
-/// Whether the clock goes on, and as fast as ours.
+/// Whether the clock moves, and as fast as ours.
 pub(super) fn rate(facts: &Facts) -> Check {
     let readings = match &facts.clock {
         Ok(readings) => readings,
@@ -98,13 +98,13 @@ pub(super) fn expiry(facts: &Facts) -> Check {
     if expiry.stayed {
         return EXPIRY.fail(
             "a key with a ttl of 200 ms was still there after its end",
-            "see the clock of the server; use Redis or Valkey instead of an emulator",
+            "check the clock of the server; use Redis or Valkey instead of an emulator",
         );
     }
     match expiry.was_there {
         Some(false) => EXPIRY.fail(
             "a key with a ttl of 200 ms was gone at once",
-            "see the clock of the server, and whether somebody else deletes keys",
+            "check the clock of the server, and whether somebody else deletes keys",
         ),
         Some(true) => EXPIRY.ok("a key with a ttl of 200 ms was there at first, and then gone"),
         None => EXPIRY.ok("a key with a ttl of 200 ms was gone after its end"),

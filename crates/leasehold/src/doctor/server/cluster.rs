@@ -92,7 +92,7 @@ fn slots(facts: &ClusterFacts) -> Check {
     let more = if facts.uncovered.len() > ranges.len() { ", …" } else { "" };
     SLOTS.fail(
         format!("{count} slots have no node: {}{more}", ranges.join(", ")),
-        "redis-cli --cluster fix HOST:PORT, or CLUSTER ADDSLOTS at the node that is to have them",
+        "redis-cli --cluster fix HOST:PORT, or CLUSTER ADDSLOTS on the node that must have them",
     )
 }
 
@@ -132,8 +132,8 @@ pub(super) fn has_replicas(facts: &ClusterFacts) -> bool {
     facts.primaries.iter().any(|primary| primary.replicas > 0)
 }
 
-/// Replaces the nodes of a cluster by the cluster if all of them fail, and else leaves them out.
-/// Returns whether any were left out.
+/// Replaces the nodes of a cluster by the cluster if all of them fail. Otherwise leaves the nodes
+/// out. Returns whether any were left out.
 pub(in crate::doctor) fn merge<'a>(
     failing: &mut BTreeSet<&'a str>,
     servers: &'a [Facts],
@@ -155,7 +155,7 @@ pub(in crate::doctor) fn merge<'a>(
     is_partial
 }
 
-/// What a node says about its cluster. Nothing to check if the URL names a single server.
+/// Checks what a node says about its cluster. Nothing to check if the URL names a single server.
 pub(super) fn of_node(facts: &Facts, ttl: Ttl) -> Vec<Check> {
     let Some(membership) = &facts.membership else { return Vec::new() };
     vec![state(facts, membership), timeout(facts, membership, ttl), coverage(facts, membership)]
@@ -187,8 +187,8 @@ fn state(facts: &Facts, membership: &Membership) -> Check {
     }
 }
 
-/// How long a failover takes at least, by the node timeout: as GUARANTEES.md says, half as long
-/// again and some seconds.
+/// How long a failover takes at least. As GUARANTEES.md says, this is the node timeout, half of it
+/// again, and some seconds.
 fn failover_time(timeout: Duration) -> Duration {
     timeout + timeout / 2 + Duration::from_secs(2)
 }

@@ -26,7 +26,7 @@ pub(super) fn unanswered(subject: Subject, gap: &Gap, user: &str, command: &str)
         Gap::DeniedKey => subject.unknown(
             format!("user `{user}` has no right to the keys of this check"),
             format!(
-                "name the prefix that the user may write by --namespace, or: ACL SETUSER {user} \
+                "use --namespace with the prefix that the user may write, or: ACL SETUSER {user} \
                  ~leasehold:probe:*"
             ),
         ),

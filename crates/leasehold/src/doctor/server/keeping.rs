@@ -66,7 +66,7 @@ pub(super) fn memory(facts: &Facts) -> Check {
     if percent > 80 {
         MEMORY.warn(
             evidence,
-            "CONFIG SET maxmemory to more, also in the server's configuration, or remove data",
+            "raise maxmemory by CONFIG SET and in the server's configuration, or remove data",
         )
     } else {
         MEMORY.ok(evidence)
@@ -131,10 +131,10 @@ pub(super) fn saving(facts: &Facts) -> Check {
         SAVING.ok("the last writes to disk worked")
     } else if matches!(&facts.write, Err(Gap::Refused { code, .. }) if code == "MISCONF") {
         let evidence = format!("{} is `err`, and the server refuses writes", failed.join(", "));
-        SAVING.fail(evidence, "free the disk of the server, see its log, and run BGSAVE")
+        SAVING.fail(evidence, "free space on the server's disk, read its log, and run BGSAVE")
     } else {
         let evidence = format!("{} is `err`", failed.join(", "));
-        SAVING.warn(evidence, "free the disk of the server, see its log, and run BGSAVE")
+        SAVING.warn(evidence, "free space on the server's disk, read its log, and run BGSAVE")
     }
 }
 
@@ -155,7 +155,7 @@ pub(super) fn restart(facts: &Facts, ttl: Ttl) -> Check {
     }
 }
 
-/// The check if INFO does not tell.
+/// The check if INFO lacks what was asked for.
 pub(super) fn no_info(subject: Subject, facts: &Facts) -> Check {
     match &facts.info {
         Err(gap) => unanswered(subject, gap, facts.user(), "INFO"),

@@ -38,7 +38,7 @@ pub(super) fn count(servers: &[Facts], clusters: &[ClusterFacts]) -> usize {
     servers.iter().filter(|facts| facts.membership.is_none()).count() + clusters.len()
 }
 
-/// The checks of one server, in the order of their weight. Only the first ones if nobody answers.
+/// The checks of one server, in the order of their weight. If it does not answer, only the first.
 pub(super) fn checks(facts: &Facts, ttl: Ttl) -> Vec<Check> {
     let mut checks = vec![reach::reachable(facts)];
     checks.extend(replicas::sentinels(facts, ttl));
@@ -98,7 +98,7 @@ pub(super) fn deployment(servers: &[Facts], clusters: &[ClusterFacts]) -> Deploy
         is_strict: all(strict::stays_strict),
         has_failover: all(|it| it.place.has_sentinels || it.membership.is_some())
             && clusters.iter().all(cluster::can_fail_over),
-        // If a server does not tell, assume the worse.
+        // If a server does not tell, assume that it has replicas.
         has_replicas: any(|it| it.number("connected_slaves").is_none_or(|count| count > 0))
             || clusters.iter().any(cluster::has_replicas),
         is_cluster: !clusters.is_empty(),

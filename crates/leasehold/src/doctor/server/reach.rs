@@ -171,7 +171,7 @@ pub(super) fn mode(facts: &Facts) -> Check {
     }
 }
 
-/// Whether two connections lead to one process, and one connection stays the same one.
+/// Whether two connections lead to one process, and one connection keeps its id.
 pub(super) fn proxy(facts: &Facts) -> Check {
     const REMEDY: &str = "connect to the server itself, or to a proxy that keeps each connection \
                           on one server";

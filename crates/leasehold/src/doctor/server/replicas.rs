@@ -13,7 +13,7 @@ use crate::store::redis::examine::{Facts, Info, SentinelFacts};
 
 const REPLICAS: Subject = Subject {
     id: "replicas",
-    why: "Replicas copy later than the server answers. One that is promoted may lack a lease.",
+    why: "Replicas copy later than the server answers. A promoted replica may lack a lease.",
 };
 
 const MIN_REPLICAS: Subject = Subject {
@@ -72,7 +72,7 @@ fn lag_of(line: &str) -> Option<u64> {
     line.split(',').find_map(|part| part.strip_prefix("lag="))?.parse().ok()
 }
 
-/// Whether an old primary stops taking writes. Nothing to check without replicas.
+/// Whether an old primary stops taking writes. `None` without replicas.
 pub(super) fn min_replicas(facts: &Facts) -> Option<Check> {
     let count = facts.number("connected_slaves").filter(|count| *count > 0)?;
     Some(match facts.number("min_slaves_good_slaves") {
@@ -89,7 +89,7 @@ pub(super) fn min_replicas(facts: &Facts) -> Option<Check> {
     })
 }
 
-/// What the sentinels say. Nothing to check without them.
+/// Checks what the sentinels say. Nothing to check without them.
 pub(super) fn sentinels(facts: &Facts, ttl: Ttl) -> Vec<Check> {
     let all = &facts.sentinels;
     if all.is_empty() {
@@ -116,7 +116,7 @@ pub(super) fn sentinels(facts: &Facts, ttl: Ttl) -> Vec<Check> {
     checks
 }
 
-/// Whether all sentinels name the same primary. Nothing to check if fewer than two name one.
+/// Whether all sentinels name the same primary. `None` if fewer than two name one.
 fn views(facts: &Facts) -> Option<Check> {
     let view = |it: &SentinelFacts| {
         let primary = it.primary.as_ref().ok()?;
@@ -132,8 +132,8 @@ fn views(facts: &Facts) -> Option<Check> {
         .iter()
         .map(|(label, primary, epoch)| format!("{label} names {primary} of epoch {epoch}"));
     let evidence = said.collect::<Vec<_>>().join("; ");
-    let remedy = "if no failover is under way: SENTINEL RESET NAME at those with the lower epoch, \
-                  and mend the network between the sentinels";
+    let remedy = "if no failover is under way, run SENTINEL RESET NAME on the sentinels with the \
+                  lower epoch, and repair the network between the sentinels";
     Some(if views.iter().all(|view| view.1 == *first) {
         VIEWS.warn(evidence, remedy)
     } else {

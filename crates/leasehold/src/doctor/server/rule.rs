@@ -6,8 +6,8 @@ use crate::store::redis::Connector as _;
 use crate::store::redis::examine::place;
 use crate::store::redis::examine::rights::{CLUSTER, DOCTOR, HINTS, LOCK, SHARDS, TOOLS};
 
-/// Writes the command that makes a user for the locks whose names begin with `prefix`: one for each
-/// URL of a server. It needs Redis 7 or Valkey. The word `PASSWORD` stands for the password.
+/// Writes one command for each URL of a server. It makes a user for the locks whose names begin
+/// with `prefix`. It needs Redis 7 or Valkey. The word `PASSWORD` stands for the password.
 ///
 /// # Errors
 ///

@@ -70,19 +70,19 @@ pub(super) fn strict(facts: &Facts) -> Check {
 /// The remedy if a restart would forget the record of a strict database.
 pub(super) const YES_IN_ALL_URLS: &str = "add `?strict=yes` to the URL of every client";
 
-/// Whether new clients with this URL are strict after a restart, too: by the URL, or because the
-/// server keeps the record of the database in its file.
+/// Whether new clients with this URL are strict after a restart, too. The reason is the URL, or
+/// that the server keeps the record of the database in its file.
 pub(super) fn stays_strict(facts: &Facts) -> bool {
     let is_strict = facts.terms.strict.strict().is_some();
     is_strict && (facts.expected != Strictness::AsDatabase || facts.has_log() == Some(true))
 }
 
-/// The command that switches this database on.
+/// The command that switches this database to strict mode.
 pub(super) fn switch_on(facts: &Facts) -> String {
     switch(facts, "on")
 }
 
-/// The command that switches this database, and the other nodes of its quorum: clients refuse nodes
+/// The command that switches this database and the other nodes of its quorum. Clients refuse nodes
 /// that differ.
 fn switch(facts: &Facts, to: &str) -> String {
     let place = &facts.place;
@@ -109,7 +109,7 @@ fn refused(facts: &Facts, is_on: bool) -> Check {
     STRICT.fail(evidence, format!("ACL SETUSER {} +info", facts.user()))
 }
 
-/// What a quarantine means, and what helps.
+/// The evidence and the remedy of a quarantine.
 fn quarantine(epoch: &Epoch, left: Duration) -> (String, &'static str) {
     if epoch.is_used {
         let evidence =

@@ -248,7 +248,7 @@ fn a_right_that_is_missing_is_named_with_the_rule_that_gives_it() {
         (|it| it.message = Err(Gap::DeniedChannel), "wake-up", Warn, "&:lh:inbox:*"),
         (|it| it.shard_channels = Err(Gap::Denied), "wake-up", Warn, "+spublish +ssubscribe"),
         (|it| it.leftovers = Err(Gap::Denied), "leftovers", Unknown, "ACL SETUSER app +scan"),
-        (|it| it.leftovers = Err(Gap::DeniedKey), "leftovers", Unknown, "by --namespace"),
+        (|it| it.leftovers = Err(Gap::DeniedKey), "leftovers", Unknown, "use --namespace"),
         (|it| it.clock = Err(Gap::Denied), "clock", Unknown, "ACL SETUSER app +time"),
         (|it| it.expiry = Err(Gap::DeniedKey), "expiry", Unknown, "--namespace"),
     ]);
@@ -394,7 +394,7 @@ fn access_and_load_are_judged_by_where_the_server_is() {
     assert_eq!(faults(here), []);
 }
 
-/// Three nodes, of which one is changed.
+/// The checks that are not fine for three nodes, of which one is changed.
 fn together(change: impl Fn(&mut Facts)) -> Vec<Check> {
     let mut all = [1, 2, 3].map(|number: usize| {
         let mut facts = healthy();
@@ -436,7 +436,7 @@ fn nodes_that_are_not_independent_are_named() {
         assert_eq!((check.id, check.verdict), (id, verdict));
         assert!(check.evidence.contains(words) && check.node.is_empty(), "{check:?}");
     }
-    // A node that was not reached may be as the others.
+    // A node that was not reached may be like the others.
     assert_eq!(together(|it| it.terms.strict = Strictness::AsDatabase), []);
     let size = |count| nodes::checks(count, &[])[0].verdict;
     assert_eq!([2, 3, 4, 5].map(size), [Warn, Verdict::Ok, Warn, Verdict::Ok]);

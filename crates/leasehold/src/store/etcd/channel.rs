@@ -14,11 +14,11 @@ use super::message::{Malformed, Message};
 use crate::host::Host;
 use crate::store::net::{Home, Io, Stream};
 
-/// The longest answer. A longer one is no answer to any request of ours.
+/// The longest answer. A longer one answers no request of Leasehold.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// How many calls are remembered that ended before their trailers were read. Trailers of others
-/// count as faults of the server, and in the end close the connection.
+/// How many calls are remembered after they ended before their trailers were read. Trailers of
+/// forgotten calls count as faults of the server, and too many faults close the connection.
 const RESETS_MAX: usize = 16_384;
 
 /// How many bytes a server may send ahead: for one answer, and for the connection.
@@ -161,7 +161,7 @@ impl Sending {
         let bytes = message.as_bytes();
         let length = u32::try_from(bytes.len()).map_err(|_| Failure::Malformed)?;
         let mut framed = BytesMut::with_capacity(5 + bytes.len());
-        // It is not compressed.
+        // The message is not compressed.
         framed.extend_from_slice(&[0]);
         framed.extend_from_slice(&length.to_be_bytes());
         framed.extend_from_slice(bytes);
@@ -234,7 +234,7 @@ impl Answers {
 fn refusal(headers: &HeaderMap) -> Option<Failure> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let code = text("grpc-status")?.parse().unwrap_or(2);
-    // Its special characters are percent-encoded, which is good enough for people.
+    // Special characters of the text stay percent-encoded, which is good enough for people.
     let text = text("grpc-message").unwrap_or_default().to_owned();
     (code != 0).then_some(Failure::Refused { code, text })
 }
@@ -247,7 +247,7 @@ mod tests {
     use crate::host::SystemHost;
     use crate::store::within;
 
-    /// More than `WINDOW` together.
+    /// Together, these answers are longer than `WINDOW`.
     const ANSWERS: usize = 9;
     const ANSWER_BYTES: u32 = 1 << 20;
 

@@ -57,7 +57,7 @@ impl EtcdConnector {
         Keys::new(&self.address.prefix)
     }
 
-    /// Connects to the first member that answers, beginning with the one of that number. Returns
+    /// Connects to the first member that answers, beginning with the member of that number. Returns
     /// its number too.
     ///
     /// # Errors
@@ -96,14 +96,15 @@ impl EtcdConnector {
                         read_token(&answer).map_err(|malformed| failed(malformed.into()))?;
                     channel = channel.with_token(token);
                 }
-                // The official clients go on, too.
+                // Go on, as the official clients do.
                 Err(failure) if failure.needs_no_login() => {
                     tracing::warn!("the URL has a login, and the cluster asks for none");
                 }
                 Err(failure) => return Err(failed(failure)),
             }
         }
-        // A read that a majority confirms: a member that is cut off from the others is of no use.
+        // Make a read that a majority confirms, because a member that is cut off from the others is
+        // of no use.
         let look = range(&Range::one(self.keys().probe()), Reading::default());
         channel.call("/etcdserverpb.KV/Range", &look, limit).await.map_err(failed)?;
         Ok(channel)

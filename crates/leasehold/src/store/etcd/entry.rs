@@ -35,7 +35,7 @@ impl Seen {
         self.entry.as_ref().is_some_and(|entry| entry.owner == *owner)
     }
 
-    /// Its lease of etcd, if Leasehold wrote it.
+    /// The lease of etcd behind the key, if Leasehold wrote the key.
     pub(super) fn lease(&self) -> Option<Lease> {
         let seconds = self.entry.as_ref().filter(|_| self.kv.lease != 0)?.lasts;
         Some(Lease { id: self.kv.lease, seconds })

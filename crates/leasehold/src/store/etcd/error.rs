@@ -9,7 +9,7 @@ use crate::store::net::Effect;
 /// Why a call of a step has no answer.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The lease of a key that it writes has ended. Nothing was changed.
+    /// The call writes a key with a lease that has ended. Nothing was changed.
     NoLease,
     Error(Error),
 }
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// Whether surely nothing was done, and another connection may do better.
+    /// Whether it is certain that nothing was done, and another connection may do better.
     pub(super) fn is_undone(&self) -> bool {
         matches!(self, Self::Unsent(_)) || self.is_old_token() || self.is_cut_off()
     }
@@ -70,7 +70,7 @@ impl Failure {
     }
 }
 
-/// Whether the server surely did nothing.
+/// Whether it is certain that the server did nothing.
 fn is_definite(code: u32, text: &str) -> bool {
     match code {
         code::INVALID_ARGUMENT
@@ -132,7 +132,7 @@ fn refused(code: u32, text: &str, unsure: ErrorKind, state: &str) -> Error {
         }
         code::INVALID_ARGUMENT if has("user name is empty") => (
             ErrorKind::Denied,
-            "nothing was changed; the cluster wants a login, write `etcd://USER:PASSWORD@HOST`",
+            "nothing was changed; the cluster wants a login; write `etcd://USER:PASSWORD@HOST`",
         ),
         code::PERMISSION_DENIED | code::UNAUTHENTICATED => (
             ErrorKind::Denied,
@@ -151,7 +151,7 @@ fn refused(code: u32, text: &str, unsure: ErrorKind, state: &str) -> Error {
         }
         _ if has_no_leader(text) => (
             ErrorKind::Unavailable,
-            "nothing was changed; the members do not agree on a leader, try again or start the \
+            "nothing was changed; the members do not agree on a leader; try again or start the \
              missing ones",
         ),
         _ if is_definite(code, text) => {

@@ -1,4 +1,4 @@
-//! Asks a cluster what a diagnosis needs.
+//! Asks a cluster the questions of a diagnosis.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) struct EtcdFacts {
     /// The shortest lease that it makes, in seconds.
     pub(crate) shortest: Option<i64>,
     pub(crate) round_trips: Vec<Duration>,
-    /// Whether a probe lease worked: granted, renewed, and released by its own token alone.
+    /// Whether a probe lease worked: granted, renewed, and released by no other token than its own.
     pub(crate) lease: Option<Result<bool, Error>>,
 }
 

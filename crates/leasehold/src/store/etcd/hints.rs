@@ -25,7 +25,7 @@ use crate::store::net::Home;
 use crate::store::{Hint, Sinks};
 use crate::unpoisoned::Unpoisoned;
 
-/// How often waits are looked through for those that ended, and the connection is checked.
+/// How often ended waits are searched for, and the connection is checked.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The pauses before a stream is made again after a failure.
@@ -35,18 +35,19 @@ const PAUSES: Backoff =
 /// After a stream that lasted for longer than this, the pauses start again from the shortest one.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a stream stays open while nobody waits: the next waiter needs no new one.
+/// How long a stream stays open while nobody waits, so that the next waiter needs no new one.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// One waiter of this process.
 #[derive(Clone, Debug)]
 pub(super) struct Wait {
     pub(super) inbox: ClientId,
-    /// The number of its last ask that surely refreshed its place; 0 if none did.
+    /// The number of its last ask that certainly refreshed its place; 0 if none did.
     pub(super) ask_no: u32,
     /// How many places are ahead of its own.
     pub(super) ahead: u32,
-    /// The last change that this ask saw. Earlier ones may concern an earlier place of its owner.
+    /// The last change that this ask saw. Earlier changes may concern an earlier place of its
+    /// owner.
     pub(super) seen: i64,
     /// When it is forgotten, unless it asks again.
     pub(super) until: Moment,
@@ -58,7 +59,7 @@ pub(super) struct Hints {
     keys: Keys,
     sinks: Arc<Sinks>,
     state: Unpoisoned<State>,
-    /// Wakes the task: there is a wait more or less, or the store is gone.
+    /// Wakes the task: a wait began or ended, or the store is gone.
     news: Notify,
 }
 
@@ -96,7 +97,7 @@ impl Hints {
         Arc::new(Self { wire, keys, sinks, state, news })
     }
 
-    /// An owner waits.
+    /// Notes that an owner waits.
     pub(super) fn wait(self: &Arc<Self>, key: &Key, owner: &OwnerToken, wait: Wait) {
         let inbox = wait.inbox.clone();
         let mut state = self.state.lock();
@@ -120,9 +121,9 @@ impl Hints {
         self.state.lock().watched.get(key)?.waits.get(owner).map(|wait| wait.ahead)
     }
 
-    /// From now on, the watch only wakes this owner, and grants it nothing. The owner is about to
-    /// write with a lease that may end soon. The watch may tell of that write before anybody knows
-    /// whether the lease lasts.
+    /// Makes the watch only wake this owner from now on, and grant it nothing. The owner is about
+    /// to write with a lease that may end soon. The watch may tell of that write before anybody
+    /// knows whether the lease lasts.
     pub(super) fn only_wake(&self, key: &Key, owner: &OwnerToken) {
         let mut state = self.state.lock();
         let watched = state.watched.get_mut(key);
@@ -131,13 +132,13 @@ impl Hints {
         }
     }
 
-    /// From which ask a grant of its watch would count.
+    /// The number of the ask from which a grant of its watch would count.
     #[cfg(test)]
     pub(super) fn ask_no(&self, key: &Key, owner: &OwnerToken) -> Option<u32> {
         self.state.lock().watched.get(key)?.waits.get(owner).map(|wait| wait.ask_no)
     }
 
-    /// An owner waits no more.
+    /// Notes that an owner waits no more.
     pub(super) fn done(&self, key: &Key, owner: &OwnerToken) {
         let mut state = self.state.lock();
         let Some(watched) = state.watched.get_mut(key) else { return };
@@ -250,7 +251,7 @@ impl Hints {
     /// Passes news of one watch on.
     fn take(&self, news: News) -> Result<(), String> {
         let mail = self.state.lock().take(news)?;
-        // Not under the lock: a sink may call anything.
+        // The lock is free here, because a sink may call anything.
         for (inbox, hint) in mail {
             self.sinks.send(&inbox, hint);
         }
@@ -259,7 +260,7 @@ impl Hints {
 }
 
 impl State {
-    /// Returns whether the waiter has missed a change that concerns it.
+    /// Adds a waiter. Returns whether it has missed a change that concerns it.
     fn wait(&mut self, key: &Key, owner: &OwnerToken, wait: Wait) -> bool {
         if !self.watched.contains_key(key) {
             self.watched.insert(key.clone(), Watched::after(wait.seen));
@@ -268,7 +269,7 @@ impl State {
         self.watched.get_mut(key).is_some_and(|watched| watched.wait(owner, wait))
     }
 
-    /// The messages that are due: new watches, and the end of those that nobody needs.
+    /// The messages that are due: new watches, and the ends of watches that nobody needs.
     fn messages(&mut self, keys: &Keys) -> Vec<Message> {
         let mut messages: Vec<_> = self.ended.drain(..).map(unwatch).collect();
         messages.extend(self.new_watches(keys));
@@ -290,7 +291,7 @@ impl State {
         messages
     }
 
-    /// The stream ended, and its watches with it. Returns the inboxes of all waiters.
+    /// Notes that the stream ended, and its watches with it. Returns the inboxes of all waiters.
     fn begin_anew(&mut self) -> Vec<ClientId> {
         self.numbers.clear();
         self.ended.clear();
@@ -328,7 +329,8 @@ impl State {
     fn take(&mut self, news: News) -> Result<Mail, String> {
         let mut mail = Mail::new();
         if news.is_created && news.is_cancelled {
-            // Its number may belong to no watch of ours. The next stream begins all watches again.
+            // Its number may belong to no watch of this store. The next stream begins all watches
+            // again.
             return Err("the server refused a watch".to_owned());
         }
         let Some(key) = self.numbers.get(&news.watch).cloned() else { return Ok(mail) };
@@ -346,8 +348,8 @@ impl State {
             return Ok(mail);
         }
         for event in news.events {
-            // Not by the revision of the answer: the first answer has that of now, and older
-            // changes follow.
+            // Do not use the revision of the answer. The first answer has the current revision, and
+            // older changes follow.
             watched.from = watched.from.max(event.kv.modified.saturating_add(1));
             watched.take(&key, event, &mut mail);
         }
@@ -362,9 +364,9 @@ impl Watched {
         Self { number: 0, from: seen.saturating_add(1), last: None, waits: HashMap::new() }
     }
 
-    /// Returns whether the waiter has missed a change that concerns it: the watch belongs to all
-    /// waiters of this lock, and tells each change once. The last change is enough. On a busy lock,
-    /// any newer one would make each ask cause the next one.
+    /// Adds a waiter. Returns whether it has missed a change that concerns it, because the watch
+    /// belongs to all waiters of this lock and tells each change once. Only the last change counts.
+    /// If any newer change counted, each ask on a busy lock would cause the next one.
     fn wait(&mut self, owner: &OwnerToken, mut wait: Wait) -> bool {
         let has_missed = match &self.last {
             Some((change, holder)) if *change > wait.seen => match holder {
@@ -383,14 +385,14 @@ impl Watched {
         has_missed
     }
 
-    /// Passes a change on to those that wait since before it. A member that fell behind tells of
+    /// Passes a change on to the waiters that have not seen it. A member that fell behind tells of
     /// changes late. If a waiter has lost its place meanwhile and asked again, a grant to its
     /// earlier place must not count from that ask.
     fn take(&mut self, key: &Key, event: Event, mail: &mut Mail) {
         let changed = event.kv.modified;
         if event.is_delete {
             self.last = Some((changed, None));
-            // Those at the front ask. If all of them are dead, the others ask soon anyway.
+            // The waiters at the front ask. If all of them are dead, the others ask soon anyway.
             let front = self.waits.values().filter(|it| it.ahead == 0 && it.seen < changed);
             mail.extend(
                 front.map(|wait| (wait.inbox.clone(), Hint::MaybeFree { key: key.clone() })),
@@ -411,7 +413,7 @@ impl Watched {
             };
             mail.push((wait.inbox, hint));
         }
-        // The new holder was in front of all.
+        // The new holder was in front of all waiters.
         for wait in self.waits.values_mut().filter(|wait| wait.seen < changed) {
             wait.ahead = wait.ahead.saturating_sub(1);
         }

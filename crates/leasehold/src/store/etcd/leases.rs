@@ -1,10 +1,9 @@
 //! Leases of etcd. Each lock and each place has one of its own, so each ends alone.
 //!
-//! A lease that a lock gave back is kept for a while, and renewed when it is used again. That
-//! costs the cluster no entry in its log, so a lock and its release are two entries, as a bare
-//! write and its removal are. All other leases are revoked. If they were left to end, the leader
-//! would end those of crashed holders late: it ends about a thousand in a second, one after the
-//! other.
+//! A lease that a lock gave back is kept for a while, and renewed when it is used again. That costs
+//! the cluster no entry in its log, so a lock and its release are two entries, like a bare write
+//! and its removal. All other leases are revoked. If they were left to end, the leader would be
+//! late to end the leases of crashed holders, because it ends only about a thousand in a second.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -25,7 +24,7 @@ use crate::unpoisoned::Unpoisoned;
 /// The most leases that are kept for later.
 const SPARES_MAX: usize = 256;
 
-/// No longer lease is kept: it would outlive a process that ends.
+/// Longer leases are not kept, because they would outlive a process that ends.
 const KEPT_SECONDS_MAX: i64 = 60;
 
 /// How many leases are revoked at the same time.
@@ -46,9 +45,9 @@ pub(super) struct Lease {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) lease: Lease,
-    /// Whether it was made just now, or surely renewed. Otherwise it is to be renewed.
+    /// Whether it was made just now, or certainly renewed. Otherwise it is to be renewed.
     pub(super) is_new: bool,
-    /// The last moment at which its whole time was surely ahead.
+    /// The last moment at which it certainly had its whole time left.
     pub(super) since: Moment,
 }
 
@@ -78,19 +77,19 @@ struct Unused {
 #[derive(Debug)]
 struct Spare {
     lease: Lease,
-    /// The last moment at which its whole time was surely ahead.
+    /// The last moment at which it certainly had its whole time left.
     since: Moment,
 }
 
 impl Spare {
-    /// Whether it may be used again: half of its time is left.
+    /// Whether it may be used again, because half of its time is left.
     fn is_fit(&self, now: Moment) -> bool {
         let span = Duration::from_secs(self.lease.seconds.unsigned_abs());
         self.since + span / 2 > now
     }
 }
 
-/// How many seconds a lease of etcd lasts that covers a ttl.
+/// The seconds of a lease of etcd that covers a ttl.
 pub(super) fn seconds(ttl: Ttl) -> i64 {
     let span = ttl.get();
     let seconds = span.as_secs() + u64::from(span.subsec_nanos() > 0);
@@ -139,8 +138,9 @@ impl Leases {
         Ok(Taken { lease, is_new: true, since })
     }
 
-    /// Keeps a lease that surely no key has any more, for the next lock of the same ttl. `since` is
-    /// when its whole time was surely ahead. If that is long ago or unknown, it is not kept.
+    /// Keeps a lease for the next lock of the same ttl. It is certain that no key has it any more.
+    /// At `since`, it certainly had its whole time left. If that is long ago or unknown, it is not
+    /// kept.
     ///
     /// Returns whether there are leases to [revoke](Self::revoke_surplus), and nobody does it.
     pub(super) fn give_back(&self, now: Moment, lease: Lease, since: Option<Moment>) -> bool {
@@ -158,7 +158,7 @@ impl Leases {
             }
             stays
         });
-        // No two locks may get one lease: each would keep the other one alive.
+        // No two locks may get one lease, because each would keep the other one alive.
         let is_there = spares.iter().any(|spare| spare.lease.id == lease.id);
         let spare = since.map(|since| Spare { lease, since }).filter(|spare| spare.is_fit(now));
         match spare.filter(|spare| spare.lease.is_kept()) {
@@ -172,7 +172,7 @@ impl Leases {
         !surplus.is_empty() && !std::mem::replace(is_revoking, true)
     }
 
-    /// Revokes the leases that are not kept. A failure leaves them to their ends.
+    /// Revokes the leases that are not kept. If that fails, they end by themselves.
     pub(super) async fn revoke_surplus(&self, wire: &Wire) {
         loop {
             let some = {

@@ -1,6 +1,6 @@
 //! The leases and places that a store asked for.
 //!
-//! It saves questions, and proves nothing: the cluster decides in each step.
+//! This memory saves requests, but proves nothing. The cluster decides in each step.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
 use crate::unpoisoned::Unpoisoned;
 
-/// The number of entries from which on the store searches for old ones. It then grows with the
-/// entries that are left, so the store rarely reads all of them.
+/// With this many entries, the store searches for old ones. The number then grows with the entries
+/// that are left, so the store rarely reads all of them.
 const MANY: usize = 10_000;
 
-/// How long an entry is kept that nobody used. No lease lasts longer unrenewed.
+/// How long an unused entry is kept. No unrenewed lease lasts longer.
 const KEPT_FOR: Duration = Duration::from_secs(2 * Ttl::MAX.get().as_secs());
 
 /// The leases of one owner: of its lock, of its place, and those in doubt.
@@ -26,16 +26,17 @@ pub(super) struct Known {
     pub(super) held: Option<(Lease, i64)>,
     /// The lease of etcd behind its place.
     pub(super) place: Option<Lease>,
-    /// Leases with which a key may still be written: the answers to those requests were lost.
+    /// Leases with which a key may still be written, because the answers to those requests were
+    /// lost.
     pub(super) doubts: Vec<i64>,
-    /// The last moment at which the whole time of its lease, or of that of its place, was surely
-    /// ahead. `None` if that is not known.
+    /// The last moment at which the lease of its lock or place certainly had its whole time left.
+    /// `None` if that is not known.
     pub(super) since: Option<Moment>,
     used: Moment,
 }
 
 impl Known {
-    /// When the whole time of a lease of etcd was surely ahead, as far as is known.
+    /// When a lease of etcd certainly had its whole time left, as far as is known.
     pub(super) fn since(&self, lease: i64) -> Option<Moment> {
         let held = self.held.map(|(held, _)| held.id);
         let place = self.place.map(|place| place.id);
@@ -50,9 +51,9 @@ pub(super) struct Mine(Unpoisoned<Owners>);
 #[derive(Debug, Default)]
 struct Owners {
     known: HashMap<(Key, OwnerToken), Known>,
-    /// The doubts of all owners, which a lease that is given back is looked up in.
+    /// The doubts of all owners. A lease that is given back is looked up here.
     in_doubt: HashSet<i64>,
-    /// How many were left by the last search for old ones.
+    /// How many entries the last search for old ones left.
     left: usize,
 }
 
@@ -102,13 +103,14 @@ impl Mine {
         }
     }
 
-    /// A key of an owner may still be written with a lease: the answer to that request was lost.
+    /// Notes that a key of an owner may still be written with a lease, because the answer to the
+    /// request was lost.
     pub(super) fn doubt(&self, now: Moment, of: (&Key, &OwnerToken), lease: i64) {
         self.note(now, of, |known| known.doubts.push(lease));
         self.0.lock().in_doubt.insert(lease);
     }
 
-    /// The request that wrote a key of an owner with this lease has arrived.
+    /// Notes that the request that wrote a key of an owner with this lease has arrived.
     pub(super) fn settle(&self, (key, owner): (&Key, &OwnerToken), lease: i64) {
         let mut all = self.0.lock();
         if all.in_doubt.remove(&lease)

@@ -14,8 +14,8 @@
 //! | `keys`, `entry` | the keys of a lock, and their values |
 //! | `leases`, `mine` | leases of etcd, and which locks have them |
 //! | `state`, `steps/` | what a read shows, and the steps of the contract |
-//! | `hints` | watches what clients wait for |
-//! | `examine` | asks a cluster what a diagnosis needs |
+//! | `hints` | watches the locks that clients wait for |
+//! | `examine` | asks a cluster the questions of a diagnosis |
 
 mod channel;
 mod connect;

@@ -2,8 +2,8 @@
 
 use super::message::{Fields, Malformed, Message};
 
-/// The most keys that a request reads in one range. A longer answer is not an answer to our
-/// requests.
+/// The most keys that a request reads in one range. A longer answer answers no request of
+/// Leasehold.
 pub(super) const KEYS_MAX: usize = 2_000;
 
 /// The most ranges that a transaction reads.
@@ -299,7 +299,7 @@ pub(super) fn read_token(bytes: &[u8]) -> Result<String, Malformed> {
     Err(Malformed)
 }
 
-/// What a member says of itself.
+/// The answer of a member about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) version: String,

@@ -9,12 +9,12 @@ use crate::core::token::OwnerToken;
 /// How many places of a line one step reads. All others are counted.
 const PLACES_READ_MAX: u32 = 128;
 
-/// Who has a lock, and who waits for it.
+/// The holder of a lock, and its waiters.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) held: Option<Seen>,
-    /// The first places of the line, the oldest first, and the place that was read apart. Empty if
-    /// the line was only counted.
+    /// The first places of the line, the oldest first, and the place that was read separately.
+    /// Empty if the line was only counted.
     pub(super) line: Vec<Seen>,
     /// How many places the line has.
     pub(super) count: u32,

@@ -22,7 +22,7 @@ const WORDS: ClusterWords = ClusterWords {
     form: "etcd://HOST:PORT,HOST:PORT/PREFIX",
 };
 
-/// Below which keys the locks are if the URL does not say.
+/// The prefix of the keys of all locks, if the URL names none.
 const PREFIX: &str = "leasehold";
 
 /// The longest prefix, in bytes.
@@ -31,7 +31,7 @@ const PREFIX_BYTES_MAX: usize = 256;
 /// The address of a cluster, and the login.
 pub(super) struct Address {
     pub(super) parts: Arc<ClusterUrl>,
-    /// Below which keys the locks are; without a slash at its end.
+    /// The prefix of the keys of all locks, without a slash at its end.
     pub(super) prefix: String,
 }
 

@@ -16,11 +16,11 @@ use crate::host::Host;
 use crate::store::net::{ConnectPause, Effect, Home};
 use crate::unpoisoned::Unpoisoned;
 
-/// How long a call may take before its member counts as cut off. Longer than the limit of any
+/// How long a call may take before its member counts as cut off. It is longer than the limit of any
 /// request.
 const CALL_LIMIT: Duration = Duration::from_millis(1_200);
 
-/// Sends calls. Nothing is sent twice, unless it surely did nothing.
+/// Sends calls. No call is sent twice, unless it certainly did nothing.
 pub(super) struct Wire {
     pub(super) host: Arc<dyn Host>,
     pub(super) connector: EtcdConnector,
@@ -51,8 +51,8 @@ impl Wire {
         if let Some(channel) = self.slot.open() {
             return Ok(channel);
         }
-        // The host connects: nobody else might poll the task of this caller for a while, and all
-        // renewals would wait for it.
+        // The host connects, not the caller. The caller might not poll for a while, and all
+        // renewals would wait.
         let (tell, told) = oneshot::channel();
         let slot = Arc::clone(&self.slot);
         let (host, connector) = (Arc::clone(&self.host), self.connector.clone());
@@ -76,7 +76,7 @@ impl Wire {
             Err(failure) => failure,
         };
         if failure.is_undone() {
-            // The connection was old, or the login.
+            // The connection or the login was old.
             failure = match self.try_call(path, message).await? {
                 Ok(answer) => return self.read(&answer, effect, read),
                 Err(failure) => failure,
@@ -149,7 +149,7 @@ impl Wire {
         plain(self.call(path, &lease(id), Effect::Nothing, LeaseAnswer::read).await)
     }
 
-    /// How many seconds a lease of etcd lasts yet, rounded up. `None` if it has ended.
+    /// How many seconds a lease of etcd still lasts, rounded up. `None` if it has ended.
     pub(super) async fn seconds_left(&self, id: i64) -> Result<Option<i64>, Error> {
         let path = "/etcdserverpb.Lease/LeaseTimeToLive";
         match self.call(path, &lease(id), Effect::Nothing, LeaseAnswer::read).await {
@@ -189,7 +189,8 @@ impl Slot {
         }
         making.pause.check(host.now())?;
         if self.channel.lock().take().is_some() {
-            // The member is tried last now: it may be cut off, and still accept connections.
+            // The same member is tried last now, because it may be cut off, and still accept
+            // connections.
             making.first += 1;
         }
         match connector.connect(host, making.first).await {
@@ -212,7 +213,7 @@ fn not_connected() -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// For calls that write no key with a lease.
+/// The result of a call that writes no key with a lease.
 fn plain<T>(answer: Result<T, Fault>) -> Result<T, Error> {
     answer.map_err(|fault| match fault {
         Fault::Error(error) => error,

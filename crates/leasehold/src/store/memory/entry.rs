@@ -10,7 +10,7 @@ use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::line::{
     AskDecision, Asker, Front, GIVES_WAY_FOR, Head, Holding, PLACES_MAX, REAPED_MAX, RUN_MAX,
-    ReleaseDecision, Stance, decide_ask, decide_release, front,
+    ReleaseDecision, Stance, decide_ask, decide_release, front, wakes_next,
 };
 use crate::core::moment::{Moment, WallTime};
 use crate::core::token::{ClientId, FencingBlock, FencingToken, OwnerToken};
@@ -79,7 +79,7 @@ impl Entry {
         self.held.iter_mut().find(|held| held.owner == *owner && held.expires > now)
     }
 
-    /// What the living holders have.
+    /// The part of the key that the living holders have.
     fn taken(&self, now: Moment) -> Taken {
         Taken::by(self.holders(now).map(|held| held.claim))
     }
@@ -127,7 +127,7 @@ impl Entry {
                 AskDecision::GrantAgain => return Ok(self.grant_again(now, ask)),
                 AskDecision::Grant => {
                     let granted = self.grant_ask(step, ask);
-                    // Those behind it may share the key too.
+                    // The waiters behind this one may share the key too.
                     self.hand_over_run(step, &ask.key);
                     return Ok(granted);
                 }
@@ -144,8 +144,8 @@ impl Entry {
         Ok(self.refuse(ask, Duration::ZERO))
     }
 
-    /// Refuses a claim that does not go with the use of the key. A first claim decides how many
-    /// permits there are.
+    /// Refuses a claim that does not fit the use of the key. A first claim decides how many permits
+    /// there are.
     fn use_as(&mut self, now: Moment, ask: &Ask) -> Result<(), Error> {
         let is_in_use = self.is_in_use(now);
         let used = match (self.limit, ask.claim.usage()) {
@@ -179,7 +179,8 @@ impl Entry {
         let since = match self.position(&ask.owner) {
             Some(at) => self.line[at].since,
             None if self.line.len() >= PLACES_MAX => {
-                // Dead places do not count: a line of them must not lock living waiters out.
+                // Dead places do not count, because a line of them must not lock living waiters
+                // out.
                 self.line.retain(|place| place.expires > step.now);
                 if self.line.len() >= PLACES_MAX {
                     return Err(line_is_full(&ask.key));
@@ -224,6 +225,13 @@ impl Entry {
     fn front(&self, now: Moment) -> Front {
         let first = self.line.iter().take(REAPED_MAX + 1);
         front(now, first.map(|place| (place.expires, place.stance, place.claim)))
+    }
+
+    /// Whether the first living place is that of `owner`.
+    fn is_head(&self, now: Moment, owner: &OwnerToken) -> bool {
+        let front = self.front(now);
+        let first = self.line.get(front.dead);
+        matches!(front.head, Head::Alive { .. }) && first.is_some_and(|place| place.owner == *owner)
     }
 
     fn drop_dead(&mut self, now: Moment) -> Front {
@@ -277,8 +285,8 @@ impl Entry {
         step.mail.push((head.inbox, hint));
     }
 
-    /// Hands the key to all that are due at the front of the line. If there are too many for one
-    /// step, tells the next of them to ask.
+    /// Hands the key to all waiters at the front of the line whose turn it is. If there are too
+    /// many for one step, tells the next of them to ask.
     fn hand_over_run(&mut self, step: &mut Step, key: &Key) {
         for _ in 0..RUN_MAX {
             let front = self.drop_dead(step.now);
@@ -328,6 +336,7 @@ impl Entry {
     ) -> Released {
         let now = step.now;
         self.touched = now;
+        let was_head = self.is_head(now, &lease.owner);
         self.leave(&lease.owner);
         let is_held = self.holder(now, &lease.owner).is_some();
         self.held.retain(|held| held.expires > now);
@@ -335,6 +344,11 @@ impl Entry {
             // Others may have waited behind the place that left, although there is room for them.
             if *on_release != OnRelease::FreeAndWake {
                 self.hand_over_run(step, &lease.key);
+            }
+            let front = self.drop_dead(now);
+            if wakes_next(was_head, self.taken(now), front) {
+                self.tell_head(step, &lease.key);
+                self.awaits_until = now + GIVES_WAY_FOR;
             }
             return Released::NotHeld;
         }
@@ -395,7 +409,8 @@ impl Entry {
             }
         }
         self.hand_over_run(step, key);
-        // The next waiter may want more than there are now: let it ask, and hear that.
+        // The next waiter may want more permits than there are now. Let it ask, so that it learns
+        // this.
         self.tell_head(step, key);
         Ok(before)
     }
@@ -405,8 +420,8 @@ impl Entry {
         let Some((owner, claim)) = seen.map(|held| (held.owner.clone(), held.claim)) else {
             return Evicted::Changed;
         };
-        // The next holder's number must be above the evicted one, even if nobody is granted a
-        // number before that holder.
+        // Raise the counter now. The next fencing token must be above those of the evicted holder,
+        // even if this step grants none.
         self.counter = self.counter.saturating_add(1).min(FencingToken::MAX);
         let lease = LeaseId { key: key.clone(), owner, claim };
         self.release(step, &lease, &OnRelease::Free);

@@ -44,7 +44,7 @@ struct Shared {
 struct State {
     entries: BTreeMap<Key, Entry>,
     clients: HashMap<ClientId, ClientRecord>,
-    /// The highest counter of all forgotten entries: a new counter starts here.
+    /// The highest counter of all forgotten entries. A new counter starts here.
     counter_floor: u64,
     swept: Moment,
 }
@@ -127,7 +127,7 @@ impl State {
         }
         let floor = self.counter_floor;
         let entry = self.entries.entry(ask.key.clone()).or_insert_with(|| Entry::new(floor));
-        // Only one that holds the key alone passes it on or keeps it idle.
+        // Only a holder that has the key alone passes it on or keeps it idle.
         let holder = entry.owners(step.now).next().cloned();
         let answer = entry.acquire(step, &ask)?;
         let waits = answer.is_taken() && ask.line != Line::None;

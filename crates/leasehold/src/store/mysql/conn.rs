@@ -29,9 +29,9 @@ pub(super) enum Failure {
     Said(Said),
     /// The connection had ended before.
     Unsent,
-    /// The connection failed, or what arrives is not the protocol.
+    /// The connection failed, or the server sent something that is not the protocol.
     Broken(String),
-    /// The login needs what this client does not have, or does not do.
+    /// The login needs something that this client does not have, or must not do.
     Login(&'static str),
 }
 
@@ -46,7 +46,7 @@ impl From<io::Error> for Failure {
 
 impl From<Malformed> for Failure {
     fn from(_: Malformed) -> Self {
-        Self::Broken("what arrived is not the protocol of MySQL".to_owned())
+        Self::Broken("the server sent bytes that are not the protocol of MySQL".to_owned())
     }
 }
 
@@ -151,7 +151,7 @@ impl Conn {
                 }
                 // The server knows the password from before.
                 1 if packet[1..] == [3] => {}
-                // It wants to see the password itself.
+                // The server wants to see the password itself.
                 1 if packet[1..] == [4] && plugin == CACHING => {
                     if !is_private {
                         return Err(Failure::Login(NOT_PRIVATE));
@@ -219,7 +219,7 @@ impl Conn {
     }
 }
 
-const NO_PLUGIN: &str = "the server wants this user to log in in a way that this build does not \
+const NO_PLUGIN: &str = "the server requires a login method for this user that this build does not \
                          have; no request was sent; use a user with `mysql_native_password` or \
                          `caching_sha2_password`";
 

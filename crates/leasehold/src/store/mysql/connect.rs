@@ -23,8 +23,8 @@ const OLDEST_MYSQL: (u32, u32) = (8, 0);
 const OLDEST_MARIADB: (u32, u32) = (10, 6);
 
 /// The settings of each connection. Without locks on gaps, steps at different keys do not wait for
-/// each other. The limit is the shortest that servers have: a row that another transaction locks
-/// must not stop all requests behind it.
+/// each other. The limit is the shortest that servers have, because a row that another transaction
+/// locks must not stop all requests behind it.
 const SETTINGS: &str = "SET NAMES utf8mb4, SESSION autocommit = 1, \
     SESSION sql_mode = 'STRICT_TRANS_TABLES', SESSION innodb_lock_wait_timeout = 1, \
     SESSION lock_wait_timeout = 1, SESSION completion_type = 0, SESSION sql_safe_updates = 0";
@@ -78,7 +78,7 @@ impl MysqlConnector {
         let offers = greeting.flags & flag::TLS != 0;
         if !offers && matches!(self.address.tls, TlsMode::Require(_)) {
             let message = "the server has no TLS; no request was sent; set `ssl_cert` and \
-                           `ssl_key` there, or write `sslmode=disable` if the network is trusted";
+                           `ssl_key` on it, or write `sslmode=disable` if the network is trusted";
             return Err(Error::new(ErrorKind::Config, message));
         }
         let Some(tls) = self.tls.as_ref().filter(|_| offers) else {
@@ -105,10 +105,10 @@ impl MysqlConnector {
     }
 }
 
-/// What every server of this protocol is able to do.
+/// The abilities that every server of this protocol has.
 const NEEDED: u32 = flag::PROTOCOL_41 | flag::SECURE | flag::MULTI_RESULTS | flag::PLUGINS;
 
-/// What the server says first, and the number of the packet to answer with.
+/// Reads the first message of the server, and the number of the packet to answer with.
 async fn greeting(
     stream: &mut (impl tokio::io::AsyncRead + Unpin),
 ) -> Result<(Greeting, u8), Error> {
@@ -126,8 +126,8 @@ async fn greeting(
     }
     if greeting.flags & flag::MULTI_STATEMENTS == 0 {
         let message = "the server, or a proxy in front of it, takes no message with several \
-                       requests; no request was sent; allow such messages there, or name the \
-                       server itself in the URL";
+                       requests; no request was sent; allow such messages in the proxy, or \
+                       connect to the server itself";
         return Err(Error::new(ErrorKind::Config, message));
     }
     Ok((greeting, number))
@@ -177,7 +177,8 @@ impl Engine for MysqlConnector {
     }
 }
 
-/// Adds a text, byte by byte. So nothing in it has a meaning, whatever the settings are.
+/// Adds a text, byte by byte. So no character in it has a special meaning, whatever the settings
+/// are.
 pub(super) fn write_text(sql: &mut String, text: &str) {
     sql.push_str("X'");
     for byte in encode(text).bytes() {
@@ -192,7 +193,7 @@ impl fmt::Debug for MysqlConnector {
     }
 }
 
-/// What a server says of itself.
+/// The facts that a server tells about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// Such as `8.0.36` or `10.11.6-MariaDB`.
@@ -241,7 +242,7 @@ impl Facts {
             (ErrorKind::Config, text)
         } else if self.is_read_only {
             let text = "the server is read-only; no request was sent; name the primary in the URL, \
-                        and look for `read_only`";
+                        and check the setting `read_only`";
             (ErrorKind::Unavailable, text.to_owned())
         } else {
             return Ok(());

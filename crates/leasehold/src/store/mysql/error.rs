@@ -62,8 +62,9 @@ impl Failure {
     /// Whether the connection is of no use any more.
     pub(super) fn ends_connection(&self) -> bool {
         let Self::Said(said) = self else { return true };
-        // The transaction of a step that was cut off may be open, and keep rows. A server that
-        // became read-only does not end its connections, and its name may lead to another one now.
+        // If a step was cut off, its transaction may still be open and keep rows locked. A server
+        // that became read-only does not end its connections, and its name may lead to another
+        // server now.
         is_cut_off(said.code) || is_read_only(said.code) || is_apart(said.code)
     }
 }
@@ -100,8 +101,8 @@ const fn is_cut_off(code: u16) -> bool {
 }
 
 /// Says what an error code of the server means, in what state the locks are, and what to do. Each
-/// code here proves that the step changed nothing, unless it [cuts off](is_cut_off). `None` for any
-/// other code.
+/// code here proves that the step changed nothing, unless it says that the request was [cut
+/// off](is_cut_off). `None` for any other code.
 fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
     Some(match code {
         1045 | 1698 => (
@@ -111,8 +112,8 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
         ),
         1129 | 1130 => (
             ErrorKind::Denied,
-            "the server admits nobody from this host; no request was sent; let it admit the user \
-             from here, or run `mysqladmin flush-hosts` there",
+            "the server admits nobody from this host; no request was sent; allow the user to log \
+             in from this host, or run `mysqladmin flush-hosts` on the server",
         ),
         3159 => (
             ErrorKind::Config,
@@ -136,8 +137,8 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
         ),
         _ if is_read_only(code) => (
             ErrorKind::Unavailable,
-            "the server is read-only; nothing was changed; name the primary in the URL, and look \
-             for `read_only`",
+            "the server is read-only; nothing was changed; name the primary in the URL, and \
+             check the setting `read_only`",
         ),
         _ if is_apart(code) => (
             ErrorKind::Unavailable,
@@ -156,7 +157,7 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
         ),
         1213 | 1020 => (
             ErrorKind::Unavailable,
-            "the server undid the request for another one; nothing was changed; try again",
+            "the server undid the request in favour of another one; nothing was changed; try again",
         ),
         1040 | 1203 | 1226 => (
             ErrorKind::Unavailable,
@@ -218,7 +219,7 @@ mod tests {
             // A migration may be under way. A request that comes then is repeated.
             (1305, ErrorKind::Unavailable, ErrorKind::Config),
             (1318, ErrorKind::Unavailable, ErrorKind::Config),
-            // What ProxySQL says when it lost the server, or waited for too long.
+            // The errors of ProxySQL when it lost the server, or waited for too long.
             (2013, ErrorKind::Unknown, ErrorKind::Unavailable),
             (1907, ErrorKind::Unknown, ErrorKind::Unavailable),
             (1180, ErrorKind::Unknown, ErrorKind::Unavailable),
@@ -240,7 +241,7 @@ mod tests {
             (1290, true),
             (1317, false),
             (1927, false),
-            // What ProxySQL says when it lost the server, or waited for too long.
+            // The errors of ProxySQL when it lost the server, or waited for too long.
             (2013, false),
             (1907, false),
             (1180, false),

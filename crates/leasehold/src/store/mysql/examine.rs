@@ -1,9 +1,9 @@
-//! Asks a database what a diagnosis needs.
+//! Asks a database the questions of a diagnosis.
 
 use std::sync::Arc;
 
 use super::connect::Facts;
-use super::{MysqlConnector, MysqlStore};
+use super::{MysqlConnector, MysqlStore, SERVER_NOW};
 use crate::core::error::Error;
 use crate::host::Host;
 use crate::store::sql::Engine as _;
@@ -23,12 +23,12 @@ pub(crate) async fn examine(
 }
 
 async fn ask(connector: &MysqlConnector, host: &Arc<dyn Host>) -> Result<Option<About>, Error> {
-    const SQL: &str = "SELECT @@innodb_flush_log_at_trx_commit, @@sync_binlog, @@log_bin,
-        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    let sql =
+        format!("SELECT @@innodb_flush_log_at_trx_commit, @@sync_binlog, @@log_bin, {SERVER_NOW}");
     let link = connector.connect(host).await?;
     let facts = within(Arc::clone(host), LIMIT, Facts::read(&link)).await?;
     let (sent, wall) = (host.now(), host.wall());
-    let rows = within(Arc::clone(host), LIMIT, link.ask(SQL, Stage::Connecting)).await?;
+    let rows = within(Arc::clone(host), LIMIT, link.ask(&sql, Stage::Connecting)).await?;
     let trip = host.now().since(sent);
     let number = |at: usize| rows.first()?.get(at)?.as_deref()?.parse::<i64>().ok();
     let read = || {

@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::SERVER_NOW;
 use super::connect::{MysqlConnector, write_text};
 use super::link::Link;
 use crate::core::error::Error;
@@ -18,8 +19,8 @@ use crate::store::within;
 /// The shortest pause between two questions.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// The longest one: nobody waits, or somebody has waited for long. A holder may hear so late that
-/// another client waits. A waiter asks for its lock as often.
+/// The longest pause, while nobody waits, or somebody has waited for long. So a holder may hear
+/// this late that another client waits. A waiter asks for its lock as often.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A pause is the quiet time divided by this, within these bounds.
@@ -30,6 +31,11 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// How many hints one answer has.
 const HINTS_MAX: usize = 1_000;
+
+/// The age from which a hint is of no use: what was handed over has ended, or its client asked by
+/// itself. A client remembers its detached leases for longer than that, so that it does not take
+/// them for a hand-over that nobody waited for.
+const OLD_AFTER: Duration = Duration::from_secs(30);
 
 type Ours = Arc<Hints<MysqlConnector>>;
 
@@ -75,8 +81,9 @@ fn pause(quiet: Option<Duration>) -> Duration {
     quiet.map_or(PAUSE_MAX, |quiet| (quiet / QUIET_PER_PAUSE).clamp(PAUSE_MIN, PAUSE_MAX))
 }
 
-/// Takes the hints of all inboxes. They are deleted after they were passed on: if the connection
-/// ends in between, the clients hear them twice, which does no harm.
+/// Takes the hints of all inboxes, and passes on those that are young. It deletes them only
+/// afterwards. So if the connection ends in between, the clients hear them twice, which does no
+/// harm.
 async fn fetch(hints: &Ours, link: &Link) -> Result<usize, Error> {
     let mut inboxes = String::new();
     for inbox in hints.inboxes() {
@@ -89,8 +96,9 @@ async fn fetch(hints: &Ours, link: &Link) -> Result<usize, Error> {
         return Ok(0);
     }
     let sql = format!(
-        "SELECT seq, inbox, hint FROM leasehold_hints WHERE inbox IN ({inboxes}) ORDER BY seq \
-         LIMIT {HINTS_MAX}"
+        "SELECT seq, inbox, IF(made > {SERVER_NOW} - {}, hint, NULL) FROM leasehold_hints \
+         WHERE inbox IN ({inboxes}) ORDER BY seq LIMIT {HINTS_MAX}",
+        OLD_AFTER.as_micros()
     );
     let rows = link.ask(&sql, Stage::Asking).await?;
     let fetched: Vec<_> = rows.iter().filter_map(|row| pass_on(hints, row)).collect();
@@ -101,11 +109,12 @@ async fn fetch(hints: &Ours, link: &Link) -> Result<usize, Error> {
     Ok(rows.len())
 }
 
-/// Passes a hint on. Returns its number.
+/// Passes a hint on, unless it is old. Returns its number.
 fn pass_on(hints: &Ours, row: &Row) -> Option<String> {
-    let [Some(seq), Some(inbox), Some(text)] = &row[..] else { return None };
+    let [Some(seq), Some(inbox), text] = &row[..] else { return None };
     let seq: u64 = seq.parse().ok()?;
-    if let (Some(inbox), Some(hint)) = (ClientId::new(inbox), hint::read(text)) {
+    let hint = text.as_deref().and_then(hint::read);
+    if let (Some(inbox), Some(hint)) = (ClientId::new(inbox), hint) {
         hints.pass(&inbox, hint);
     }
     Some(seq.to_string())

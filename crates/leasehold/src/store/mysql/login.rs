@@ -1,4 +1,4 @@
-//! What a client answers when a server asks for a password. Nothing here does any I/O.
+//! The answers of a client when a server asks for a password. Nothing here does any I/O.
 
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};

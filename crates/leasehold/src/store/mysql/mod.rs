@@ -1,7 +1,7 @@
 //! Leases in tables of a MySQL or MariaDB server.
 //!
 //! A step is one call of a procedure in the database, so one message, one transaction and one round
-//! trip. The row of the key orders the steps. Time is the clock of the server.
+//! trip. The lock on the key's row puts the steps in an order. Time is the clock of the server.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | `packet`, `login`, `conn`, `link` | the protocol |
 //! | `hints` | asks for messages |
 //! | `error` | what the errors of a server mean |
-//! | `examine` | asks what a diagnosis needs |
+//! | `examine` | asks the questions of a diagnosis |
 //!
 //! Everything else is in `store/sql/`, for all engines.
 
@@ -42,6 +42,9 @@ use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::token::ClientId;
 use crate::host::Host;
+
+/// The clock of a server in µs since 1970, in SQL. The procedures read it in the same way.
+const SERVER_NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 /// A store in a database of a MySQL server, version 8.0 or newer, or MariaDB, 10.6 or newer.
 ///

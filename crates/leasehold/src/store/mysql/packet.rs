@@ -23,7 +23,7 @@ const MORE_RESULTS: u16 = 8;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// What is left of a packet.
+/// The rest of a packet.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
@@ -78,11 +78,11 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// What a server says first.
+/// The first message of a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub(super) flags: u32,
-    /// What the password is mixed with.
+    /// The bytes that the password is mixed with.
     pub(super) nonce: Vec<u8>,
     pub(super) plugin: String,
 }
@@ -131,14 +131,14 @@ impl Said {
     }
 }
 
-/// What a packet adds to the results.
+/// The part that a packet adds to the results.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// A part of an answer.
     Part,
     /// The end of the next answer.
     Answer { rows: Vec<Row>, is_last: bool },
-    /// The end of all: the server did not carry out what has no answer yet.
+    /// The end of all results. The server did not carry out the requests that have no answer yet.
     Refusal(Said),
 }
 
@@ -174,7 +174,7 @@ enum Stage {
 /// The most columns that an answer has.
 const COLUMNS_MAX: u64 = 64;
 
-/// The most values that an answer has: each takes more memory here than in its packet.
+/// The most values that an answer has. Each takes more memory here than in its packet.
 const VALUES_MAX: usize = 1 << 19;
 
 impl Results {
@@ -242,7 +242,7 @@ mod tests {
 
     const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 
-    /// What the packets add to the results, without parts of answers.
+    /// The parts that the packets add to the results, without parts of answers.
     fn results(packets: &[&[u8]]) -> Result<Vec<Taken>, Malformed> {
         let mut results = Results::default();
         let all: Result<Vec<_>, _> = packets.iter().map(|packet| results.take(packet)).collect();

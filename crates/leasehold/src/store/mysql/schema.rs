@@ -58,7 +58,7 @@ fn remade(name: &str, statement: &str, is_mariadb: bool) -> Vec<String> {
 /// older version up to date.
 ///
 /// Running it again changes nothing. Locks may be in use meanwhile. On MySQL, a procedure of an
-/// older build is missing for a moment while it is replaced: a request then is `Unavailable`, and
+/// older build is missing for a moment while it is replaced. A request then is `Unavailable`, and
 /// waiters go on waiting. MariaDB replaces it in one statement. The user must be allowed to create
 /// tables and procedures. Users of locks need less:
 ///
@@ -72,7 +72,8 @@ fn remade(name: &str, statement: &str, is_mariadb: bool) -> Vec<String> {
 ///   or tables of a newer version.
 /// - [`Denied`](ErrorKind::Denied) for a wrong password or a missing right.
 /// - [`Unavailable`](ErrorKind::Unavailable) or [`Unknown`](ErrorKind::Unknown) if the server
-///   cannot be reached, or does not answer in two minutes. Run it again: it goes on where it ended.
+///   cannot be reached, or does not answer in two minutes. Run it again: it continues where it
+///   stopped.
 ///
 /// # Cancel safety
 ///
@@ -101,7 +102,7 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
         make(&link, facts.is_mariadb()).await?;
         Ok(before)
     };
-    // On the heap: it is large.
+    // On the heap, because it is large.
     Migrated::by(&host, (connector.label(), VERSION), Box::pin(migrating)).await
 }
 
@@ -154,7 +155,7 @@ fn unfinished(refused: Error) -> Error {
         }
         ErrorKind::Unavailable => {
             "a table or procedure is in use, or the server refused a statement; the migration is \
-             not finished; run it again, which goes on where it ended"
+             not finished; run it again: it continues where it stopped"
         }
         _ => return refused,
     };

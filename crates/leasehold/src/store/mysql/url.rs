@@ -33,7 +33,7 @@ pub(super) fn parse(url: &str) -> Result<Address, Error> {
             .flatten()
             .any(|text| text.contains('\0'))
         {
-            return Err("no user, password or database has the character NUL".to_owned());
+            return Err("its user, password or database contains a NUL character".to_owned());
         }
         Ok(address)
     })

@@ -1,4 +1,4 @@
-//! What the URLs of clusters have in common: servers, a login, a path, and options.
+//! The common parts of the URLs of clusters: servers, a login, a path, and options.
 
 use std::time::Duration;
 
@@ -118,7 +118,7 @@ impl ClusterWords {
     }
 }
 
-/// What the options say about encryption.
+/// The encryption that the options ask for.
 fn tls(options: UrlOptions) -> Result<Option<TlsOptions>, String> {
     let (mode, options) = options.tls()?;
     match mode.as_deref() {

@@ -7,14 +7,14 @@ use crate::core::error::ErrorKind;
 pub(crate) enum Effect {
     /// It is part of connecting.
     Connects,
-    /// It only reads, or only concerns what no lock has.
+    /// It only reads, or only changes things that no lock uses.
     Nothing,
     /// It changes locks.
     Changes,
 }
 
 impl Effect {
-    /// What is known of the lock if the request has no answer.
+    /// The known state of the lock if the request has no answer.
     pub(crate) const fn state(self) -> &'static str {
         match self {
             Self::Connects => "no request was sent",

@@ -15,8 +15,9 @@ pub(crate) enum Home {
 }
 
 impl Home {
-    /// Moves a task that its runtime dropped to the host. Returns whether it goes on there: only if
-    /// it ran elsewhere. A host that drops its own task ends, and a new task would keep it alive.
+    /// Moves a task to the host after its runtime dropped it. Returns whether it goes on there,
+    /// which it does only if it ran elsewhere. A host that drops its own task ends, and a new task
+    /// would keep it alive.
     pub(crate) fn moves_to_host(&mut self) -> bool {
         std::mem::replace(self, Self::Host) == Self::Asker
     }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Stream;
 
-/// A stream in the form that they read.
+/// A stream in the form that these clients take.
 pub(crate) struct Io(pub(crate) Box<dyn Stream>);
 
 impl AsyncRead for Io {

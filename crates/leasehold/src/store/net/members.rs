@@ -10,7 +10,7 @@ use super::{ClusterUrl, Stream, Tls, connecting, host_and_port_text, tcp_stream}
 use crate::core::error::Error;
 use crate::host::Host;
 
-/// How much later each further member is tried, so that one that is out of reach costs little.
+/// How much later each further member is tried, so that a member that is out of reach costs little.
 const STAGGER: Duration = Duration::from_millis(150);
 
 /// The members that a URL names. The number of a member is its index there.
@@ -64,7 +64,7 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// The error of one member: if there is one that no retry can help, that one.
+    /// The error of one member. An error that no retry can help is preferred.
     pub(crate) async fn first<R, T, Reach, Begin>(
         &self,
         host: &Arc<dyn Host>,

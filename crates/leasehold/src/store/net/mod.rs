@@ -1,4 +1,5 @@
-//! What stores on servers share: streams of bytes over TCP and to sockets of this machine, and TLS.
+//! The part that stores on servers share: byte streams over TCP and to sockets of this machine, and
+//! TLS.
 
 #![cfg_attr(
     not(all(

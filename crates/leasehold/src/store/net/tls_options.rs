@@ -1,4 +1,4 @@
-//! What a URL says about TLS.
+//! The options of a URL about TLS.
 
 #[cfg(feature = "tls")]
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 /// The options for TLS. The files are in PEM form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsOptions {
-    /// Whether the certificate of the server is checked. Without that, only those who listen are
-    /// kept out, and not those who stand between.
+    /// Whether the certificate of the server is checked. Without that, TLS keeps out attackers who
+    /// only listen, but not attackers in between.
     pub(crate) verifies: bool,
     /// The authorities to trust; `None` for those that the system trusts.
     pub(crate) ca: Option<PathBuf>,

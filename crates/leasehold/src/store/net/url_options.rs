@@ -1,4 +1,4 @@
-//! What the URLs of databases and clusters have in common: hosts with ports, and options.
+//! The common parts of the URLs of databases and clusters: hosts with ports, and options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +29,8 @@ pub(crate) fn host_and_port(text: &str, default_port: u16) -> Result<(String, u1
     Ok((host, number.ok_or(mistake)?))
 }
 
-/// The path of a file. A process may change its directory before the file is read again.
+/// Reads the full path of a file. The process may change its directory before the file is read
+/// again.
 fn file(path: &str) -> Result<PathBuf, String> {
     let advice = "write the path of a file in full, as in `ca=/etc/ssl/ca.pem`";
     path.starts_with('/').then(|| path.into()).ok_or_else(|| advice.to_owned())

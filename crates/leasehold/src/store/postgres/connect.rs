@@ -175,12 +175,12 @@ async fn encrypted(
     match (answer, mode) {
         (b'S', _) => Ok((tls.secure(stream, host).await?, true)),
         (b'N', TlsMode::Require(_)) => {
-            let message = "the server has no TLS; no request was sent; set `ssl = on` there, or \
-                           write `sslmode=disable` if the network is trusted";
+            let message = "the server has no TLS; no request was sent; set `ssl = on` on the \
+                           server, or write `sslmode=disable` if the network is trusted";
             Err(Error::new(ErrorKind::Config, message))
         }
         (b'N', _) => Ok((Box::new(stream), false)),
-        // Its text is not shown: anybody between us and the server can write one.
+        // Its text is not shown, because anybody between us and the server can write one.
         (b'E', _) => {
             let message = "the server cannot serve another connection; no request was sent; read \
                            its log, and look whether it is out of memory or processes";
@@ -200,7 +200,7 @@ impl fmt::Debug for PostgresConnector {
     }
 }
 
-/// What a server says of itself.
+/// The facts that a server tells about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// `server_version_num`, such as 150018.
@@ -250,7 +250,7 @@ impl Facts {
                         in the URL";
             (ErrorKind::Unavailable, text.to_owned())
         } else if self.is_read_only {
-            // Some services make it so while a disk is nearly full.
+            // Some services make a server read-only while its disk is nearly full.
             let text = "the server lets this user only read; no request was sent; free space on \
                         its disk if that is full, or set `default_transaction_read_only = off`";
             (ErrorKind::Unavailable, text.to_owned())

@@ -1,8 +1,9 @@
 //! Turns a refusal of the server, or a missing answer, into advice for the caller.
 //!
-//! A message is one transaction. So an error of the server means that its steps changed nothing.
-//! If the connection ended too, it may have been committed. So may one whose error comes from a
-//! pooler that lost the server: it does not say how severe it is, as each server does.
+//! A message is one transaction. So an error of the server means that its steps changed nothing. If
+//! the connection ended too, the message may have been committed. The same holds if the error comes
+//! from a pooler that lost the server. Unlike the errors of servers, such an error does not say how
+//! severe it is.
 
 use tokio_postgres::error::{DbError, Severity};
 
@@ -16,7 +17,7 @@ pub(super) fn failure(error: &tokio_postgres::Error, stage: Stage) -> Error {
         return refusal(said, stage);
     }
     let cause = cause_of(error);
-    // The client of the database finds that out by itself.
+    // The client of the database finds out by itself that a password is missing.
     if stage == Stage::Connecting && cause == "password missing" {
         let message = "the server wants a password, and the URL has none; no request was sent; \
                        write `postgres://USER:PASSWORD@…`";
@@ -28,7 +29,7 @@ pub(super) fn failure(error: &tokio_postgres::Error, stage: Stage) -> Error {
     broken(cause, stage, "PostgreSQL")
 }
 
-/// The innermost cause, which is the one that says something.
+/// The innermost cause, because the outer ones say nothing.
 fn cause_of(error: &tokio_postgres::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
@@ -90,8 +91,8 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
         ),
         "25006" => (
             ErrorKind::Unavailable,
-            "the server is read-only; nothing was changed; name the primary in the URL, and look \
-             for `default_transaction_read_only`",
+            "the server is read-only; nothing was changed; name the primary in the URL, and \
+             check the setting `default_transaction_read_only`",
         ),
         "55P03" => (
             ErrorKind::Unavailable,
@@ -119,8 +120,8 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
         ),
         "40001" | "40P01" => (
             ErrorKind::Unavailable,
-            "the server gave up the request for another transaction; nothing was changed; try \
-             again",
+            "the server gave up the request in favour of another transaction; nothing was changed; \
+             try again",
         ),
         _ => (
             ErrorKind::Unavailable,
@@ -165,7 +166,7 @@ mod tests {
             (Some(Severity::Error), "XX000", true),
             (Some(Severity::Fatal), "57P01", false),
             (Some(Severity::Panic), "XX000", false),
-            // What PgBouncer says when it lost the server.
+            // The errors of PgBouncer when it lost the server.
             (None, "08P01", false),
             (None, "58000", false),
             (Some(Severity::Error), "08006", false),

@@ -1,4 +1,4 @@
-//! Asks a database what a diagnosis needs.
+//! Asks a database the questions of a diagnosis.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! A stream that fails before its server can fill the memory, or read a password that others can
 //! read too.
 //!
-//! The client of the database takes a message into memory as a whole, however long it says it is.
-//! It keeps each setting that the server names, and answers with the password if it is asked to. So
-//! this follows the messages that arrive, and counts their bytes:
+//! The client of the database takes a whole message into memory, however long the message says it
+//! is. It keeps each setting that the server names, and sends the password if the server asks for
+//! it. So this stream follows the messages that arrive, and counts their bytes:
 //!
 //! | messages | bytes at most |
 //! |---|---|
@@ -23,8 +23,8 @@ const MESSAGE_MAX: usize = MIB;
 const SETTINGS_MAX: usize = MIB;
 const NOTICES_MAX: usize = MIB;
 
-/// The client of the database keeps none of them. But while they come without a pause, nothing else
-/// is looked at.
+/// The client of the database keeps no notifications. But while they come without a pause, it looks
+/// at nothing else.
 const NOTIFICATIONS_MAX: usize = 64 * MIB;
 
 /// A value of a row takes up to seven times as much memory as in its message. The longest answer of
@@ -37,7 +37,7 @@ pub(super) const NOT_PRIVATE: &str = "the server wants to see the password, and 
                                       or `sslmode=verify-full`, or let `pg_hba.conf` say \
                                       `scram-sha-256`";
 
-const MALFORMED: &str = "what arrived is not the protocol of PostgreSQL";
+const MALFORMED: &str = "the server sent bytes that are not the protocol of PostgreSQL";
 
 const TOO_MUCH: &str = "the server sent more than a PostgreSQL server does";
 
@@ -72,12 +72,12 @@ impl Stream for GuardedStream {
     }
 }
 
-/// What has arrived.
+/// The messages that have arrived.
 #[derive(Default)]
 struct Messages {
     is_private: bool,
-    /// The first bytes of the message that begins: its tag and its length, and of a login what it
-    /// asks for.
+    /// The first bytes of the message that begins: its tag and its length, and for a login its
+    /// kind.
     head: Vec<u8>,
     /// How many bytes of a message are still to come.
     left: usize,
@@ -110,9 +110,9 @@ impl Messages {
         Ok(())
     }
 
-    /// A message begins whose first bytes have come.
+    /// Begins a message, once its first bytes have come.
     fn begin(&mut self, tag: u8, length: [u8; 4]) -> Result<(), &'static str> {
-        // The tag does not count.
+        // The length does not include the tag.
         let length = u32::from_be_bytes(length) as usize;
         let known = self.head.len() - 1;
         if length < known || length > MESSAGE_MAX {
@@ -169,7 +169,7 @@ mod tests {
     async fn taken_from_a_server_that_repeats(bytes: &[u8]) -> usize {
         let (stream, mut server) = tokio::io::duplex(64 * 1024);
         let client = async {
-            // They may come before the client knows that it is admitted.
+            // The bytes may come before the client knows that it is admitted.
             let Ok(mut link) = logged_in(stream, true).await else { return };
             while let Some(Ok(_)) = poll_fn(|cx| link.wire.poll_message(cx)).await {}
         };
@@ -248,7 +248,7 @@ mod tests {
         tokio::join!(client, serve).0.expect_err("it is not text");
     }
 
-    /// What a client sends, after its name, to a server that asks for the password itself.
+    /// The bytes that a client sends after its name, if the server asks for the password itself.
     async fn sent_in_the_clear(is_private: bool) -> (Vec<u8>, Option<Error>) {
         let (stream, mut server) = tokio::io::duplex(10_000);
         let client = async { logged_in(stream, is_private).await.err() };

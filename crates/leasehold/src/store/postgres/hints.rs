@@ -1,9 +1,9 @@
 //! Receives hints by `LISTEN`.
 //!
-//! A proxy that runs each transaction on another connection drops what `LISTEN` brings, or gives it
-//! to others. So each new connection is tried first, on a channel that nobody else knows. If a
-//! message does not arrive there, the client does not listen for a while: its waiters poll, since
-//! they ask again by themselves.
+//! A proxy that runs each transaction on another connection loses the messages for `LISTEN`, or
+//! gives them to others. So each new connection is tried first, on a channel that nobody else
+//! knows. If a message does not arrive there, the client does not listen for a while. Its waiters
+//! poll then, since they ask again by themselves.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::store::within;
 /// The beginning of the name of each channel.
 const CHANNEL: &str = "leasehold:";
 
-/// How often a connection is probed, and how long the answer may take. It may be rare:
-/// without hints, waiters ask once a second, and holders hear of them by their renewals.
+/// How often a connection is probed, and how long the answer may take. Probes may be rare, because
+/// without hints waiters ask once a second, and holders hear of them by their renewals.
 const PROBE_EVERY: Duration = Duration::from_secs(15);
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -81,8 +81,9 @@ fn listen_to(word: &str) -> String {
     format!("LISTEN \"{CHANNEL}{word}\";")
 }
 
-/// Whether a session that listens is told. `notify` runs a statement in another session: it sends a
-/// message to a channel that ends with this word. An error says that this could not be tried.
+/// Whether a session that listens gets messages. `notify` runs a statement in another session,
+/// which sends a message to a channel that ends with this word. An error says that this could not
+/// be tried.
 pub(super) async fn are_told<T>(
     host: &Arc<dyn Host>,
     link: &mut Link,
@@ -107,8 +108,8 @@ pub(super) async fn are_told<T>(
         arrived = arriving => is_told = arrived.map_err(refused)?,
         () = host.sleep_until(host.now() + ARRIVES_WITHIN) => {}
     }
-    // A task that was kept from running sees its message now: the server gives it out before the
-    // answer. If the connection has ended, there is no answer.
+    // If this task was kept from running, it sees the message now, because the server sends the
+    // message before the answer. If the connection has ended, there is no answer.
     let unlisten = format!("UNLISTEN \"{channel}\"");
     let last = link.ask_beside(&unlisten, |news| is_told |= is_ours(news));
     try_in_time(host, last).await?;

@@ -24,7 +24,7 @@ pub(in crate::store) struct Link {
 }
 
 impl Link {
-    /// Logs in on a new stream. If it is encrypted, that has been done.
+    /// Logs in on a new stream, which is already encrypted if it has to be.
     pub(super) async fn log_in(stream: Box<dyn Stream>, address: &Address) -> Result<Self, Error> {
         let mut config = Config::new();
         config.user(&address.user).dbname(&address.database).application_name("leasehold");
@@ -53,7 +53,7 @@ impl Link {
         let mut is_open = true;
         poll_fn(|cx| {
             loop {
-                // The first poll sends it. The end of the connection is reported here too.
+                // The first poll sends the request. The end of the connection is reported here too.
                 if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
                     return Poll::Ready(answer);
                 }
@@ -74,7 +74,8 @@ impl Link {
 impl sql::Link for Link {
     const BATCH_MAX: usize = SIZE_MAX;
 
-    /// One transaction: no request has an answer before all of them are committed.
+    /// The message is one transaction, so no request has an answer before all of them are
+    /// committed.
     fn ask_all(
         &self,
         mut batch: Batch,
@@ -97,8 +98,8 @@ impl sql::Link for Link {
     }
 }
 
-/// Asks by one message of the simple protocol. The server runs it as one transaction, once it has
-/// all of it: so a client that is stopped in between keeps no row lock.
+/// Asks by one message of the simple protocol. The server runs the message as one transaction, once
+/// it has the whole message. So a client that is stopped while it sends keeps no row lock.
 async fn ask(client: &Client, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
     let answers = ask_all(client, sql).await.map_err(|refused| refused.error)?;
     Ok(answers.into_iter().flatten().collect())
@@ -130,7 +131,7 @@ async fn ask_all(client: &Client, sql: &str) -> Result<Vec<Vec<Row>>, Refused> {
     Ok(answers)
 }
 
-/// What the server sends besides answers.
+/// A message of the server besides its answers.
 pub(super) enum News {
     /// A message for a channel, with its text.
     Message(String, String),

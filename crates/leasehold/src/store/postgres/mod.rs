@@ -1,8 +1,8 @@
 //! Leases in tables of a PostgreSQL server.
 //!
 //! A step is one call of a function in the database. A message is one transaction and one round
-//! trip, and has a step, or those that waited together. The row of the key orders the steps. Time
-//! is the clock of the server.
+//! trip. It has one step, or all steps that waited together. The lock on the key's row puts the
+//! steps in an order. Time is the clock of the server.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `guarded_stream` | bounds what a server may send |
 //! | `hints` | receives messages of the server |
 //! | `error` | what the errors of a server mean |
-//! | `examine` | asks what a diagnosis needs |
+//! | `examine` | asks the questions of a diagnosis |
 //!
 //! Everything else is in `store/sql/`, for all engines.
 

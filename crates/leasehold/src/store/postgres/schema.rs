@@ -17,8 +17,7 @@ pub(super) const VERSION: u32 = 1;
 /// The tables of version 1, which later versions change.
 const TABLES: &str = include_str!("sql/tables.sql");
 
-/// The functions, in an order in which each one finds those that it uses. They are replaced by
-/// every migration.
+/// The functions. Each one comes after those that it uses. Every migration replaces them.
 const FUNCTIONS: [&str; 9] = [
     include_str!("sql/clock.sql"),
     include_str!("sql/holders.sql"),
@@ -31,8 +30,8 @@ const FUNCTIONS: [&str; 9] = [
     include_str!("sql/clients.sql"),
 ];
 
-/// The functions that clients call. They find names in `pg_catalog` only: others may have made
-/// functions of the same names in a schema that the user of the locks searches. See
+/// The functions that clients call. They find names in `pg_catalog` only, because others may have
+/// made functions of the same names in a schema that the user of the locks searches. See
 /// <https://nvd.nist.gov/vuln/detail/CVE-2018-1058>.
 const ENTRY_POINTS: [&str; 10] = [
     "acquire", "renew", "release", "inspect", "list", "evict", "revoke", "resize", "record",
@@ -50,7 +49,8 @@ pub(super) fn in_schema(sql: &str, address: &Address) -> String {
 /// The whole migration as one message, which the server runs as one transaction.
 fn script(address: &Address) -> String {
     let name = schema(address).replace('\'', "''").replace('\\', "\\\\");
-    // Requests for locks queue behind a migration that waits for a table.
+    // The second limit is short, because requests for locks queue behind a migration that waits for
+    // a table.
     let begin = format!(
         "SELECT set_config('lock_timeout', '30s', true);
         SELECT pg_advisory_xact_lock({MIGRATING});
@@ -137,7 +137,7 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
 fn may_not_create(denied: &Error) -> Error {
     let message = "this user has no right to create the schema, its tables or its functions; \
                    nothing was changed; migrate as the owner of the database or of the schema";
-    // Not the whole error, whose advice is for users of locks.
+    // Leave out the advice of the error, which is for users of locks.
     let said = std::error::Error::source(denied).and_then(|it| it.downcast_ref::<Said>());
     let text = said.map(|said| said.text.clone()).unwrap_or_default();
     Error::new(ErrorKind::Denied, message).with_source(Said::new(text))

@@ -49,7 +49,7 @@ pub(super) fn parse(url: &str) -> Result<Address, Error> {
     })
 }
 
-/// Where the tables are.
+/// The schema with the tables.
 pub(super) fn schema(address: &Address) -> &str {
     address.own.as_deref().unwrap_or(DEFAULT_SCHEMA)
 }

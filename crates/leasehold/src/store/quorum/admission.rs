@@ -2,7 +2,7 @@
 //!
 //! Two URLs of one server, or of a primary and its replica, would make a majority of one. So before
 //! a node may vote, it must grant a lease under a unique name. Then the quorum inspects all nodes
-//! that vote already: a node that shows this lease too is the same store. The decision and the
+//! that vote already. A node that shows this lease too is the same store. The decision and the
 //! admission are one step, so of two nodes, one is always compared with the other.
 //!
 //! | the client reads | and finds | so the new node |
@@ -15,9 +15,9 @@
 //! | a node that votes | nothing, and a retry does not help | has no vote yet |
 //!
 //! Without the fourth row, a node that comes back would have no vote while another one is down, as
-//! when one node after the other is restarted. A new node never makes votes fewer: a ballot counts
-//! the largest number of grants of which no two may be from one store. Later requests try the node
-//! again, until it is compared with all.
+//! when one node after the other is restarted. A new node never reduces the votes, because a ballot
+//! counts the largest number of grants of which no two may be from one store. Later requests try
+//! the node again, until it is compared with all.
 //!
 //! A single node that forgets its grants puts the whole quorum at risk, so a node that is not
 //! strict would undo the strictness of the others. A node that differs from those that vote never
@@ -50,11 +50,11 @@ use crate::store::{
 /// How long a node keeps the probe lease if its release does not arrive.
 const PROBE_TTL: Duration = Duration::from_secs(5);
 
-/// How long the first answer of a node is waited for once a majority may vote, in addition to a
-/// tenth of the time that the majority took.
+/// How long to wait for the first answer of a node once a majority may vote, in addition to a tenth
+/// of the time that the majority took.
 const GRACE: Duration = Duration::from_millis(4);
 
-/// How often the quorum tries a node that did not answer, at most. Requests set it off.
+/// How often the quorum tries a node that did not answer, at most. Requests start these tries.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
 
 impl<S: Store> Shared<S> {
@@ -157,7 +157,7 @@ impl<S: Store> Shared<S> {
                 None => Standing::Admitted { unseen },
             },
             Ok(Compared::SameAs(other)) => Standing::Refused(same_store(&self.nodes[other].label)),
-            // It keeps its vote, and was not compared with any more nodes.
+            // The node keeps its vote, and was not compared with any more nodes.
             Err(_) if self.nodes[node].is_admitted() => return,
             Err(error) => Standing::Candidate(error),
         };
@@ -171,7 +171,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// The error if this node is strict and one that votes is not, or the other way round. Called
-    /// after the node has answered, so it knows what it is.
+    /// after the node has answered, so it knows whether it is strict.
     fn other_strictness(&self, node: usize) -> Option<Error> {
         let strict = |node: &Node<S>| node.store.capabilities().strict;
         let ours = strict(&self.nodes[node])?;
@@ -180,8 +180,8 @@ impl<S: Store> Shared<S> {
         Some(mixed_strictness(ours, &other.label))
     }
 
-    /// Takes a lease on a node and compares it with the others. The answer is about this moment: no
-    /// `await` may come before its use.
+    /// Takes a lease on a node and compares it with the others. The answer is about this moment, so
+    /// no `await` may come before its use.
     async fn compared(&self, node: usize) -> Result<Compared, Error> {
         let lease = self.probe();
         let ttl = Ttl::new(PROBE_TTL).expect("within bounds");
@@ -202,7 +202,7 @@ impl<S: Store> Shared<S> {
         }
         self.nodes[node].answered_after(self.host.now().since(asked));
         let looks = self.look_for(&lease, node).await;
-        // Nobody waits for the answer: without the release, the lease expires.
+        // Do not wait for the answer, because the lease expires even without the release.
         drop(store.release(lease, OnRelease::Free));
         let voting: Vec<usize> =
             (0..self.nodes.len()).filter(|other| self.nodes[*other].is_admitted()).collect();
@@ -304,7 +304,7 @@ fn compare(
     Ok(Compared::Apart { unseen })
 }
 
-/// How many nodes must not count, so that no pair counts twice: as few as possible. `pairs`: nodes
+/// The smallest number of nodes that must not count, so that no pair counts twice. `pairs`: nodes
 /// that may be one store.
 pub(super) fn surplus(pairs: &[(usize, usize)]) -> usize {
     let Some(&(one, other)) = pairs.first() else { return 0 };
@@ -326,7 +326,8 @@ impl<S> Drop for Trying<S> {
     }
 }
 
-/// The error if the probe lease is gone too early: the node was slow, or this process was stopped.
+/// The error if the probe lease is gone too early, because the node was slow or this process was
+/// stopped.
 fn nothing_seen() -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -403,7 +404,7 @@ mod tests {
             let compared = compare(2, &[0, 1], &looks, is_enough).map_err(|(at, _)| at);
             assert_eq!(compared, means, "{looks:?} {is_enough}");
         }
-        // Tried again: it was compared with node 0 before.
+        // Node 2 is tried again. It was compared with node 0 before.
         let looks = Looks::from([(0, Err(not_tried())), (1, Ok(false)), (2, Ok(true))]);
         assert_eq!(compare(2, &[1], &looks, true).map_err(|(at, _)| at), apart(&[]));
     }

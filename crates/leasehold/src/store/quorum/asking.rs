@@ -16,6 +16,8 @@ use crate::store::{Acquired, Afterwards, Ask, Line, Refusal, Renewal, Renewed, S
 /// The answer of a node.
 enum Answer {
     Acquired(Acquired),
+    /// The answer to a renewal that reserves fencing tokens.
+    Reserved(Renewed),
     /// The answer to a renewal that raises the counter.
     Raised(Renewed),
 }
@@ -57,7 +59,7 @@ impl<S: Store> Asking<S> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases nothing: the caller must release the token.
+    /// Dropping the future releases nothing, so the caller must release the token.
     pub(super) async fn decided(mut self) -> Result<Acquired, Error> {
         loop {
             match self.ballot.verdict() {
@@ -94,7 +96,17 @@ impl<S: Store> Asking<S> {
                     let refusal = if self.asked_in_vain { refusal.at_once() } else { refusal };
                     return Ok(refusal.with_token(Afterwards::Leave).into());
                 }
-                Verdict::Failed => return Err(self.failed()),
+                Verdict::Failed => {
+                    let error = self.failed();
+                    let has_place = self.waits() && self.ballot.may_be_known();
+                    if has_place && error.kind() != ErrorKind::Unknown {
+                        // An error would mean that no node knows the token. The client would not
+                        // release its place then.
+                        let refusal = Refusal::too_few_copies(error);
+                        return Ok(refusal.with_token(Afterwards::Keep).into());
+                    }
+                    return Err(error);
+                }
             }
             let Some((node, heard)) = self.answers.next().await else {
                 return Err(self.failed());
@@ -117,7 +129,7 @@ impl<S: Store> Asking<S> {
         self.ask.line != Line::None
     }
 
-    /// Releases the grants of all nodes, also of late ones. For a client that does not wait for the
+    /// Releases the grants of all nodes, also late ones, for a client that does not wait for the
     /// key.
     fn hear_out(mut self) {
         if self.answers.is_empty() && !self.ballot.may_be_granted() {
@@ -125,27 +137,35 @@ impl<S: Store> Asking<S> {
         }
         let host = Arc::clone(&self.shared.host);
         host.spawn_io(Box::pin(async move {
-            while let Some((node, heard)) = self.answers.next().await {
+            while !self.ballot.may_be_granted() {
+                let Some((node, heard)) = self.answers.next().await else { return };
                 self.hear(node, heard);
             }
-            if self.ballot.may_be_granted() {
-                self.shared.leave(self.ask.lease());
-            }
+            // Sent after the request, so it also ends the grants of nodes that answer later.
+            self.shared.leave(self.ask.lease());
         }));
     }
 
     fn hear(&mut self, node: usize, heard: Heard<Answer>) {
         match heard {
             Heard::Late => self.ballot.late(node),
-            // The votes have decided without this node. Asking it now could come after the release.
+            // The votes have decided without this node. A request now could arrive after the
+            // release.
             Heard::Tried => self.ballot.failed(node, not_tried()),
             Heard::Answer(Ok(Answer::Acquired(Acquired::Granted { fencing }))) => {
                 if self.ask.reserve > 0 && fencing.is_none() {
-                    self.ballot.failed(node, no_fencing_tokens());
+                    self.reserve(node);
                 } else {
                     self.ballot.granted(node, fencing);
                 }
             }
+            Heard::Answer(Ok(Answer::Reserved(Renewed::Renewed {
+                fencing: Some(block), ..
+            }))) => {
+                self.ballot.granted(node, Some(block));
+            }
+            // It has no tokens, or it lost the key after granting it.
+            Heard::Answer(Ok(Answer::Reserved(_))) => self.ballot.failed(node, no_fencing_tokens()),
             Heard::Answer(Ok(Answer::Acquired(Acquired::Refused(refusal)))) => {
                 self.refused(node, refusal);
             }
@@ -161,6 +181,15 @@ impl<S: Store> Asking<S> {
         }
         let renewal = || Renewal::new(self.ask.lease(), self.ask.ttl);
         self.answers.raise(&mut self.ballot, renewal, Answer::Raised);
+    }
+
+    /// Reserves fencing tokens at a node that granted the key without any. Such a node got the
+    /// lease after an earlier grant (see `filling.rs`), by a request that takes no token.
+    fn reserve(&mut self, node: usize) {
+        let renewal =
+            Renewal { reserve: self.ask.reserve, ..Renewal::new(self.ask.lease(), self.ask.ttl) };
+        let answer = self.shared.nodes[node].store.renew(renewal);
+        self.answers.push(node, answer, Answer::Reserved);
     }
 
     fn refused(&mut self, node: usize, Refusal { why, retry_in, ahead, token }: Refusal) {
@@ -203,7 +232,7 @@ impl<S: Store> Asking<S> {
         }
     }
 
-    /// Asks the nodes that are still tried when that is over, in the background.
+    /// Asks the nodes that are still tried, in the background, once their first trials are over.
     fn fill_after_trials(&self) {
         for node in 0..self.shared.nodes.len() {
             let Some(trial) = self.shared.nodes[node].first_trial() else { continue };

@@ -1,5 +1,5 @@
 //! Counts the answers of the nodes to one request, and decides. Has no side effects. If two nodes
-//! may be the same store, only one of their grants counts: see `admission.rs`.
+//! may be the same store, only one of their grants counts, see `admission.rs`.
 //!
 //! | granted by | and | verdict |
 //! |---|---|---|
@@ -190,7 +190,7 @@ impl Ballot {
         self.counted_if(|_| true)
     }
 
-    /// How many of the grants that fit count. Of a pair of nodes, one counts.
+    /// Counts the grants that fit. Of a pair of nodes, only one grant counts.
     fn counted_if(&self, fits: impl Fn(&Granted) -> bool) -> usize {
         let is_in = |node: &usize| self.grant(*node).is_some_and(&fits);
         let pairs = self.pairs.iter().filter(|(one, other)| is_in(one) && is_in(other));

@@ -46,8 +46,8 @@ impl<S: Store> Browse for Quorum<S> {
         })
     }
 
-    /// Asks at every node. It counts once a majority keeps the request: each later renewal needs a
-    /// majority too, so it meets a node that has it.
+    /// Asks the holder at every node. This counts once a majority keeps the request. Each later
+    /// renewal needs a majority too, so it reaches a node that has the request.
     fn revoke(&self, key: Key, seen: Vec<u8>, by: String, reason: String) -> BoxAnswer<Revoked> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {

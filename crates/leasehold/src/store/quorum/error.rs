@@ -5,7 +5,7 @@ use super::ballot::{Ballot, NodeAnswer};
 use super::node::Node;
 use crate::core::error::{Error, ErrorKind};
 
-/// Stands before the messages of the nodes. The command breaks the line there, and at each `|`.
+/// The text before the messages of the nodes. The command breaks the line there, and at each `|`.
 const SEE: &str = "see what the nodes say:";
 
 /// The error if no majority granted a key, for another reason than that other clients have it.
@@ -31,7 +31,7 @@ pub(super) fn no_majority<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
     Error::new(
         kind,
         format!(
-            "{granted} of {nodes} nodes granted the lock and {majority} are needed; {next}, {SEE} \
+            "{granted} of {nodes} nodes granted the lock and {majority} are needed; {next}; {SEE} \
              {}",
             list(said)
         ),
@@ -55,7 +55,7 @@ pub(super) fn not_connected<S>(
     Error::new(
         kind,
         format!(
-            "{reached} of {nodes} nodes can be used, {why}; no request was sent, {SEE} {}",
+            "{reached} of {nodes} nodes can be used, {why}; no request was sent; {SEE} {}",
             list(said)
         ),
     )
@@ -85,7 +85,7 @@ pub(super) fn not_renewed<S>(shared: &Shared<S>, ballot: &Ballot) -> Error {
         ErrorKind::Unknown,
         format!(
             "fewer than {} of {} nodes renewed the lease; the holder may act until its deadline, \
-             and the client retries until then, {SEE} {}",
+             and the client retries until then; {SEE} {}",
             ballot.majority(),
             ballot.votes().len(),
             list(said(shared, ballot))
@@ -107,8 +107,8 @@ pub(super) fn not_released<S>(
         final_kind(&failures).unwrap_or(ErrorKind::Unknown),
         format!(
             "{freed} of {nodes} nodes released the lease, {not_held} did not have it and {} \
-             failed; a failed node may keep it until its ttl ends, and you may safely release \
-             again, {SEE} {}",
+             failed; a failed node may keep the lease until its ttl ends; it is safe to release \
+             again; {SEE} {}",
             nodes - freed - not_held,
             list_of(&failures)
         ),
@@ -186,7 +186,7 @@ fn unanswered<S>(
     Error::new(
         kind,
         format!(
-            "fewer than {} of {} nodes {state}, {SEE} {}",
+            "fewer than {} of {} nodes {state}; {SEE} {}",
             shared.majority(),
             shared.nodes.len(),
             list_of(&failures)

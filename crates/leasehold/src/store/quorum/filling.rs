@@ -4,9 +4,9 @@
 //! a node that voted for another client is asked again when that vote ends. A node that lost the
 //! lease is asked again when a majority has renewed it.
 //!
-//! A vote may end long before its time: a client that got no majority releases its votes after
-//! about one round trip. So the first pause is two round trips, and each pause is twice as long as
-//! the one before.
+//! A vote may end long before its time, because a client that got no majority releases its votes
+//! after about one round trip. So the first pause is two round trips, and each pause is twice as
+//! long as the one before.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -32,8 +32,8 @@ impl<S: Store> Shared<S> {
     /// once.
     ///
     /// A strict node that has just forgotten its leases refuses this one until its quarantine ends.
-    /// To the node, this is a new request like any other. That is safe, because a missing vote
-    /// always is.
+    /// To the node, this is a new request like any other. The refusal is safe, because a missing
+    /// vote is always safe.
     pub(super) fn fill(self: &Arc<Self>, lease: &LeaseId, node: usize, free_in: Option<Duration>) {
         let now = self.host.now();
         let Some(known) = self.leases.begin_filling(&lease.owner, node, now) else { return };
@@ -44,8 +44,8 @@ impl<S: Store> Shared<S> {
             node,
             pauses: pauses(self.nodes[node].round_trip(), known.kept_until.since(now)),
         };
-        // Not on the runtime of the caller, because the caller may block it. The next renewal skips
-        // a node that is being filled.
+        // This does not run on the runtime of the caller, because the caller may block that. The
+        // next renewal skips a node that is being filled.
         self.host.spawn(Box::pin(filling.run(free_in)));
     }
 }
@@ -96,8 +96,8 @@ impl<S: Store> Filling<S> {
         self.answered(shared, shared.nodes[self.node].store.acquire(ask)).await
     }
 
-    /// Raises the node's counter to our last token. Best effort: the next grant has a higher number
-    /// anyway, because a majority counts up to that token.
+    /// Raises the node's counter to our last token. This is best effort, because a majority counts
+    /// up to that token, so the next grant has a higher number anyway.
     async fn raise(&self, shared: &Shared<S>) {
         let Some((Known { fencing: Some(block), .. }, ttl)) = self.valid(shared) else { return };
         let at_least = FencingToken::new(block.last());
@@ -129,7 +129,7 @@ impl<S: Store> Filling<S> {
         .await;
         if has_ended() {
             if shared.leases.is_let_go(&self.lease.owner) {
-                // The lease goes on without us. A release would end it.
+                // The lease goes on without this client. A release would end it.
                 return None;
             }
             // The release of the lease may have been sent before this request. Send another after

@@ -1,7 +1,7 @@
 //! The leases that a quorum granted.
 //!
-//! Each node counts by itself, so no node knows the fencing tokens of a lease. And a node that
-//! lacks a lease is asked for it only while the lease is certainly valid.
+//! Each node counts by itself, so no node knows the fencing tokens of a lease. A node that lacks a
+//! lease is asked for it only while the lease is certainly valid.
 
 use std::collections::HashMap;
 
@@ -57,7 +57,7 @@ impl Leases {
     pub(super) fn begin(&self, owner: OwnerToken, mut known: Known, now: Moment) {
         let mut state = self.0.lock();
         if state.leases.len() >= state.swept_at {
-            // A lease is kept while a node is asked for it: the answer must still find out whether
+            // A lease is kept while a node is asked for it. The answer must still find out whether
             // the lease was let go, because another process may have renewed it.
             state.leases.retain(|_, known| known.valid_until > now || known.filling != 0);
             state.swept_at = (state.leases.len() * 2).max(SWEPT_AT_MIN);

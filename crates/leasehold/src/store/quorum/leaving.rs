@@ -28,15 +28,15 @@ const RETRY: Backoff =
 /// decision, the caller repeats it at all nodes.
 const RETRIES_BEFORE_MAX: usize = 4;
 
-/// How many retries there are after decisions at a time, over all releases and nodes. Further
-/// leases expire by themselves.
+/// How many retries after decisions run at a time, over all releases and nodes. Further leases
+/// expire by themselves.
 pub(super) const RETRYING_MAX: usize = 1_024;
 
 /// A release that was submitted to all nodes, after all earlier requests. If it is dropped, it goes
 /// on in the background.
 pub(super) struct Leaving<S: Store>(Option<UnderWay<S>>);
 
-/// A release under way. Dropping it ends its retries; what was sent stays sent.
+/// A release under way. Dropping it ends its retries, but takes no request back.
 struct UnderWay<S: Store> {
     shared: Arc<Shared<S>>,
     release: Release,
@@ -44,7 +44,7 @@ struct UnderWay<S: Store> {
     /// Retries at nodes that failed. They run while other nodes have not answered, so a silent node
     /// does not delay them.
     retries: FuturesUnordered<Retry>,
-    /// The nodes that failed at these retries, too.
+    /// The nodes that also failed at these retries.
     unheard: Vec<usize>,
 }
 
@@ -91,8 +91,8 @@ impl<S: Store> Leaving<S> {
         let under_way = self.0.as_mut().expect("it is there until this is dropped");
         let decided = under_way.decided().await;
         if decided.is_err() {
-            // The caller gets the error, and can repeat the release: a session does. Retries here
-            // would be second ones.
+            // The caller gets the error, and can repeat the release, as a session does. Then
+            // retries here would repeat it twice.
             self.0 = None;
         }
         decided
@@ -123,8 +123,8 @@ impl<S: Store> UnderWay<S> {
         }
     }
 
-    /// Releases at a node whose first trial has ended. If it has not, this is done in the
-    /// background when it has.
+    /// Releases at a node whose first trial has ended. If it has not ended, this is done in the
+    /// background later.
     fn ask_after_trial(&mut self, node: usize) {
         match self.shared.nodes[node].first_trial() {
             None => self.ask(node),
@@ -177,8 +177,8 @@ impl<S: Store> UnderWay<S> {
         }));
     }
 
-    /// The next answer of a node, to the first request or to a retry. `None` if no first answer is
-    /// missing, and no retry either if it `waits_for_retries`.
+    /// The next answer of a node, to the first request or to a retry. `None` once all first answers
+    /// have come, and all retries have ended if it `waits_for_retries`.
     async fn next(&mut self, waits_for_retries: bool) -> Option<(usize, Result<Released, Error>)> {
         while waits_for_retries || !self.answers.is_empty() {
             tokio::select! {
@@ -216,8 +216,8 @@ impl<S: Store> UnderWay<S> {
     }
 }
 
-/// Releases at a node whose first trial takes long, once that has ended. An earlier process may
-/// have got the lease there.
+/// Releases at a node whose first trial takes long, once the trial has ended. An earlier process
+/// may have got the lease there.
 async fn release_after<S: Store>(
     trial: impl Future<Output = ()>,
     shared: Weak<Shared<S>>,

@@ -145,9 +145,9 @@ impl<S> Shared<S> {
 pub const NODES_MAX: usize = 15;
 
 impl<S: Store> Quorum<S> {
-    /// Connects a quorum of these stores. They must be independent: no two may be the same server,
+    /// Connects a quorum of these stores. They must be independent. No two may be the same server,
     /// or a primary and its replica. Before a node may vote, the quorum checks this with a lease
-    /// under a unique name (`leasehold:probe:…`). A minority may be out of reach: the quorum keeps
+    /// under a unique name (`leasehold:probe:…`). A minority may be out of reach. The quorum keeps
     /// trying such nodes, and they vote once they answer. Connecting does not wait for silent nodes
     /// once a majority works. Until it is known whether such a node works, a request waits for it
     /// if its vote would decide, for a quarter of the ttl or 1 s at most.
@@ -199,7 +199,7 @@ impl<S: Store> Quorum<S> {
             return Err(error::not_connected(&shared, &failures, kind));
         }
         for (node, error) in &failures {
-            // Not `error!`: the quorum works without these nodes.
+            // Only a warning, because the quorum works without these nodes.
             tracing::warn!(node = shared.nodes[*node].label, cause = %error, "it is out of reach");
         }
         Ok(Self { shared })
@@ -247,7 +247,8 @@ impl<S: Store> Store for Quorum<S> {
             shared.first_trials().await?;
             let looks = shared.nodes.iter().map(|node| match node.no_vote() {
                 None => node.store.inspect(key.clone()),
-                // Its snapshot does not count as a vote: a replica shows the leases of its primary.
+                // Its snapshot does not count as a vote, because a replica shows the leases of its
+                // primary.
                 Some(error) => Box::pin(ready(Err(error))),
             });
             let seen = join_all(looks).await;
@@ -310,8 +311,8 @@ impl<S: Store> Store for Quorum<S> {
             durable: all(|promised| promised.durable),
             // If some say yes and others no, the majority may say yes.
             strict: nodes.iter().filter_map(|promised| promised.strict).max(),
-            // No `line`: each node would hand over to its own head of the line. No `reask`: the
-            // grants of late nodes are released in the background.
+            // No `line`, because each node would hand over to its own head of the line. No `reask`,
+            // because the grants of late nodes are released in the background.
             ..Capabilities::NONE
         }
     }

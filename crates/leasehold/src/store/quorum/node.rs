@@ -74,7 +74,7 @@ impl<S> Node<S> {
         self.is_tried.send_replace(true);
     }
 
-    /// Ends with its first trial. `None` if that has ended.
+    /// Waits until its first trial ends. `None` if it has ended already.
     pub(super) fn first_trial(&self) -> Option<impl Future<Output = ()> + Send + 'static + use<S>> {
         if self.is_tried() {
             return None;

@@ -75,7 +75,7 @@ impl<S: Store> Renewing<S> {
             match heard {
                 Heard::Answer(answer) => self.hear(node, answer),
                 Heard::Tried => self.ask(node),
-                // It is waited for, because the lease may still be renewed.
+                // Wait for the node, because the lease may still be renewed.
                 Heard::Late => {}
             }
         }

@@ -25,7 +25,7 @@ pub(super) enum Heard<T> {
     Tried,
 }
 
-/// What was sent to the nodes for one request, and has no answer yet.
+/// The messages to the nodes for one request that have no answer yet.
 pub(super) struct SideBySide<S, T> {
     shared: Arc<Shared<S>>,
     ttl: Ttl,
@@ -67,7 +67,7 @@ impl<S, T: 'static> SideBySide<S, T> {
         (begun, ready)
     }
 
-    /// Adds what was just sent to a node. `wrap`: says which answer this is.
+    /// Adds a message that was just sent to a node. `wrap`: says which answer this is.
     pub(super) fn push<A: 'static>(
         &mut self,
         node: usize,

@@ -1,9 +1,9 @@
-//! Uses a connection that an application has already, made by the crate `redis`.
+//! Uses a connection of the crate `redis` that an application already has.
 //!
 //! The store speaks bytes. So this takes whole requests out of the bytes that the store writes,
-//! sends them over the application's connection, and writes the answers as bytes. Bytes written
-//! meanwhile are sent as one pipeline, after the answers to the one before. So requests keep their
-//! order on any connection.
+//! sends them over the application's connection, and writes the answers as bytes. Requests written
+//! meanwhile are sent as one pipeline, once the pipeline before it is answered. So requests keep
+//! their order on any connection.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -33,12 +33,12 @@ const NOT_SHARED: [&[u8]; 8] =
 /// - No wake-ups. Waiters poll with growing pauses, as they do if the user has no right to
 ///   subscribe. A wait of a client with a connection of its own ends within a round trip of the
 ///   release.
-/// - Each grant reads the server's clock for its fencing token, because such a connection may be
-///   made again unnoticed.
-/// - The [terms](super::Terms) are the defaults: strict mode, `replicas` and `fsync` need
+/// - Each grant reads the server's clock for its fencing token, because such a connection may
+///   reconnect unnoticed.
+/// - The [terms](super::Terms) are the defaults, because strict mode, `replicas` and `fsync` need
 ///   connections of the store's own. A database that is switched to strict mode refuses it.
-/// - Time limits of the connection count too. Set its response timeout above a quarter of the ttl,
-///   or a slow answer becomes an unknown outcome earlier than necessary.
+/// - The connection's own time limits apply too. Set its response timeout above a quarter of the
+///   ttl, or a slow answer becomes an unknown outcome earlier than necessary.
 ///
 /// The connection must lead to one server, not to a cluster, and its database is used. Clients with
 /// connections of this kind and others exclude each other.
@@ -103,13 +103,13 @@ struct Through<C> {
     /// The bytes of the answers, and how many of them were read.
     answers: Vec<u8>,
     read: usize,
-    /// The reader, while there is nothing to read.
+    /// The task that waits for something to read.
     reader: Option<Waker>,
 }
 
 enum Request {
     Sent(Cmd),
-    /// It does not leave this process. This is its answer.
+    /// A request that does not leave this process, and its answer.
     Refused(String),
 }
 
@@ -128,7 +128,7 @@ impl<C> Through<C> {
 }
 
 impl<C: ConnectionLike + Clone + Send + 'static> Through<C> {
-    /// Begins what comes next: a pipeline, or the answers to requests that are refused.
+    /// Starts the next pipeline, or answers requests that are refused.
     fn go_on(&mut self) {
         let mut pipeline = Pipeline::new();
         while pipeline.len() < BATCH_MAX {
@@ -199,7 +199,7 @@ impl<C: ConnectionLike + Clone + Send + 'static> Stream for Through<C> {
     }
 }
 
-/// The request in these words.
+/// Reads a request from a frame.
 fn request(frame: &Frame) -> io::Result<Request> {
     let no_request = || io::Error::other("the store wrote something that is not a request");
     let Frame::Array(words) = frame else { return Err(no_request()) };
@@ -222,7 +222,7 @@ fn request(frame: &Frame) -> io::Result<Request> {
 /// Writes a value as the server would, in RESP2.
 fn write(value: &Value, out: &mut Vec<u8>) {
     let line = |out: &mut Vec<u8>, kind: char, text: &str| {
-        // A line break in the text would end it early.
+        // A line break in the text would end the line early.
         let text = text.replace(['\r', '\n'], " ");
         out.extend_from_slice(format!("{kind}{text}\r\n").as_bytes());
     };

@@ -25,8 +25,8 @@ use crate::store::{
 /// How many keys the server looks at in one step of a scan.
 const SCAN_STEP: u64 = 1_000;
 
-/// How many steps a scan may take, enough for 50 million keys. The server alone says when a scan is
-/// complete.
+/// How many steps a scan may take, enough for 50 million keys. Only the server says when a scan is
+/// complete, so the scan needs a bound.
 const SCAN_STEPS_MAX: u64 = 50_000;
 
 /// How long a listing may take.
@@ -37,9 +37,9 @@ const LOOKED_AT_ONCE_MAX: usize = 1_000;
 
 impl Browse for RedisStore {
     /// A server has no list of locks, so a listing reads each key of its database once and returns
-    /// one page, of all primaries of a cluster one by one. It stops after 50 million keys or 10
-    /// seconds. It finds locks with a companion key of ours, such as a fencing counter or a line.
-    /// Other locks are found only by their full name.
+    /// one page. In a cluster, it reads one primary after the other. It stops after 50 million keys
+    /// or 10 seconds. It finds locks that have a companion key of Leasehold, such as a fencing
+    /// counter or a line. Other locks are found only by their full name.
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
         let shared = Arc::clone(&self.shared);
         let pattern = pattern.to_owned();
@@ -153,7 +153,7 @@ impl Shared {
             async move {
                 let living = match answer.await {
                     Ok(answer) => reply::living(&key, &answer)?,
-                    // A key of another type beside the lock is not a line of ours.
+                    // If the companion key has another type, it is no line of Leasehold.
                     Err(error) if error.kind() == ErrorKind::Config => false,
                     Err(error) => return Err(error.with_name(key.as_str())),
                 };
@@ -193,7 +193,7 @@ pub(super) fn glob(pattern: &str) -> String {
         match character {
             // A character may be several bytes, and the server counts bytes.
             '?' => glob.push('*'),
-            // These are special for the server, but not for us.
+            // These characters are special for the server, but not in patterns of Leasehold.
             '[' | ']' | '^' | '\\' => glob.extend(['\\', character]),
             _ => glob.push(character),
         }

@@ -20,7 +20,8 @@ use crate::store::net::{Tls, open_tcp, open_unix};
 /// - `SELECT` for a database other than 0
 /// - `ROLE` if sentinels name the server
 /// - `CLUSTER SLOTS`, `CLUSTER INFO` and `ASKING` for a cluster
-/// - `HMGET` to learn whether the database is switched to strict mode; it connects without that too
+/// - `HMGET` to learn whether the database is in strict mode; without this right, it connects all
+///   the same
 /// - `INFO` for a strict client, and for a majority of replicas
 /// - `WAIT` or `WAITAOF` for copies
 ///
@@ -39,7 +40,7 @@ use crate::store::net::{Tls, open_tcp, open_unix};
 /// With TLS, the server's certificate must be for the host of the URL, and come from an authority
 /// that the system trusts, or from one in the file `ca`. `cert` and `key` are for servers that want
 /// a certificate of the client. All three are files in PEM form, with their full paths. Each new
-/// connection uses what is in them then. `tls_name` replaces the host in the check.
+/// connection uses their contents of that moment. `tls_name` replaces the host in the check.
 ///
 /// User, password and path are percent-encoded. Options such as `?strict=yes` set the [`Terms`] on
 /// which the server is used:
@@ -100,7 +101,7 @@ impl RedisConnector {
         self.address.access.terms
     }
 
-    /// What the URL says.
+    /// The parts of the URL.
     pub(super) fn address(&self) -> &Address {
         &self.address
     }
@@ -113,7 +114,7 @@ impl RedisConnector {
         }
     }
 
-    /// The same, but certificates are checked as if it was this much later. `None` without TLS.
+    /// A connector that checks certificates as if it were this much later. `None` without TLS.
     pub(super) fn ahead(&self, by: Duration) -> Option<Self> {
         let later = |tls: &Option<Tls>| tls.as_ref().map(|tls| tls.ahead(by));
         let server = match &self.server {

@@ -9,7 +9,7 @@ use super::terms::settled::Settled;
 pub(super) use crate::store::net::write_all;
 pub use crate::store::net::{Opening, Stream};
 
-/// Opens streams to one server, and names it.
+/// Opens streams to one server, and gives the server a name for messages.
 ///
 /// The store does everything above the bytes: it logs in, sends requests, and reads answers and
 /// messages.
@@ -66,19 +66,19 @@ pub struct Access {
     pub(super) terms: Terms,
     /// Whether the server must say that it is a primary.
     pub(super) primary: bool,
-    /// What the connections of one store have found out about strict mode.
+    /// The knowledge of one store's connections about strict mode.
     pub(super) settled: Settled,
 }
 
 impl Access {
-    /// No login, and database 0.
+    /// These terms, without a login, for database 0.
     #[must_use]
     pub fn on_terms(terms: Terms) -> Self {
         Self { terms, ..Self::default() }
     }
 
-    /// The terms as far as they are known. Once a connection has asked the database, these are not
-    /// [`AsDatabase`](super::Strictness::AsDatabase) any more, and do not change.
+    /// The terms as far as they are known. Once a connection has asked the database, they do not
+    /// change, and are not [`AsDatabase`](super::Strictness::AsDatabase) any more.
     pub(super) fn terms(&self) -> Terms {
         let strict = self.settled.resolve(self.terms.strict);
         Terms { strict, ..self.terms }
@@ -86,7 +86,7 @@ impl Access {
 }
 
 impl fmt::Debug for Access {
-    /// Without user and password.
+    /// Leaves out user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Access(database {}, {:?})", self.db, self.terms)
     }
@@ -101,14 +101,15 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// Of a new store, whose connections have not asked the database yet.
+    /// The connector of a new store, whose connections have not asked the database yet.
     pub(super) fn new(inner: Arc<dyn Connector>) -> Self {
         let is_cluster = !inner.seeds().is_empty();
         let settled = if is_cluster { Settled::without_record() } else { Settled::default() };
         Self { inner, settled, is_neutral: false }
     }
 
-    /// For requests about the record itself: with the login of the URL, and without its terms.
+    /// A connector for requests about the record itself. It has the login of the URL, but not its
+    /// terms.
     pub(super) fn neutral(inner: Arc<dyn Connector>) -> Self {
         Self { inner, settled: Settled::without_record(), is_neutral: true }
     }

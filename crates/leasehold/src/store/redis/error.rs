@@ -62,8 +62,8 @@ impl fmt::Display for Said {
 
 impl std::error::Error for Said {}
 
-/// The text of the server, without the arguments of an unknown command: they may be a password or
-/// an owner token.
+/// The text of the server, without the arguments of an unknown command, since they may be a
+/// password or an owner token.
 pub(super) fn without_arguments(text: &str) -> &str {
     text.split(", with args").next().unwrap_or_default()
 }
@@ -146,7 +146,7 @@ fn to_be_put_right(code: &str) -> Option<(ErrorKind, &'static str)> {
         "WRONGPASS" => (
             ErrorKind::Denied,
             "the server does not accept this user and password, or the user is disabled; nothing \
-             was changed, correct them in the URL (special characters are percent-encoded)",
+             was changed; correct them in the URL (special characters are percent-encoded)",
         ),
         "DENIED" => (
             ErrorKind::Denied,
@@ -184,7 +184,7 @@ fn to_be_waited_for(code: &str) -> Option<&'static str> {
         }
         "BUSY" => {
             "the server is busy with another client's script, which does not end; nothing was \
-             changed, end it with `SCRIPT KILL`"
+             changed; end it with `SCRIPT KILL`"
         }
         "NOREPLICAS" => {
             "the server has fewer replicas than its `min-replicas-to-write` demands; nothing was \
@@ -256,8 +256,8 @@ fn denied(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     if let Some(command) = quoted(text).filter(|command| is_of_scripts(command)) {
         return format!(
-            "the user has no right to run the command `{}`, so this server has no scripts for it; \
-             nothing was granted; allow the user `+eval +evalsha`, or {WITHOUT_SCRIPTS}",
+            "the user has no right to run the command `{}`, so it cannot run scripts; nothing was \
+             granted; allow the user `+eval +evalsha`, or {WITHOUT_SCRIPTS}",
             shown(command)
         );
     }
@@ -276,12 +276,12 @@ fn denied(text: &str) -> String {
     )
 }
 
-/// What works on a server without scripts.
+/// Advice for a server without scripts.
 const WITHOUT_SCRIPTS: &str = "use a `Mutex` that is `unqueued().fencing(false)`: Valkey 9.0 and \
                                Redis 8.4 keep it by `SET` and `DELIFEQ` or `DELEX` alone (the \
                                command `leasehold` has no such locks)";
 
-/// Valkey 9.1 has its scripts in a module, which may be absent.
+/// Valkey 9.1 runs scripts by a module, which may be absent.
 const NO_ENGINE: &str = "the server has no engine for scripts; nothing was changed; load the \
                          module `lua`, or use another server";
 

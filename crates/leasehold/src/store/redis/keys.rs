@@ -14,11 +14,11 @@ const COMPANIONS: [&str; 7] = ["fence", "grant", "line", "ends", "places", "shar
 /// How many keys a script gets: the lock and its companions.
 const KEYS: u64 = 1 + COMPANIONS.len() as u64;
 
-/// The key of the epoch of a strict server. It has the process that the data was last seen in, and
-/// the end of the quarantine. There is one for each database.
+/// The key of the epoch of a strict server. It holds the process that the data was last seen in,
+/// and the end of the quarantine. There is one for each database.
 pub(super) const EPOCH: &str = ":lh:epoch";
 
-/// The field of it that says who switched the database to strict mode, or switched it off.
+/// The field of the epoch that says who last switched strict mode on or off.
 pub(super) const SWITCH: &str = "switch";
 
 const INBOX: &str = ":lh:inbox:";
@@ -76,16 +76,16 @@ impl<'a> Keys<'a> {
         command.arg(self.lock).lock_is_last().branching(&companions, &COMPANIONS)
     }
 
-    /// Whether all keys hash to the same slot of a cluster. Only unusual names with a `}` but
-    /// without a hash tag do not.
+    /// Whether all keys hash to the same slot of a cluster. Only the keys of unusual names do not:
+    /// of names with a `}` but without a hash tag.
     pub(super) fn one_slot(self) -> bool {
         self.before.is_empty() || !self.lock.contains('}')
     }
 }
 
-/// The lock of a companion key; `None` if the key is not one of ours.
+/// The lock of a companion key; `None` if the key is no companion.
 pub(super) fn lock_of(companion: &str) -> Option<Key> {
-    // Use the last mark: the ending does not contain another one.
+    // Use the last mark, since the ending does not contain another one.
     let (lock, name) = companion.rsplit_once(":lh:")?;
     let (lock, name, tagged) = match name.strip_prefix("t:") {
         Some(name) => (lock, name, true),
@@ -237,7 +237,8 @@ mod tests {
         }
     }
 
-    /// From the specification of Redis Cluster, and from the examples for `CLUSTER KEYSLOT`.
+    /// The values are from the specification of Redis Cluster, and from the examples for `CLUSTER
+    /// KEYSLOT`.
     #[test]
     fn slots_are_those_of_redis_cluster() {
         let table = [

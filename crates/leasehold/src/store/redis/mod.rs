@@ -1,7 +1,7 @@
 //! Leases on a Redis or Valkey server, or on a cluster.
 //!
 //! A lock is a string key that holds an owner token and has an expiry. Most other clients use the
-//! same recipe, so they exclude our clients correctly. Everything else is in companion keys: the
+//! same recipe, so they and Leasehold exclude each other. Everything else is in companion keys: the
 //! line, the fencing counter, and details about the holder.
 //!
 //! The server's clock counts. If it jumps, the end of every lease moves. See GUARANTEES.md.
@@ -71,10 +71,11 @@ const LIMIT: Duration = Duration::from_secs(1);
 
 /// Leases on one Redis or Valkey server, or on a cluster of them. Clones share its connections.
 ///
-/// Acquires and releases share one connection and keep their order, so a client never meets its own
-/// old lease. Renewals have a second connection, which the first renewal opens. It is served by a
-/// thread that no user task can block. Hints arrive on a third connection, opened for the first
-/// waiter. On a cluster, each node that keeps locks of this client has connections of its own.
+/// Acquires and releases share one connection and keep their order, so a release arrives before the
+/// client's next request for that key. Renewals have a second connection, which the first renewal
+/// opens. It is served by a thread that no user task can block. Hints arrive on a third connection,
+/// opened for the first waiter. On a cluster, each node that keeps locks of this client has
+/// connections of its own.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), leasehold::Error> {
@@ -94,8 +95,8 @@ pub struct RedisStore {
 }
 
 struct Shared {
-    /// The process that opened the store. After a fork, the copy shares its connections with the
-    /// original.
+    /// The process that opened the store. After a fork, the child shares the connections of its
+    /// parent.
     process: Process,
     host: Arc<dyn Host>,
     label: String,
@@ -146,8 +147,8 @@ impl RedisStore {
     /// may be down at first, for example as a node of a [`Quorum`](crate::store::Quorum).
     ///
     /// If the database decides whether the client is strict ([`Strictness::AsDatabase`]), the store
-    /// does not know it before it connects. Until then it promises no line. A request that a strict
-    /// server must not be asked for is then refused when the connection is made.
+    /// does not know it before it connects. Until then it promises no line. A request that strict
+    /// mode does not allow is then refused when the connection is made.
     pub fn open(connector: impl Connector, host: Arc<dyn Host>) -> Self {
         let connector: Arc<dyn Connector> = Arc::new(Settling::new(Arc::new(connector)));
         let shared = Shared {
@@ -204,7 +205,7 @@ impl RedisStore {
             let Reply { value, confirmed } = reply;
             let answer = match native::renewed(&value) {
                 Some(true) => Acquired::Granted { fencing: None },
-                // It ended between the two requests.
+                // The lease ended between the two requests.
                 Some(false) => Refusal::taken(None, 0).into(),
                 None => reply::acquired(&key, Claim::Plain, &value)?.answer,
             };
@@ -215,10 +216,10 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
-        // A probe of a quorum uses a new name, so nobody can have held its key before the server
-        // forgot. Such a request needs no terms.
+        // A probe of a quorum uses a new name, which nobody can have held before the server forgot
+        // its data. Such a request needs no terms.
         let terms = if ask.key.is_probe() { Terms::default() } else { self.shared.terms() };
-        // Where a store does not know yet whether it is strict, its connection decides.
+        // If the store does not know yet whether it is strict, its connection decides.
         let never_hands_over = terms.strict.strict().is_some() || !terms.copies.hand_over();
         let refused = match (&ask.line, never_hands_over) {
             (Line::Join { .. }, true) => Err(no_line(&ask.key)),
@@ -240,7 +241,7 @@ impl Store for RedisStore {
             return self.acquire_plain(ask, terms);
         }
         let impossible = impossible_claim(claim, &ask.key);
-        // A hand-over is part of sharing: a holder that leaves lets others in.
+        // A hand-over is part of sharing, because a holder that leaves lets others in.
         let refused = if !claim.is_alone() && never_hands_over {
             Some(unsupported_claim(claim, &ask.key))
         } else {
@@ -286,7 +287,8 @@ impl Store for RedisStore {
         if let Err(refused) = refused {
             return Box::pin(ready(Err(refused)));
         }
-        // Its release is on its way, by a connection of its own, and may arrive at any time.
+        // The release of this lease is on its way over another connection, and may arrive at any
+        // time.
         if shared.access.terms.copies.is_any()
             && shared.spent.look(key, &renewal.lease.owner).is_some()
         {
@@ -318,8 +320,8 @@ impl Store for RedisStore {
                 confirmed.map_err(|shortfall| named(shortfall.renewed()))?;
             }
             Ok(match renewed {
-                // There is no note about such a lease, so the script counts it as the owner of the
-                // last token of a counter that other clients left.
+                // There is no note about such a lease. If other clients left a counter, the script
+                // takes its last token for the token of this lease.
                 Renewed::Renewed { wanted, revoked, .. } if is_plain => {
                     Renewed::Renewed { fencing: None, raised_from: None, wanted, revoked }
                 }
@@ -388,7 +390,7 @@ impl Store for RedisStore {
 
     fn tell_when_free(&self, key: &Key, inbox: &ClientId) {
         if self.shared.process.is_this() {
-            // A holder without a line tells nobody, like one with other client software.
+            // A holder without a line tells nobody, like a holder with other client software.
             self.shared.servers.await_turn(key, inbox, true);
         }
     }
@@ -457,7 +459,7 @@ impl Store for RedisStore {
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
-        // Closing the connections of a forked copy would close those of the original.
+        // After a fork, the child must not close the connections, because the parent uses them.
         if !self.shared.process.is_this() {
             std::mem::forget(Arc::clone(&self.shared));
         }

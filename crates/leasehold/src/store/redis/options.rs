@@ -30,12 +30,12 @@ impl Default for Options {
 pub(super) struct SentinelOptions {
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
-    /// `None` is as for the servers.
+    /// Whether to use TLS; `None` means as for the servers.
     pub(super) tls: Option<bool>,
 }
 
 impl fmt::Debug for SentinelOptions {
-    /// Without user and password.
+    /// Leaves out user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SentinelOptions(tls: {:?})", self.tls)
     }
@@ -96,7 +96,8 @@ impl Options {
     }
 }
 
-/// The path of a file. A process may change its directory before the file is read again.
+/// Reads the full path of a file. The process may change its directory before the file is read
+/// again.
 fn file(path: &str) -> Result<PathBuf, &'static str> {
     let path = decode(path)?;
     let is_full = Path::new(&path).is_absolute();
@@ -110,7 +111,7 @@ const NO_VALUE: &str = "write options after `?` as in `strict=yes`, with `&` bet
 const NO_COUNT: &str = "`replicas` is a number from 0 to 255, or `majority`";
 
 /// The number of the unknown option in a URL, from 1, if the URL has several options. Its name is
-/// not shown: it may be a part of a password.
+/// not shown, because it may be a part of a password.
 pub(super) fn unknown_in(url: &str) -> Option<usize> {
     let options: Vec<_> = url.split_once('?')?.1.split('&').collect();
     let is_unknown = |option: &&str| Options::parse(option).is_err_and(|reason| reason == UNKNOWN);

@@ -1,4 +1,4 @@
-//! The place of a server, as another one names it.
+//! The place of a server, as another server names it.
 
 /// The host and the port of a server.
 pub(super) type Place = (String, u16);

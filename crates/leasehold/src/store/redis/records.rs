@@ -1,7 +1,7 @@
 //! The short-lived record of each client on the server: what it is, and when it is written.
 //!
 //! It is one text of four lines: `host`, `pid`, `user` and `command`. If the client has told the
-//! ttl of its leases, that comes after `pid` and a space, in milliseconds.
+//! ttl of its leases, the ttl comes after `pid` and a space, in milliseconds.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,7 +55,7 @@ impl Client {
         Self { record, written: None, longest: Duration::ZERO }
     }
 
-    /// Takes note of a lease. Its record has to be written if it might end before that lease.
+    /// Takes note of a lease. The record has to be written if it might end before the lease.
     fn outlive(&mut self, ttl: Duration) {
         if ttl > self.longest.max(SHORT) {
             self.longest = ttl;
@@ -107,8 +107,8 @@ impl Records {
         self.due.store(due.min().unwrap_or(0), Ordering::Release);
     }
 
-    /// A lease of this owner is gone. The server may have lost its data, and with it the record:
-    /// the next request writes it again.
+    /// Notes that a lease of this owner is gone. The server may have lost its data, and with it the
+    /// record, so the next request writes the record again.
     pub(super) fn doubt(&self, owner: &OwnerToken) {
         let Some(id) = owner.client() else { return };
         if let Some(client) = lock(&self.clients).get_mut(&id) {
@@ -144,8 +144,9 @@ impl Records {
         }));
     }
 
-    /// Adds the records of the clients in a snapshot, as far as they can be read within `limit`:
-    /// the user may lack the right, and the node of a record need not be the node of the lock.
+    /// Adds the records of the clients in a snapshot, as far as they can be read within `limit`.
+    /// Some may be missing, because the user may lack the right, and a record may be on another
+    /// node than the lock.
     pub(super) async fn fill_in(&self, snapshot: &mut Snapshot, lane: Lane<'_>, limit: Duration) {
         let clients = clients_of(snapshot);
         if clients.is_empty() || limit.is_zero() {

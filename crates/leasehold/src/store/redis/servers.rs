@@ -45,12 +45,12 @@ impl Servers {
         Self { sinks, which, has_tracked: AtomicBool::new(false) }
     }
 
-    /// Acquires, releases, and everything else that must keep its order.
+    /// The lane of acquires, releases, and all other requests that must keep their order.
     pub(super) const fn asks(&self) -> Lane<'_> {
         Lane { servers: self, way: Way::Asks }
     }
 
-    /// Renewals.
+    /// The lane of renewals.
     pub(super) const fn renewals(&self) -> Lane<'_> {
         Lane { servers: self, way: Way::Renewals }
     }
@@ -130,8 +130,9 @@ impl Servers {
         }
     }
 
-    /// Subscribes to the messages for a waiter, at the server that keeps the lock. Also to changes
-    /// of the key, if the waiter is the first one behind a holder with other client software.
+    /// Subscribes to the messages for a waiter, at the server that keeps the lock. Subscribes also
+    /// to changes of the key, if the waiter is the first one behind a holder with other client
+    /// software.
     pub(super) fn await_turn(&self, key: &Key, inbox: &ClientId, behind_a_foreigner: bool) {
         let node = self.node_of(key);
         node.hints.listen(inbox);
@@ -141,7 +142,7 @@ impl Servers {
         }
     }
 
-    /// A waiter of this process has got the lock.
+    /// Notes that a waiter of this process has got the lock.
     pub(super) fn granted(&self, key: &Key) {
         if self.has_tracked.load(Ordering::Relaxed) {
             self.node_of(key).hints.granted(key);

@@ -1,4 +1,4 @@
-//! What a store and its clones do together: terms, quarantines, and the copies of a grant.
+//! The part that a store and its clones share: terms, quarantines, and the copies of a grant.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,8 +20,8 @@ impl Shared {
         self.access.terms()
     }
 
-    /// Refuses to work in a forked copy of the process, and terms and names that a cluster cannot
-    /// keep.
+    /// Refuses to work in a forked copy of the process. Refuses terms and names that a cluster
+    /// cannot keep.
     pub(super) fn check_here(&self, key: &Key) -> Result<(), Error> {
         let here = self.process.check().and_then(|()| self.servers.check_terms(&self.access.terms));
         here.map_err(|error| error.with_name(key.as_str()))?;
@@ -35,7 +35,7 @@ impl Shared {
         let shared = Arc::clone(self);
         let look = move || {
             let strict = shared.terms().strict.strict();
-            // On the heap: it is large, and rarely needed.
+            // On the heap, because it is large and rarely needed.
             strict.map(|strict| Box::pin(quarantine::look(strict, shared.servers.asks())))
         };
         let looking = look();
@@ -48,8 +48,8 @@ impl Shared {
         }
     }
 
-    /// Returns the answer. A grant without enough copies is released, and is a refusal. Any other
-    /// one shows that it was useful to tell its client of the key.
+    /// Returns the answer. A grant without enough copies is released, and becomes a refusal. Any
+    /// other grant is noted, because it shows that reports of changes of the key are useful.
     pub(super) async fn confirmed(
         &self,
         answer: Acquired,

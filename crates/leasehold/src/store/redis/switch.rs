@@ -24,7 +24,7 @@ use crate::store::Quarantine;
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) act: Option<Act>,
-    /// `None` also if no client of the database is strict, as far as it shows.
+    /// `None` also if no client of the database seems to be strict.
     pub(crate) quarantine: Result<Option<Quarantine>, Error>,
 }
 
@@ -38,11 +38,12 @@ pub(crate) struct Done {
 }
 
 /// Why a cluster cannot be switched.
-pub(crate) const NOT_IN_A_CLUSTER: &str = "a cluster has no strict mode: what a server may have \
-                                           forgotten is noted on that server, and slots move";
+pub(crate) const NOT_IN_A_CLUSTER: &str = "a cluster has no strict mode: each server notes for \
+                                           itself that it may have forgotten leases, and slots \
+                                           move";
 
 /// The advice if a store cannot be switched.
-pub(crate) const NAME_A_SERVER: &str = "name a Redis or Valkey server by --url";
+pub(crate) const NAME_A_SERVER: &str = "use --url with a Redis or Valkey server";
 
 /// The connection for requests about the record. It works whatever the record and the URL say.
 pub(crate) struct Switchboard(Wire);

@@ -185,7 +185,7 @@ fn tcp(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
     let (host, port) = host_and_port(place, DEFAULT_PORT)?;
     let (tail, options) = split_options(tail);
     let Options { db: None, terms, tls, sentinels } = read_options(options)? else {
-        return Err("there is no option `db` here, a database is written `redis://HOST:PORT/DB`");
+        return Err("there is no option `db` here; a database is written `redis://HOST:PORT/DB`");
     };
     no_sentinels(&sentinels)?;
     if !with_tls && tls != TlsOptions::default() {
@@ -218,9 +218,9 @@ fn sentinel(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
     }
     let db = if db.is_empty() { 0 } else { database(db)? };
     let Options { db: None, terms, tls, sentinels: theirs } = read_options(options)? else {
-        return Err("there is no option `db` here, a database comes after the name");
+        return Err("there is no option `db` here; a database comes after the name");
     };
-    // `tls_name` is for the servers, whose addresses are announced.
+    // `tls_name` is only for the servers, because the sentinels announce their addresses.
     let files = TlsOptions { name: None, ..tls.clone() };
     let of_sentinels = theirs.tls.unwrap_or(with_tls).then_some(files);
     let of_servers = with_tls.then_some(tls.clone());
@@ -246,7 +246,7 @@ fn cluster(rest: &str, with_tls: bool) -> Result<Address, &'static str> {
         return Err("a cluster has only the database 0; end the hosts without a path");
     }
     let Options { db: None, terms, tls, sentinels } = read_options(options)? else {
-        return Err("there is no option `db` here, a cluster has only the database 0");
+        return Err("there is no option `db` here; a cluster has only the database 0");
     };
     no_sentinels(&sentinels)?;
     if let Some(why) = terms.not_for_a_cluster() {
@@ -300,7 +300,7 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
             match authority.strip_suffix('@') {
                 None if authority.is_empty() => (None, tail),
                 Some(credentials) => (Some(credentials), tail),
-                None => return Err("it has a host where a path belongs, write `unix:/path`"),
+                None => return Err("it has a host where a path belongs; write `unix:/path`"),
             }
         }
     };
@@ -328,8 +328,8 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
     Ok(Address { endpoint: Endpoint::Unix(path.into()), tls: None, access })
 }
 
-/// The part with user, password and host, and the rest. If an unencoded password may have cut it,
-/// the error names the character.
+/// Splits off the part with user, password and host. If a character of an unencoded password may
+/// have cut that part, the error names the character.
 fn split_authority(rest: &str) -> Result<(&str, &str), &'static str> {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);

@@ -35,7 +35,7 @@ impl<'a> Columns<'a> {
     }
 
     fn truth(&self, at: usize) -> bool {
-        // Engines write it in two ways.
+        // Engines write a truth value in two ways.
         matches!(self.text(at), Some("t" | "1"))
     }
 
@@ -43,7 +43,8 @@ impl<'a> Columns<'a> {
         Duration::from_micros(self.number(at).unwrap_or(0))
     }
 
-    /// A block of fencing tokens: its first one, and in the next column how many.
+    /// A block of fencing tokens. This column has the first token, and the next column has how
+    /// many.
     fn block(&self, at: usize) -> Option<FencingBlock> {
         let first = FencingToken::new(self.number(at)?)?;
         Some(FencingBlock { first, count: self.number(at + 1).filter(|count| *count > 0)? })
@@ -71,7 +72,7 @@ pub(super) fn acquired(ask: &Ask, rows: &[Row]) -> Result<Acquired, Error> {
     }
 }
 
-/// The client that holds the key and was told that another waits.
+/// The client that holds the key and was told that another client waits.
 pub(super) fn wanted_of(rows: &[Row]) -> Option<ClientId> {
     ClientId::new(Columns(rows.first()?).text(6)?)
 }
@@ -188,7 +189,7 @@ pub(super) fn page(rows: &[Row]) -> Page {
     let mut page = Page::default();
     let mut last = None;
     for row in rows.iter().map(Columns) {
-        // Another program wrote a name that we would refuse.
+        // Skip a name that another program wrote and Leasehold would refuse.
         let Some(key) = row.text(0).and_then(|name| Key::new(name).ok()) else { continue };
         if page.keys.len() == PAGE_KEYS_MAX {
             page.next = last;
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn a_listing_goes_on_behind_the_last_key_of_a_page_until_there_is_none() {
         let names: Vec<_> = (0..=PAGE_KEYS_MAX).map(|at| format!("key-{at:04}")).collect();
-        // Another program wrote a name that no client of ours can ask for.
+        // Another program wrote a name that no client of Leasehold can ask for.
         let strange: Vec<_> = [&["\n".to_owned()], &names[1..]].concat();
         for (rows, keys, next) in [
             (listed(&names[..3], true), 3, None),

@@ -1,14 +1,14 @@
 //! Requests that wait together, as one message.
 //!
-//! Requests that come while a message is under way wait for its answer, and then go together. That
-//! saves the client a round trip for each. On PostgreSQL, a message is also one transaction. A
-//! server writes each commit to its disk, which takes milliseconds: with one commit per request, a
+//! Requests that come while a message is under way wait for its answer, and are then sent together.
+//! That saves a round trip for each of them. On PostgreSQL, a message is also one transaction. A
+//! server writes each commit to its disk, which takes milliseconds. With one commit per request, a
 //! client could keep no more than some hundred leases.
 //!
 //! A step locks the row of its key until the commit. All clients send the steps of a message in the
 //! order of their keys, so two messages never wait for each other. If one step is refused, the
-//! server does not carry out the others of its transaction, or those after it. The caller of the
-//! refused step hears of it, and the others are sent again.
+//! server does not carry out the other steps of its transaction, nor the steps after it. The caller
+//! of the refused step gets the error, and the other steps are sent again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ const SQL_BYTES_MAX: usize = 256 * 1024;
 /// The most looks in one message. Each may have a long answer, and a client takes at most 8 MiB.
 const LOOKS_MAX: usize = 8;
 
-/// A message that took longer is followed by a shorter one: nobody has an answer before the end,
-/// and the rows stay locked.
+/// A message that took longer is followed by a shorter one, because nobody has an answer before its
+/// end, and the rows stay locked.
 const SLOW: Duration = Duration::from_millis(200);
 
-/// A message that took less is followed by one with up to twice as many requests.
+/// A message that took less time is followed by one with up to twice as many requests.
 const FAST: Duration = Duration::from_millis(50);
 
 /// The requests of one message that have no answer yet, in the order in which they are sent.
@@ -71,12 +71,12 @@ pub(super) struct Request {
 /// The kind of a request. It decides which others may be in its message.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Work {
-    /// Locks the row of this key, and no other. Goes with other steps.
+    /// Locks the row of this key, and no other. Shares a message with other steps.
     Step(Key),
-    /// Locks nothing. Goes with other looks only: its answer may be long, and a client that does
-    /// not read it would keep the rows of all steps of the message.
+    /// Locks nothing. Shares a message only with other looks. Its answer may be long, and a client
+    /// that does not read it would keep the rows of all steps of the message locked.
     Look,
-    /// Anything else. Goes alone.
+    /// Anything else. Has a message of its own.
     Alone,
 }
 
@@ -97,13 +97,14 @@ impl Sending {
     const ROLLED_BACK: u8 = 2;
     const TAKEN_BACK: u8 = 3;
 
-    /// Whether it was still in a queue, and is sent from now on.
+    /// Marks the request as sent. Returns whether it was still in a queue.
     pub(super) fn is_sent_now(&self) -> bool {
         let sent = |stage| matches!(stage, Self::QUEUED | Self::ROLLED_BACK).then_some(Self::SENT);
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, sent).is_ok()
     }
 
-    /// Its caller gives up: it is not sent any more. Returns where it was.
+    /// Takes the request back, because its caller gives up. It is not sent any more. Returns where
+    /// it was.
     pub(super) fn take_back(&self) -> Whereabouts {
         match self.0.swap(Self::TAKEN_BACK, Ordering::AcqRel) {
             Self::QUEUED => Whereabouts::Queue,
@@ -112,10 +113,11 @@ impl Sending {
         }
     }
 
-    /// The server rolled it back, so it is in a queue again, unless its caller gave up.
+    /// Notes that the server rolled the request back. It is in a queue again, unless its caller
+    /// gave up.
     fn was_rolled_back(&self) {
         let (from, to) = (Self::SENT, Self::ROLLED_BACK);
-        // Then it stays taken back.
+        // If the caller gave up, the request stays taken back.
         let _given_up = self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     }
 }
@@ -127,12 +129,12 @@ pub(super) enum Whereabouts {
     Queue,
     /// It may have taken effect.
     Server,
-    /// The server had rolled it back because of another one.
+    /// The server had rolled it back because of another request.
     QueueAgain,
 }
 
-/// Takes the requests of the next message from the queue, in the order of their keys. Those of one
-/// key keep their order. Requests that their callers took back are left out.
+/// Takes the requests of the next message from the queue, in the order of their keys. Requests
+/// about one key keep their order. Requests that their callers took back are left out.
 pub(super) fn take(queue: &mut VecDeque<Request>, size: usize) -> Batch {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     while let Some(next) = queue.front() {
@@ -172,9 +174,10 @@ pub(super) fn next_size(size: usize, took: Duration, is_done: bool) -> usize {
     }
 }
 
-/// What is left to do after a message has ended.
+/// The work that is left after a message has ended.
 pub(super) struct Over {
-    /// The requests to send again: surely, they were not carried out because of another one.
+    /// The requests to send again. It is certain that another request kept them from being carried
+    /// out.
     pub(super) again: Vec<Request>,
     /// Whether the message was carried out.
     pub(super) is_done: bool,
@@ -182,7 +185,7 @@ pub(super) struct Over {
     pub(super) ends_connection: bool,
 }
 
-/// Ends a message: tells the callers that have no answer yet why.
+/// Ends a message. Tells the callers without an answer why they have none.
 pub(super) fn end(ended: Result<(), Refused>, label: &str, batch: Batch) -> Over {
     let mut left = Vec::from(batch.0);
     let Err(Refused { at, error, spares_others, ends_connection }) = ended else {
@@ -192,10 +195,10 @@ pub(super) fn end(ended: Result<(), Refused>, label: &str, batch: Batch) -> Over
     let error = error.at(label);
     let mut again = Vec::new();
     if spares_others && left.len() > 1 {
-        // The commit is refused after the last step.
+        // If the commit was refused, `at` is behind the last step.
         let refused = left.remove(at.min(left.len() - 1));
         again = std::mem::replace(&mut left, vec![refused]);
-        // They may wait for long, and their callers give up meanwhile.
+        // They may wait for long, and their callers may give up meanwhile.
         again.iter().for_each(|request| request.stage.was_rolled_back());
     }
     tell(left, &error);

@@ -70,8 +70,8 @@ impl<'a> Call<'a> {
         self.number(i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 4))
     }
 
-    /// Adds how long the step may wait for the row of its key. That ends before the caller's limit,
-    /// so that the caller hears what happened.
+    /// Adds how long the step may wait for the row of its key. The wait ends before the caller's
+    /// limit, so that the caller hears what happened.
     fn patience(self, limit: Duration) -> Self {
         if !self.dialect.has_patience {
             return self;
@@ -132,8 +132,8 @@ pub(super) fn acquire(dialect: &Dialect, ask: &Ask, limit: Duration) -> String {
     call.text_or_null(ask.note.as_ref().and_then(|note| note.why.as_deref())).patience(limit).end()
 }
 
-/// `waits`: whether it waits for a row that another step or transaction has locked, or only for as
-/// long as a step takes.
+/// `waits`: whether the step waits for a row that another transaction has locked. Otherwise it
+/// waits only for as long as a step takes.
 pub(super) fn renew(dialect: &Dialect, renewal: &Renewal, limit: Duration, waits: bool) -> String {
     let Renewal { lease, ttl, at_least, reserve, idle } = renewal;
     let call = Call::new(dialect, "renew")

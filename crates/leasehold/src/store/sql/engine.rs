@@ -1,4 +1,4 @@
-//! What an engine brings to a store: connections, its form of SQL, and its hints.
+//! The part of a store that each engine brings: connections, its form of SQL, and its hints.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(in crate::store) trait Engine:
     /// A connection that can keep locks.
     type Link: Link;
 
-    /// Whether hints must be asked for, and so more often while a client waits.
+    /// Whether the client must ask for hints. Then it asks more often while a client waits.
     const POLLS: bool;
 
     /// Opens a connection and logs in.
@@ -53,8 +53,8 @@ pub(in crate::store) trait Engine:
         connecting(host, self.connect_limit(), self.log_in())
     }
 
-    /// Connects, and refuses a server that cannot keep locks. The checks have a limit of their own:
-    /// a login is the most expensive thing to ask of a slow server, so one that worked is kept.
+    /// Connects, and refuses a server that cannot keep locks. The checks have a limit of their own.
+    /// A login is the most expensive request to a slow server, so a login that worked is kept.
     fn connect(
         &self,
         host: &Arc<dyn Host>,
@@ -75,24 +75,24 @@ pub(in crate::store) trait Link: Send {
     /// The most requests that one message has.
     const BATCH_MAX: usize;
 
-    /// Sends requests as one message, and answers each once it is committed. Returns those without
-    /// an answer, and why they have none.
+    /// Sends requests as one message, and answers each once it is committed. Returns the requests
+    /// without an answer, and why they have none.
     fn ask_all(
         &self,
         batch: Batch,
     ) -> impl Future<Output = (Batch, Result<(), Refused>)> + Send + 'static;
 
-    /// Moves bytes. Ready when something came: whether the connection goes on.
+    /// Moves bytes. Ready when something came. Then it says whether the connection goes on.
     fn poll_moving(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
 }
 
 /// Why requests of a message have no answer.
 pub(in crate::store) struct Refused {
-    /// Which of them was refused, counted from zero.
+    /// Which request was refused, counted from zero.
     pub(in crate::store) at: usize,
-    /// Why, and whether that one may have changed something.
+    /// Why it was refused, and whether it may have changed something.
     pub(in crate::store) error: Error,
-    /// Whether surely none of the others changed anything.
+    /// Whether it is certain that the other requests changed nothing.
     pub(in crate::store) spares_others: bool,
     /// Whether the connection is of no use any more.
     pub(in crate::store) ends_connection: bool,
@@ -101,11 +101,11 @@ pub(in crate::store) struct Refused {
 /// How an engine writes a call.
 #[derive(Clone)]
 pub(in crate::store) struct Dialect {
-    /// What comes before the name of a procedure, such as `CALL leasehold.`.
+    /// The text before the name of a procedure, such as `CALL leasehold.`.
     pub(in crate::store) before: String,
     /// Adds a text as a literal, whatever is in it.
     pub(in crate::store) text: fn(&mut String, &str),
-    /// Whether a step takes how long it may wait for its row. Otherwise the connection says that,
-    /// and only a renewal takes whether it waits at all.
+    /// Whether a step has an argument for how long it may wait for its row. Otherwise the
+    /// connection limits that, and only a renewal has an argument for whether it waits at all.
     pub(in crate::store) has_patience: bool,
 }

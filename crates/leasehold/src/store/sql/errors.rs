@@ -84,7 +84,7 @@ pub(in crate::store) fn shown(text: &str) -> String {
     part.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'")
 }
 
-/// The error for an answer that is not of the form that the procedures have.
+/// The error for an answer that has not the form of the procedures' answers.
 pub(in crate::store) fn strange(what: &str) -> Error {
     Error::new(
         ErrorKind::Unknown,

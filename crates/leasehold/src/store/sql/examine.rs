@@ -1,4 +1,5 @@
-//! Examines a database: whether it admits us, what it says of itself, and whether a lease works.
+//! Examines a database: whether it admits this client, what it says of itself, and whether a lease
+//! works.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::store::{Store, try_out};
 /// How long one question may take.
 pub(in crate::store) const LIMIT: Duration = Duration::from_secs(2);
 
-/// What was learned about a database. Plain values, without any judgement.
+/// The facts about a database. Plain values, without any judgement.
 #[derive(Debug)]
 pub(crate) struct DatabaseFacts {
     pub(crate) label: String,
@@ -19,11 +20,11 @@ pub(crate) struct DatabaseFacts {
     pub(crate) refused: Option<Error>,
     pub(crate) about: Option<About>,
     pub(crate) round_trips: Vec<Duration>,
-    /// Whether a probe lease worked: granted, renewed, and released by its own token alone.
+    /// Whether a probe lease worked: granted, renewed, and released by no other token than its own.
     pub(crate) lease: Option<Result<bool, Error>>,
 }
 
-/// What a server says of itself.
+/// The facts that a server tells about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     /// Such as `PostgreSQL 15.4`.
@@ -73,7 +74,7 @@ pub(in crate::store) fn ahead_us(clock: i64, ours: WallTime) -> Option<i64> {
     Some(clock.saturating_sub(i64::try_from(ours.as_unix_micros()).ok()?))
 }
 
-/// Tries a store whose server said this of itself.
+/// Tries a store. `asked` is what its server said of itself.
 pub(in crate::store) async fn examine(
     store: &impl Store,
     asked: Result<Option<About>, Error>,

@@ -49,7 +49,7 @@ struct State {
     waits_until: Option<Moment>,
     /// Since when no wait has begun, and no hint has come.
     quiet_since: Moment,
-    /// How many connections in a row did not bring a message of our own.
+    /// How many connections in a row did not deliver the client's own trial message.
     #[cfg(feature = "postgres")]
     misses: u32,
     /// Until when the client goes without hints, because they do not arrive.
@@ -61,7 +61,7 @@ struct State {
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// After this many misses, the client goes without hints. A server that is replaced meanwhile may
-/// cause one.
+/// cause one miss.
 #[cfg(feature = "postgres")]
 const MISSES_MAX: u32 = 2;
 
@@ -83,7 +83,7 @@ impl<E: Engine> Hints<E> {
     /// Asks over the connection of all other requests.
     #[cfg(feature = "postgres")]
     pub(in crate::store) async fn ask_elsewhere(&self, limit: Duration, sql: String) -> Answer {
-        // Only the answer is waited for: the store may end meanwhile.
+        // Waiting for the answer must not keep the store alive.
         let asked = self.asks.upgrade().map(|asks| asks.submit(limit, Work::Alone, sql));
         match asked {
             Some(answer) => answer.await,
@@ -110,8 +110,8 @@ impl<E: Engine> Hints<E> {
         }
     }
 
-    /// A client waits, and asks again within this span if it goes on waiting. `begins`: this is its
-    /// first ask.
+    /// Notes that a client waits, and asks again within this span if it goes on waiting. `begins`:
+    /// whether this is its first ask.
     pub(super) fn waits(&self, span: Duration, begins: bool) {
         if !E::POLLS {
             return;
@@ -127,7 +127,7 @@ impl<E: Engine> Hints<E> {
         }
     }
 
-    /// A hint has come.
+    /// Notes that a hint has come.
     #[cfg(feature = "mysql")]
     pub(in crate::store) fn heard(&self) {
         self.state.lock().quiet_since = self.host.now();
@@ -154,14 +154,14 @@ impl<E: Engine> Hints<E> {
         }
     }
 
-    /// A message of our own has arrived.
+    /// Notes that the trial message has arrived.
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn arrived(&self) {
         self.state.lock().misses = 0;
     }
 
-    /// A message of our own did not arrive. If that happens again and again, the client goes
-    /// without hints for a while.
+    /// Notes that the trial message did not arrive. If that happens on several connections in a
+    /// row, the client goes without hints for a while.
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn missed(&self) {
         let mut state = self.state.lock();
@@ -233,7 +233,7 @@ impl<E: Engine> Hints<E> {
     }
 }
 
-/// The task that connects and receives. If a runtime drops it, it goes on on the host's thread.
+/// The task that connects and receives. If a runtime drops it, it continues on the host's thread.
 struct Running<E: Engine> {
     hints: Arc<Hints<E>>,
     is_over: bool,
@@ -271,7 +271,8 @@ impl<E: Engine> Running<E> {
         }
     }
 
-    /// Whether any client takes hints. If not, the task is over: the next one starts another.
+    /// Whether any client takes hints. If not, the task ends, and the next listener starts another
+    /// one.
     fn has_work(&mut self) -> bool {
         let mut state = self.hints.state.lock();
         state.inboxes.retain(|inbox, _| self.hints.sinks.has(inbox));

@@ -1,4 +1,4 @@
-//! What a migration did, and what those of all engines share.
+//! The result of a migration, and the part that the migrations of all engines share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::store::within;
 /// How long a migration may take. It may wait for another one, and for tables that are in use.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a migration of a database did.
+/// The result of a migration of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Migrated {
@@ -35,7 +35,7 @@ impl Migrated {
             Ok(before) => Ok(Self { store, before, version }),
             Err(error) if error.kind() == ErrorKind::Unknown => {
                 let message = "the server does not answer, or the connection ended; the migration \
-                               may still go on; run it again, which changes nothing that is done";
+                               may still go on; run it again: it changes nothing that is done";
                 Err(Error::new(ErrorKind::Unknown, message).with_source(error).at(&store))
             }
             Err(error) => Err(error.at(&store)),
@@ -47,13 +47,13 @@ impl Migrated {
 ///
 /// # Errors
 ///
-/// If it could not be read, or is newer than ours.
+/// If it could not be read, or is newer than `ours`.
 pub(in crate::store) fn version_before(
     read: Result<u32, Error>,
     ours: u32,
 ) -> Result<Option<u32>, Error> {
     let before = match read {
-        // A migration that was not finished made them.
+        // A migration that was not finished made the tables.
         Ok(0) => None,
         Ok(version) => Some(version),
         // There is no such table.

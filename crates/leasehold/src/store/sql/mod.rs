@@ -1,4 +1,5 @@
-//! What stores on SQL servers share: a step is one call of a procedure in the database.
+//! The part that all stores on SQL servers share. A step is one call of a procedure in the
+//! database.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -15,6 +16,7 @@
 
 mod answer;
 mod batch;
+mod busy;
 mod call;
 pub(super) mod engine;
 pub(super) mod errors;

@@ -1,4 +1,5 @@
-//! What a store writes now and then: how clients describe themselves, and the end of idle keys.
+//! The writes that a store makes now and then: the records of its clients, and the removal of idle
+//! keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ struct State {
     purge_at: Option<Moment>,
 }
 
-/// Whether a record is to be written, if this was written last.
+/// Whether a record is to be written. `written` was written last.
 fn is_due(written: Option<&(ClientRecord, Moment)>, record: &ClientRecord, now: Moment) -> bool {
     written.is_none_or(|(last, at)| last != record || now.since(*at) >= REFRESH_EVERY)
 }
@@ -53,7 +54,7 @@ impl Records {
     }
 
     /// Writes a record if it is new, has changed, or was written long ago. It is sent before any
-    /// later request. One that is lost is written again later.
+    /// later request. A lost record is written again later.
     pub(super) fn write_if_due<E: Engine>(
         &self,
         wire: &Wire<E>,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::batch::Work;
+use super::busy::while_locked;
 use super::engine::{Answer, Dialect, Engine, Row};
 use super::errors::is_row_locked;
 use super::hints::Hints;
@@ -39,11 +40,13 @@ struct Shared<E: Engine> {
     /// The process that opened it. A fork copies the connections, but not the tasks that serve
     /// them.
     process: Process,
+    host: Arc<dyn Host>,
     engine: E,
     dialect: Dialect,
     asks: Arc<Wire<E>>,
     renewals: Wire<E>,
-    /// For renewals whose row somebody else locked. They wait here, and no other renewal with them.
+    /// For renewals whose row somebody else keeps. They wait here, so no other renewal waits with
+    /// them.
     late_renewals: Wire<E>,
     records: Records,
     hints: Arc<Hints<E>>,
@@ -70,6 +73,7 @@ impl<E: Engine> SqlStore<E> {
             renewals: wire(Home::Host, SILENT_AFTER),
             late_renewals: wire(Home::Host, SILENT_AFTER),
             records: Records::new(Arc::clone(&host)),
+            host,
             hints,
             sinks,
             engine,
@@ -162,6 +166,20 @@ impl<E: Engine> Shared<E> {
     }
 }
 
+impl<E: Engine> Shared<E> {
+    /// Renews, unless somebody else has the row.
+    fn renew(&self, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
+        let sql = call::renew(&self.dialect, renewal, limit, false);
+        self.submit((&self.renewals, limit), &renewal.lease.key, sql, answer::renewed)
+    }
+
+    /// Renews, and waits for the row.
+    fn renew_late(&self, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
+        let sql = call::renew(&self.dialect, renewal, limit, true);
+        self.submit((&self.late_renewals, limit), &renewal.lease.key, sql, answer::renewed)
+    }
+}
+
 impl<E: Engine> Drop for Shared<E> {
     fn drop(&mut self) {
         self.hints.close();
@@ -174,17 +192,13 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 
     fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
-        let (shared, limit) = (&self.shared, command_limit(renewal.ttl));
-        let (sql, key) =
-            (call::renew(&shared.dialect, &renewal, limit, false), renewal.lease.key.clone());
-        let asked = shared.submit((&shared.renewals, limit), &key, sql, answer::renewed);
-        let shared = Arc::clone(shared);
+        let limit = command_limit(renewal.ttl);
+        let first = self.shared.renew(&renewal, limit);
+        let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            match asked.await {
-                Err(error) if is_row_locked(&error) => {
-                    let sql = call::renew(&shared.dialect, &renewal, limit, true);
-                    shared.submit((&shared.late_renewals, limit), &key, sql, answer::renewed).await
-                }
+            let again = || shared.renew(&renewal, limit);
+            match while_locked(&shared.host, limit, first, again).await {
+                Err(error) if is_row_locked(&error) => shared.renew_late(&renewal, limit).await,
                 renewed => renewed,
             }
         })
@@ -267,7 +281,7 @@ impl<E: Engine> Browse for SqlStore<E> {
 
     fn evict(&self, key: Key, seen: Vec<u8>, reason: String) -> BoxAnswer<Evicted> {
         let (shared, limit) = (&self.shared, command_limit(Ttl::MAX));
-        // No owner of ours has another token.
+        // A token that is no text belongs to no owner.
         let Ok(seen) = String::from_utf8(seen) else {
             return Box::pin(ready(Ok(Evicted::Changed)));
         };
@@ -296,7 +310,7 @@ impl<E: Engine> Browse for SqlStore<E> {
 
 impl<E: Engine> Drop for SqlStore<E> {
     fn drop(&mut self) {
-        // Closing the connections of a forked copy would close those of the original.
+        // After a fork, the child must not close the connections, because the parent uses them.
         if !self.shared.process.is_this() {
             std::mem::forget(Arc::clone(&self.shared));
         }

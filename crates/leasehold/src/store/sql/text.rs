@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Begins two characters that stand for one. Few texts have it.
+/// Begins a pair of characters that stands for one character. Few texts have it.
 const ESCAPE: char = '\u{1a}';
 
 /// The text without NUL.

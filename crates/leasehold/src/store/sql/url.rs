@@ -1,4 +1,4 @@
-//! What the URL of any SQL server says.
+//! Reads the parts that the URLs of all SQL servers share.
 //!
 //! User, password, database and the values of options are percent-encoded. Messages repeat only the
 //! scheme of a URL, because a misplaced part may be the password.
@@ -98,7 +98,7 @@ impl TlsMode {
     pub(in crate::store) fn tls(&self) -> Result<Option<Tls>, Error> {
         match self {
             Self::Disable => Ok(None),
-            // A build without TLS cannot have it, and does without.
+            // A build without TLS connects without it.
             Self::Prefer(options) => Ok(Tls::new(options).ok()),
             Self::Require(options) => Tls::new(options).map(Some),
         }
@@ -136,7 +136,7 @@ impl Words {
         })
     }
 
-    /// What a URL looks like, for messages.
+    /// The form of a URL, for messages.
     pub(in crate::store) fn form(&self) -> String {
         format!("write `{}://USER:PASSWORD@HOST:PORT/DATABASE`", self.schemes[0])
     }

@@ -8,8 +8,9 @@
 //! | connected, a message under way | waits for its answer, then goes with all that wait ([`batch`]) |
 //! | paused after a failure | is refused with that failure |
 //!
-//! A request that was not sent in time is taken back, and `Unavailable`. One that was sent and has
-//! no answer is `Unknown`. Nothing is sent twice, unless the server surely did not carry it out.
+//! A request that was not sent in time is taken back, and `Unavailable`. A request that was sent
+//! and has no answer is `Unknown`. No request is sent twice, unless the server certainly did not
+//! carry it out.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -32,8 +33,8 @@ use crate::unpoisoned::Unpoisoned;
 /// The most requests that wait for a connection. A further one is `Unavailable`.
 const QUEUE_MAX: usize = 10_000;
 
-/// How long a message may have no answer before its connection counts as dead. Longer than the
-/// limit of any request.
+/// How long a message may have no answer before its connection counts as dead. It is longer than
+/// the limit of any request.
 pub(super) const SILENT_AFTER: Duration = Duration::from_millis(1_500);
 
 /// The longest such span. An overloaded server is silent too, and new connections are the most
@@ -119,7 +120,7 @@ impl<E: Engine> Wire<E> {
             let told = async { answer.await.unwrap_or_else(|_| Err(ended())) };
             match within(host, limit, told).await {
                 Err(error) if error.kind() == ErrorKind::Unknown => {
-                    // It must not be sent after its caller gave up.
+                    // The request must not be sent after its caller gave up.
                     let label = shared.engine.label();
                     Err(match stage.take_back() {
                         Whereabouts::Server => error,
@@ -153,18 +154,19 @@ fn ended() -> Error {
 
 fn unsent(limit: Duration) -> Error {
     let message = format!(
-        "its turn did not come within {limit:?}, or there was no connection to the server; no \
-         request was sent; check whether the server is stopped, overloaded or out of reach"
+        "the request had to wait for longer than {limit:?}, or there was no connection to the \
+         server; no request was sent; check whether the server is stopped, overloaded or out of \
+         reach"
     );
     Error::new(ErrorKind::Unavailable, message)
 }
 
-/// For a request whose turn did not come again.
+/// The error for a request that was rolled back, and not sent again in time.
 fn rolled_back(limit: Duration) -> Error {
     let message = format!(
-        "the server did not carry the request out because of another one that waited for a locked \
-         row, and it was not sent again within {limit:?}; nothing was changed; look for a \
-         transaction that has been open for long"
+        "the server did not carry the request out, because another request waited for a locked \
+         row; it was not sent again within {limit:?}; nothing was changed; look for a transaction \
+         that has been open for long"
     );
     Error::new(ErrorKind::Unavailable, message)
 }
@@ -217,7 +219,7 @@ impl<E: Engine> Shared<E> {
         state.size = (state.size / 2).max(1);
     }
 
-    /// A message of this many requests was answered after this long.
+    /// Notes that a message of this many requests was answered after this long.
     fn was_answered(&self, requests: usize, took: Duration, over: &Over) {
         let mut state = self.state.lock();
         if requests == 1 && over.is_done {
@@ -230,7 +232,7 @@ impl<E: Engine> Shared<E> {
         state.size = batch::next_size(state.size, beyond, over.is_done).min(E::Link::BATCH_MAX);
     }
 
-    /// Puts requests that were not carried out before those that came later.
+    /// Puts requests that were not carried out back into the queue, in front of later ones.
     fn send_again(&self, requests: Vec<Request>) {
         let mut state = self.state.lock();
         requests.into_iter().rev().for_each(|request| state.queue.push_front(request));
@@ -242,8 +244,8 @@ impl<E: Engine> Shared<E> {
         state.trip = None;
     }
 
-    /// A connection has ended. Returns the pause before the next one, if this one was soon over and
-    /// of no use: a server may end each connection, or refuse each request.
+    /// Notes that a connection has ended. Returns the pause before the next one, if this one ended
+    /// soon and was of no use. A server may end each connection, or refuse each request.
     fn disconnected(&self, since: Moment, was_useful: bool) -> Option<Sleep> {
         let now = self.host.now();
         let mut state = self.state.lock();
@@ -256,8 +258,8 @@ impl<E: Engine> Shared<E> {
     }
 }
 
-/// The task that connects and serves the wire. If a runtime drops it, waiting requests go on on the
-/// host's thread.
+/// The task that connects and serves the wire. If a runtime drops it, waiting requests continue on
+/// the host's thread.
 struct Serving<E: Engine> {
     shared: Arc<Shared<E>>,
     is_over: bool,
@@ -280,7 +282,7 @@ impl<E: Engine> Serving<E> {
         }
     }
 
-    /// Whether requests wait. If not, the task is over: the next request starts another one.
+    /// Whether requests wait. If not, the task ends, and the next request starts another one.
     fn has_work(&mut self) -> bool {
         let mut state = self.shared.state.lock();
         if state.queue.is_empty() {
@@ -335,7 +337,7 @@ impl<'a, E: Engine> Serve<'a, E> {
     async fn run(mut self) -> bool {
         while self.go_on().await {}
         let Self { link, under_way, shared, is_useful } = self;
-        // Requests without an answer are told that there will be none.
+        // The callers of requests without an answer are told that there will be none.
         drop(link);
         if let Some(under_way) = under_way {
             shared.send_again(under_way.answered.await.again);

@@ -4,8 +4,8 @@
 //! client's name, in a directory beside the file. The process that hands a key over writes one byte
 //! to the bell of the next holder, after the commit. Only the next holder wakes up.
 //!
-//! A bell also tells whether its process lives: the kernel refuses to open a pipe for writing that
-//! nobody reads. So a dead waiter costs nothing when its turn comes.
+//! A bell also tells whether its process lives, because the kernel refuses to open a pipe for
+//! writing if nobody reads it. So a dead waiter costs nothing when its turn comes.
 //!
 //! inotify does not help. By default a user may have 128 instances of it, so waiter 129 would hear
 //! nothing. Also, every commit would wake every waiter.
@@ -116,7 +116,7 @@ impl Bells {
         self.is_on
     }
 
-    /// Stops using bells: this handle looks at the file from now on.
+    /// Stops using bells. This handle looks at the file from now on.
     pub(super) fn turn_off(&mut self, cause: &io::Error) {
         tracing::debug!(%cause, "no bell can be created, so the file is polled instead");
         self.is_on = false;
@@ -124,13 +124,13 @@ impl Bells {
     }
 
     /// Hangs up the bell of a client that will wait, unless it hangs there. Call it before others
-    /// can see the client's place: the process that hands it the key must find the bell.
+    /// can see the client's place, because the process that hands it the key must find the bell.
     pub(super) fn hang(&mut self, inbox: &ClientId) {
         if !self.is_on || self.hangs(inbox) {
             return;
         }
         if self.names.contains(inbox) {
-            // Somebody removed it. The others may be gone too.
+            // Somebody removed the bell. The other bells may be gone too.
             self.take_down();
         }
         let hung = match self.names.iter().next() {
@@ -143,7 +143,7 @@ impl Bells {
         }
     }
 
-    /// Whether the bell of that client is still the one we hung up.
+    /// Whether the bell of that client is still the bell that this handle hung up.
     fn hangs(&self, inbox: &ClientId) -> bool {
         let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
         self.names.contains(inbox)
@@ -153,7 +153,8 @@ impl Bells {
 
     fn make_pipe(&mut self, inbox: &ClientId) -> io::Result<()> {
         self.belfry.open()?;
-        // Under another name until we read it: other processes remove a pipe without a reader.
+        // Use another name until this process reads the pipe, because other processes remove a pipe
+        // without a reader.
         let new = self.belfry.path.join(format!(".{}", inbox.as_str()));
         let mode = Mode::from_raw_mode(self.belfry.mode);
         let make = || rustix::fs::mkfifoat(CWD, &new, mode);
@@ -175,7 +176,7 @@ impl Bells {
         Ok(())
     }
 
-    /// Removes all bells of this handle: nobody waits any more.
+    /// Removes all bells of this handle, because nobody waits any more.
     pub(super) fn take_down(&mut self) {
         for inbox in self.names.drain() {
             let _gone = std::fs::remove_file(self.belfry.bell(&inbox));
@@ -188,7 +189,7 @@ impl Bells {
         self.pipe.as_ref().is_some_and(|pipe| !pipe.is_listened_to)
     }
 
-    /// The new pipe, once.
+    /// The new pipe. Returned only once.
     pub(super) fn new_pipe(&mut self) -> Option<io::Result<File>> {
         let pipe = self.pipe.as_mut().filter(|pipe| !pipe.is_listened_to)?;
         pipe.is_listened_to = true;
@@ -214,14 +215,14 @@ impl Bells {
         !self.names.contains(inbox) && matches!(self.find(inbox), Found::Dead)
     }
 
-    /// Rings the bell of a client, if another handle has it. Never waits: a full pipe has been rung
-    /// before.
+    /// Rings the bell of a client, if another handle has it. Never waits, because a full pipe has
+    /// been rung before.
     pub(super) fn ring(&self, inbox: &ClientId) {
         if self.names.contains(inbox) {
             return;
         }
         if let Found::Living(mut bell) = self.find(inbox) {
-            // Open a reader of our own, since the other process may close its reader. Writing to a
+            // Open a reader here too, since the other process may close its reader. Writing to a
             // pipe without a reader sends a signal that ends programs.
             let reader = options().read(true).open(self.belfry.bell(inbox));
             if reader.is_ok() {

@@ -2,8 +2,8 @@
 //!
 //! Moments count from the boot of the machine. The clock of a file continues if two things hold.
 //! Nothing in the file is later than now. And its boot id is ours, or its boot began when ours did.
-//! The begin matters for containers that show their own boot id. All processes of one kernel agree
-//! on it: the wall clock less the steady clock, which moves only if the wall clock is set.
+//! The beginning matters for containers that show their own boot id. All processes of one kernel
+//! agree on it: the wall clock less the steady clock, which moves only if the wall clock is set.
 //!
 //! Both possible mistakes are harmless:
 //!
@@ -67,7 +67,7 @@ impl Clock {
             Ok(Self { boot_id: row.get(0)?, began: row.get(1)?, latest: row.get(2)? })
         })?;
         if clock.boot_id != ours.boot_id || !clock.began_with(ours) {
-            let longest = sql_span(Ttl::MAX.get());
+            let longest = sql_span(Ttl::MAX.with_delay(Ttl::MAX.get()).get());
             let latest = conn.query_row(LATEST, [longest], |row| row.get(0))?;
             clock.latest = clock.latest.max(latest);
         }
@@ -96,14 +96,14 @@ impl Clock {
 ///
 /// This is the first write of the connection, which syncs a new log to the disk. So it happens here
 /// and not in the first lock. If the file has our clock already, this does not wait for another
-/// process that has the file locked: the caller may only want to read.
+/// process that has the file locked, because the caller may only want to read.
 pub(super) fn enter(
     conn: &mut Connection,
     boot_id: &str,
     host: &dyn Host,
     busy: &BusyLimit,
 ) -> rusqlite::Result<()> {
-    // In this order: nothing that others write after the first read is later than the second.
+    // Read the file before our clock, so that no moment in the file looks later than our clock.
     let file = Clock::of_file(conn, &Clock::ours(boot_id, host))?;
     let ours = Clock::ours(boot_id, host);
     if file.goes_on_as(&ours) {

@@ -2,7 +2,7 @@
 //!
 //! SQLite's own handler sleeps for up to 100 ms at a time. A short lease could end in that time
 //! although the file is mostly free. Here the first in the queue at the `gate` tries every 100 µs.
-//! So nobody waits long as long as all processes run normally.
+//! So nobody waits for long while all processes run normally.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,15 +14,16 @@ use super::gate::Gate;
 use crate::core::moment::Moment;
 use crate::host::{Host, SystemHost, pause};
 
-/// How many tries come soon: others lock the file for a few µs at a time.
+/// How many tries come soon, because others lock the file for a few µs at a time.
 const SOON_TRIES: i32 = 20;
 const SOON: Duration = Duration::from_micros(50);
 const LATER: Duration = Duration::from_micros(100);
 
-/// How long a queued process waits before it tries anyway: the owner of the gate may be stopped.
+/// How long a queued process waits before it tries anyway, because the owner of the gate may be
+/// stopped.
 const QUEUES_FOR: Duration = Duration::from_millis(100);
 
-/// Until when a connection waits. Zero at first: it does not wait.
+/// Until when a connection waits. Zero at first, so it does not wait.
 ///
 /// Counts real time, since another process ends the wait. If the host must not block, it does not
 /// wait at all.
@@ -51,7 +52,7 @@ impl BusyLimit {
         self.0.until.store(until.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The tries ended: lets the next process try.
+    /// Lets the next process try, because the tries ended.
     pub(super) fn is_over(&self) {
         self.0.gate.leave();
     }

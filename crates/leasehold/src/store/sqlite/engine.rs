@@ -19,11 +19,11 @@ use crate::core::moment::Moment;
 use crate::host::Host;
 use crate::store::{Hint, Sinks};
 
-/// After how many jobs the log is checkpointed into the file: some 10 MiB. SQLite would do it
-/// inside a commit, and make that caller wait for the disk.
+/// After how many jobs the log is checkpointed into the file. It then has some 10 MiB. SQLite
+/// itself would do this inside a commit, and make the caller wait for the disk.
 const LOGGED_MAX: usize = 2_000;
 
-/// The length of a left-over log from which it is checkpointed.
+/// A left-over log of this length is checkpointed.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
 /// The connection and its state.
@@ -130,7 +130,7 @@ impl Engine {
                 }
                 Err(failure) => failure,
             };
-            // It may be about one row, which must not cost the leases of others.
+            // The failure may be about one row, which must not cost the leases of others.
             if batch.len() > 1 && failure.is_of_some_jobs() {
                 let mut rest = batch.split_off(batch.len() / 2);
                 self.serve(batch);
@@ -183,8 +183,8 @@ impl Engine {
         })
     }
 
-    /// Rolls back an open transaction. Also runs before each attempt: a job that panicked left its
-    /// transaction open. Later jobs would be answered in it but never committed.
+    /// Rolls back an open transaction. Also runs before each attempt, because a job that panicked
+    /// left its transaction open. Later jobs would be answered in it but never committed.
     fn leave_transaction(&self) -> rusqlite::Result<()> {
         if self.conn.is_autocommit() { Ok(()) } else { self.execute("ROLLBACK") }
     }
@@ -204,7 +204,8 @@ impl Engine {
         self.conn.run(sql, []).map(|_| ())
     }
 
-    /// A turn at the present moment: read after the file is locked, not when the job came.
+    /// A turn at the present moment. The clock is read after the file is locked, not when the job
+    /// came.
     fn turn(&mut self) -> Turn<'_> {
         let Self { host, conn, records, effects, bells, .. } = self;
         Turn { conn, now: host.now(), wall: host.wall(), records, effects, bells }

@@ -50,8 +50,8 @@ impl SqlFailure {
     }
 
     /// Whether nothing was done, and jobs of the batch may succeed without the others. False if the
-    /// file itself cannot be used: each job would fail by itself, and a broken disk takes long for
-    /// each.
+    /// file itself cannot be used. Then each job would fail by itself, and a broken disk takes long
+    /// for each.
     pub(super) fn is_of_some_jobs(&self) -> bool {
         let is_of_all = matches!(
             self.cause.sqlite_error_code(),
@@ -80,7 +80,7 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// SQLite does not say why it cannot open a file.
+/// Whether no file can be opened any more. SQLite does not say why it cannot open a file.
 fn is_out_of_descriptors() -> bool {
     File::open("/dev/null").is_err_and(|error| {
         let errno = Errno::from_io_error(&error);
@@ -140,7 +140,7 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
         ),
         _ if stage == Stage::Commit => (
             ErrorKind::Unknown,
-            "SQLite failed while it wrote; the request may have taken effect, see the cause",
+            "SQLite failed while it wrote; the request may have taken effect; see the cause",
         ),
         _ => (
             ErrorKind::Unavailable,

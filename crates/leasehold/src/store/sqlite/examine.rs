@@ -14,7 +14,7 @@ use crate::core::error::Error;
 use crate::host::Host;
 use crate::store::try_out;
 
-/// What was learned about a file. Plain values, without any judgement.
+/// The facts about a file. Plain values, without any judgement.
 #[derive(Debug)]
 pub(crate) struct FileFacts {
     pub(crate) path: PathBuf,
@@ -32,7 +32,7 @@ pub(crate) struct FileFacts {
     /// Why the store cannot be opened. Not tried without a file.
     pub(crate) unopened: Option<Error>,
     pub(crate) round_trips: Vec<Duration>,
-    /// Whether a probe lease worked: granted, renewed, and released by its own token alone.
+    /// Whether a probe lease worked: granted, renewed, and released by no other token than its own.
     pub(crate) lease: Option<Result<bool, Error>>,
 }
 

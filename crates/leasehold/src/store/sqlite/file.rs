@@ -134,7 +134,8 @@ fn companions(path: &Path) -> [PathBuf; 2] {
 /// was moved away, and would then share them with a new file.
 fn refuse_left_companions(path: &Path) -> Result<(), Error> {
     let real = path.canonicalize();
-    // In this order: a file that becomes a store just now gets its content before its companions.
+    // Look for companions first. A file that becomes a store just now gets its content before its
+    // companions.
     let Some(left) =
         companions(real.as_deref().unwrap_or(path)).into_iter().find(|path| path.exists())
     else {
@@ -164,7 +165,7 @@ fn check_access(path: &Path, real: &Path) -> Result<(), Error> {
     })
 }
 
-/// Refuses a file with a second path: others would look for its companions there.
+/// Refuses a file with a second path, because others would look for its companions there.
 fn refuse_second_paths(path: &Path) -> Result<(), Error> {
     let in_stat = |error: rustix::io::Errno| cannot(path, "be examined", error.into());
     let links = rustix::fs::stat(path).map_err(in_stat)?.st_nlink;
@@ -291,7 +292,7 @@ fn cannot(path: &Path, what: &str, error: io::Error) -> Error {
     };
     Error::new(
         kind,
-        format!("sqlite:{} cannot {what} ({error}); nothing was changed, {advice}", path.display()),
+        format!("sqlite:{} cannot {what} ({error}); nothing was changed; {advice}", path.display()),
     )
     .with_source(error)
 }

@@ -35,12 +35,12 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// A thread of this handle waits for the gate.
+    /// Whether a thread of this handle waits for the gate.
     is_wanted: bool,
-    /// This handle has the gate.
+    /// Whether this handle has the gate.
     is_ours: bool,
     has_clerk: bool,
-    /// The clerk waits in the kernel's queue.
+    /// Whether the clerk waits in the kernel's queue.
     is_queued: bool,
     is_broken: bool,
     is_closed: bool,
@@ -51,7 +51,7 @@ impl Gate {
         Self { host, belfry, shared: Mutex::new(None) }
     }
 
-    /// Whether this thread may block. Not in a simulation, which has only one.
+    /// Whether this thread may block. It may not in a simulation, which has only one thread.
     pub(super) fn may_wait(&self) -> bool {
         self.host.may_block()
     }

@@ -148,8 +148,8 @@ impl NewPlace<'_> {
     }
 }
 
-/// Makes sure that the line can take one more place. Dead places do not count: a line of them must
-/// not lock living waiters out.
+/// Makes sure that the line can take one more place. Dead places do not count, because a line of
+/// them must not lock living waiters out.
 fn make_room(turn: &Turn<'_>, row: &LockRow, key: &Key) -> Result<(), Failure> {
     const DROP: &str = "DELETE FROM places WHERE key = ?1 AND expires <= ?2";
     const COUNT: &str = "SELECT count(*) FROM places WHERE key = ?1";
@@ -169,8 +169,8 @@ fn span(turn: &Turn<'_>, key: &Key) -> rusqlite::Result<i64> {
     turn.conn.one(SQL, [key.as_str()])
 }
 
-/// The most places that can be ahead of the one at `seq`, or of a new one, computed from the ends
-/// of the line.
+/// The most places that can be ahead of the place at `seq`, or of a new place, computed from the
+/// ends of the line.
 fn ahead_at_most(turn: &Turn<'_>, key: &Key, seq: Option<i64>) -> rusqlite::Result<u32> {
     const SQL: &str = "SELECT ifnull(?2, (SELECT max(seq) + 1 FROM places WHERE key = ?1))
         - (SELECT min(seq) FROM places WHERE key = ?1)";
@@ -185,8 +185,8 @@ pub(super) fn leave(turn: &mut Turn<'_>, key: &Key, owner: &str) -> rusqlite::Re
     call_up(turn, key, left)
 }
 
-/// Tells waiters to ask that came near the front when `left` places went. They asked rarely until
-/// now.
+/// Tells waiters to ask if they came near the front when `left` places went. They asked rarely
+/// until now.
 fn call_up(turn: &mut Turn<'_>, key: &Key, left: usize) -> rusqlite::Result<()> {
     const SQL: &str = "SELECT inbox FROM places WHERE key = ?1 ORDER BY seq LIMIT ?2 OFFSET ?3";
     if left == 0 {
@@ -226,7 +226,7 @@ pub(super) fn drop_dead(
         .collect::<rusqlite::Result<Vec<(i64, Moment, Stance, Claim, String, String)>>>()?;
     let is_dead =
         |inbox: &str| ClientId::new(inbox).is_some_and(|inbox| turn.bells.is_dead(&inbox));
-    // Only up to the first living place: later places are not checked.
+    // Check only up to the first living place.
     let front = front(
         turn.now,
         places.iter().map(|(_, expires, stance, claim, _, inbox)| {
@@ -299,8 +299,8 @@ pub(super) fn grant(
     Ok(())
 }
 
-/// Hands the key to all that are due at the front of the line. If there are too many for one step,
-/// tells the next of them to ask. Returns how many got it.
+/// Hands the key to all waiters at the front of the line whose turn it is. If there are too many
+/// for one step, tells the next of them to ask. Returns how many got it.
 pub(super) fn hand_over_run(
     turn: &mut Turn<'_>,
     row: &mut LockRow,

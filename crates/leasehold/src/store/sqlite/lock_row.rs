@@ -29,7 +29,7 @@ pub(super) struct LockRow {
     pub(super) shared_until: Option<Moment>,
     /// How many permits there are, if the key is a semaphore.
     pub(super) limit: Option<u32>,
-    /// How many permits are taken, by holders whose lease has ended too.
+    /// How many permits are taken. Includes holders whose lease has ended.
     pub(super) taken: u32,
     /// Whether something changed that must be written, see [`settle`](Self::settle).
     pub(super) is_changed: bool,
@@ -50,7 +50,7 @@ pub(super) struct Held {
     pub(super) since: WallTime,
     pub(super) fencing: Option<FencingBlock>,
     pub(super) why: Option<Arc<str>>,
-    /// Only of one that has the key alone.
+    /// Whether the holder is idle, if it has the key alone.
     pub(super) idle: bool,
     /// The request to let go, as it is stored. [`store`](LockRow::store) does not write it.
     pub(super) revoked: Option<String>,
@@ -65,7 +65,7 @@ impl Held {
 }
 
 impl LockRow {
-    /// Reads the row. Returns an empty one if there is none.
+    /// Reads the row. Returns an empty row if there is none.
     pub(super) fn find(conn: &Connection, key: &Key) -> rusqlite::Result<Self> {
         const SQL: &str = "SELECT version, counter, owner, expires, ttl, since_wall, fence_first,
                 fence_count, why, idle, EXISTS (SELECT 1 FROM places WHERE places.key = locks.key),
@@ -121,7 +121,8 @@ impl LockRow {
         self.shared_until.is_some_and(|until| until > now)
     }
 
-    /// What the living holders have. For holders that share the key, call `shares::bury` before.
+    /// The part of the key that the living holders have. For holders that share the key, call
+    /// `shares::bury` before.
     pub(super) fn taken(&self, now: Moment) -> Taken {
         match self.limit {
             _ if self.living(now).is_some() => Taken::Alone,

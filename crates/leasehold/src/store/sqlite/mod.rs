@@ -83,8 +83,8 @@ pub struct SqliteStore {
     host: Arc<dyn Host>,
     label: Arc<str>,
     sinks: Arc<Sinks>,
-    /// Before `jobs`: the store's thread ends when the last sender is dropped. It should be the
-    /// last owner of the connection, since closing it can take long.
+    /// This comes before `jobs`, because the store's thread ends when the last sender is dropped.
+    /// The thread should be the last owner of the connection, since closing it can take long.
     desk: Arc<Desk>,
     jobs: mpsc::Sender<Box<dyn AnyJob>>,
 }
@@ -109,8 +109,8 @@ impl SqliteStore {
 
     /// Opens it as if this boot of the machine had that id.
     fn open_in_boot(path: &Path, host: Arc<dyn Host>, boot_id: &str) -> Result<Self, Error> {
-        // One at a time. Making a file ends with closing it, which drops all locks of this process
-        // on it. So nobody else may open it meanwhile.
+        // Open one store at a time. Making a file ends with closing it, which drops all locks of
+        // this process on it. So nobody else may open it meanwhile.
         static OPENING: PerProcess<Mutex<()>> = PerProcess::new();
         if let Some(other) = OPENING.inherited_from() {
             return Err(forked(path, other));
@@ -194,11 +194,11 @@ fn forked(path: &Path, from: Process) -> Error {
 fn gone(label: &str, kind: ErrorKind, state: &str) -> Error {
     Error::new(
         kind,
-        format!("{label}: the thread of the store has ended; {state}, start this process again"),
+        format!("{label}: the thread of the store has ended; {state}; start this process again"),
     )
 }
 
-/// How long the future of a step may take: a step may need two commands.
+/// How long the future of a step may take. A step may need two commands.
 fn limit(ttl: Ttl) -> Duration {
     2 * command_limit(ttl)
 }

@@ -126,8 +126,8 @@ fn forget_locks(
         AND touched <= ?3 - ?4 AND (owner IS NULL OR expires <= ?3)
         AND NOT EXISTS (SELECT 1 FROM places WHERE places.key = locks.key)
         RETURNING counter";
+    // A row of a share without its lock would be subtracted from what the next owners take.
     const SHARES: &str = "DELETE FROM shares WHERE key > ?1 AND (?2 IS NULL OR key <= ?2)
-        AND expires <= ?3 - ?4
         AND NOT EXISTS (SELECT 1 FROM locks WHERE locks.key = shares.key)";
     let arguments = params![after, last, sql_moment(now), sql_span(FENCE_IDLE)];
     conn.run(PLACES, arguments)?;
@@ -136,7 +136,7 @@ fn forget_locks(
     for counter in statement.query_map(arguments, |row| row.get(0))? {
         highest = highest.max(Some(counter?));
     }
-    conn.run(SHARES, arguments)?;
+    conn.run(SHARES, params![after, last])?;
     if let Some(highest) = highest {
         conn.run(FLOOR, [highest])?;
     }

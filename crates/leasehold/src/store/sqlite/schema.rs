@@ -45,8 +45,8 @@ pub(super) fn open(
     let in_sql = |error| sql_error(path, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(in_sql)?;
-    // First of all: processes that open a new file together already meet when they set the journal
-    // mode.
+    // Do this first, because processes that open a new file together already compete when they set
+    // the journal mode.
     let gate = Gate::new(Arc::clone(host), file.belfry().clone());
     let busy = BusyLimit::install(&mut conn, gate).map_err(in_sql)?;
     busy.set_until(until);
@@ -66,7 +66,7 @@ pub(super) fn open(
     Ok((conn, busy))
 }
 
-/// What a file is before it is opened.
+/// The state of a file before it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// It must still be made a store.
@@ -95,7 +95,7 @@ impl Marks {
         Ok(Self { application_id, user_version, tables })
     }
 
-    /// What the file is. Refuses a file of another program, and one of a newer version.
+    /// The state of the file. Refuses a file of another program or of a newer version.
     fn state(&self, path: &Path) -> Result<State, Error> {
         match (self.application_id, self.tables) {
             (APPLICATION_ID, _) if self.user_version > USER_VERSION => Err(refused(
@@ -124,8 +124,8 @@ fn not_ours(path: &Path) -> Error {
 /// belong to another program. The marks of a store are in the file itself from its first moment,
 /// see `bring_up_to_date`.
 ///
-/// Without a lock, a file that others write to can look damaged. That is no reason to refuse it:
-/// opening it properly comes next.
+/// Without a lock, a file that others write to can look damaged. That is no reason to refuse it,
+/// because opening it properly comes next.
 ///
 /// A file that becomes a store at this moment can look foreign if it is read half before and half
 /// after. So a file is read again before it is refused.
@@ -210,7 +210,8 @@ fn is_alone(path: &Path) -> rusqlite::Result<()> {
 /// itself, where `probe` sees them, and not in a log beside it.
 fn bring_up_to_date(conn: &mut Connection, path: &Path, boot_id: &str) -> Result<(), Error> {
     let in_sql = |error| sql_error(path, error);
-    // In one transaction: another process may make the tables between two separate statements.
+    // In one transaction, because another process may make the tables between two separate
+    // statements.
     let look = conn.transaction().map_err(in_sql)?;
     let state = Marks::read(&look).map_err(in_sql)?.state(path)?;
     drop(look);

@@ -2,9 +2,9 @@
 //! own.
 //!
 //! The row of the lock has the end of their last lease and the sum of their permits, see `tables`.
-//! A function that changes them marks that row as changed. Each takes a few steps down an index,
-//! however many holders there are. Leases that ended are removed by the next step that must know
-//! what is taken.
+//! A function that changes them marks that row as changed. Each function takes a few steps down an
+//! index, however many holders there are. Leases that ended are removed by the next step that must
+//! know what is taken.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ const fn want_of(claim: Claim) -> u32 {
     }
 }
 
-/// Refuses a claim that does not go with the use of the key. A first claim decides how many permits
+/// Refuses a claim that does not fit the use of the key. A first claim decides how many permits
 /// there are.
 pub(super) fn use_as(
     turn: &Turn<'_>,
@@ -78,7 +78,7 @@ pub(super) fn use_as(
             limit.map_or(Usage::Lock, |of| Usage::Permits { of })
         }
         (_, wanted) => {
-            // Holders of the earlier use, if there are rows of them left, have ended.
+            // Rows of holders of the earlier use may be left, but their leases have ended.
             forget_all(turn, row, key)?;
             row.limit = match wanted {
                 Usage::Lock => None,
@@ -104,7 +104,8 @@ pub(super) fn is_in_use(turn: &Turn<'_>, row: &LockRow, key: &Key) -> rusqlite::
 
 fn forget_all(turn: &Turn<'_>, row: &mut LockRow, key: &Key) -> rusqlite::Result<()> {
     const SQL: &str = "DELETE FROM shares WHERE key = ?1";
-    if row.shared_until.take().is_some() {
+    // Earlier versions forgot a lock without its shares.
+    if row.shared_until.take().is_some() || !row.exists() {
         turn.conn.run(SQL, [key.as_str()])?;
     }
     row.taken = 0;
@@ -170,7 +171,7 @@ pub(super) fn add(
     write(turn, row, key, share)
 }
 
-/// Writes a holder that is known already: its end, its ttl or its fencing tokens changed.
+/// Writes a known holder again, because its end, its ttl or its fencing tokens changed.
 pub(super) fn write(
     turn: &Turn<'_>,
     row: &mut LockRow,
@@ -238,7 +239,7 @@ pub(super) fn list(
         .collect()
 }
 
-/// How many permits the living holders have. For people: it counts, and changes nothing.
+/// How many permits the living holders have. For people. It only counts, and changes nothing.
 pub(super) fn taken_of(turn: &Turn<'_>, row: &LockRow, key: &Key) -> rusqlite::Result<u32> {
     const SQL: &str = "SELECT ifnull(sum(claim), 0) FROM shares WHERE key = ?1 AND expires > ?2";
     if !row.is_shared(turn.now) {
@@ -261,7 +262,7 @@ pub(super) fn resize(
     let before = row.limit.replace(of);
     row.is_changed = true;
     line_rows::hand_over_run(turn, row, key)?;
-    // The next waiter may want more than there are now: let it ask, and hear that.
+    // The next waiter may want more permits than there are now. Let it ask, so that it learns this.
     if let Some((seq, _)) = line_rows::drop_dead(turn, row, key)?.first {
         line_rows::tell(turn, key, seq)?;
     }

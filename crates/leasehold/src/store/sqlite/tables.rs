@@ -65,7 +65,7 @@ CREATE TABLE meta (
 ) STRICT;
 ";
 
-/// What version 2 adds: holders that share a key.
+/// The addition of version 2: holders that share a key.
 ///
 /// - While holders share a key, the `owner` of the lock is `lock_row::SHARED`, and its `expires` is
 ///   the end of the last of their leases. So statements for one holder alone find the key taken. A
@@ -92,7 +92,7 @@ CREATE TABLE shares (
 CREATE INDEX shares_by_end ON shares (key, expires);
 ";
 
-/// What version 3 adds: requests to holders to let go, as `at_us|by|reason`.
+/// The addition of version 3: requests to holders to let go, as `at_us|by|reason`.
 ///
 /// - `revoked` of a lock is for the owner in `revoked_owner`, which may be gone. So no statement
 ///   that ends a lease has to clear it.

@@ -30,10 +30,10 @@ pub(super) const LOOK_EVERY_MIN: Duration = Duration::from_millis(4);
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(18);
 
 /// How often a process with bells looks. The process that should ring may die after its commit.
-/// Shorter than the life of a lease that was handed over.
+/// This is shorter than the life of a lease that was handed over.
 const LOOK_RARELY: Duration = Duration::from_secs(2);
 
-/// How often to look after `waited`: after a long wait, a little more delay matters less.
+/// How often to look after `waited`. After a long wait, a little more delay matters less.
 fn look_every(waited: Duration) -> Duration {
     (waited / 32).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX)
 }
@@ -46,10 +46,10 @@ pub(super) struct Waits {
     /// The `data_version` that was read last. `None` if it was not read since the first waiter
     /// came.
     data_version: Option<i64>,
-    /// When the latest of them began to wait.
+    /// When the latest waiter began to wait.
     began: Moment,
     due: Moment,
-    /// Whether bells wake them.
+    /// Whether bells wake the waiters.
     has_bells: bool,
 }
 
@@ -70,13 +70,13 @@ impl Waits {
         self.keys.is_empty()
     }
 
-    /// Bells no longer work: look often from now on.
+    /// Looks often from now on, because bells no longer work.
     pub(super) fn look_often(&mut self, now: Moment) {
         self.has_bells = false;
         self.due = self.due.min(now + LOOK_EVERY_MIN);
     }
 
-    /// A client took or refreshed a place. `has_bells` tells whether a bell wakes it.
+    /// Notes that a client took or refreshed a place. `has_bells` tells whether a bell wakes it.
     pub(super) fn waits(
         &mut self,
         (key, owner): (Key, OwnerToken),
@@ -92,7 +92,8 @@ impl Waits {
             self.data_version = None;
             self.due = now + look_every;
         }
-        // Keep what other waiters of this process saw last: they must still be told of changes.
+        // Keep what other waiters of this process saw last, because they must still be told of
+        // changes.
         let waits =
             self.keys.entry(key).or_insert_with(|| KeyWaits { seen, places: BTreeMap::new() });
         // No ask makes the place end earlier.
@@ -103,7 +104,7 @@ impl Waits {
         }
     }
 
-    /// This owner no longer waits.
+    /// Notes that this owner no longer waits.
     pub(super) fn settled(&mut self, key: &Key, owner: &OwnerToken) {
         if let Some(waits) = self.keys.get_mut(key) {
             waits.places.remove(owner);
@@ -164,7 +165,7 @@ impl Waits {
 }
 
 impl KeyWaits {
-    /// Tells waiters to ask that were far back in the line and have come near.
+    /// Tells waiters to ask if they were far back in the line and have come near.
     fn call_up(
         &mut self,
         conn: &Connection,
@@ -180,8 +181,8 @@ impl KeyWaits {
         Ok(())
     }
 
-    /// Looks for waiters that share the key by now, and for one that is due and must ask: there is
-    /// a limit to how many waiters one step hands over to.
+    /// Looks for waiters that share the key by now, and for one that is due and must ask, because
+    /// one step hands over to a limited number of waiters.
     fn look_at_shares(
         &mut self,
         conn: &Connection,

@@ -7,8 +7,8 @@
 //! just checkpointed the log, the next caller starts it again.)
 //!
 //! In all other cases, jobs queue for the store's thread. So do renewals, which come in large
-//! numbers. So do all requests on the host's own thread: it serves every client of the process, and
-//! must not wait for a disk.
+//! numbers. So do all requests on the host's own thread, because it serves every client of the
+//! process, and must not wait for a disk.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -52,7 +52,8 @@ impl Desk {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Some(job),
         };
-        // Checked only under the engine's lock: jobs that were queued earlier are answered by then.
+        // Check only under the engine's lock, because jobs that were queued earlier are answered by
+        // then.
         if self.queued.load(Ordering::Acquire) > 0 {
             return Some(job);
         }

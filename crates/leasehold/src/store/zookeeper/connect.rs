@@ -47,7 +47,7 @@ pub(super) struct Opened {
     pub(super) timeout: Duration,
     /// The number of the server.
     pub(super) number: usize,
-    /// When the request for the session left.
+    /// When the request for the session was sent.
     pub(super) sent: Moment,
 }
 
@@ -76,9 +76,10 @@ impl ZookeeperConnector {
         if self.address.parts.login.is_some() { Acl::Creator } else { Acl::Everybody }
     }
 
-    /// Begins a session at the first server that answers, beginning with the one of that number; or
-    /// goes on with the session of a ticket. `seen` is the last change that the client knows: a
-    /// server that does not know it yet is not used. `None` if the session has ended.
+    /// Begins a session at the first server that answers, beginning with the server of that number.
+    /// With a ticket, it goes on with the session of the ticket instead. `seen` is the last change
+    /// that the client knows. A server that does not know it yet is not used. `None` if the session
+    /// has ended.
     ///
     /// # Errors
     ///
@@ -90,7 +91,7 @@ impl ZookeeperConnector {
         (ticket, seen): (Option<Ticket>, i64),
     ) -> Result<Option<Opened>, Error> {
         let reach = |number| self.reach(host, number);
-        // One after the other: a session is at one server at a time.
+        // One after the other, because a session is at one server at a time.
         let begin = |number, stream| self.begin(host, (stream, number), (ticket, seen));
         let opened = self.members.first(host, first, reach, begin).await;
         opened.map_err(|error| error.at(&self.label()))

@@ -21,21 +21,22 @@ use crate::host::{Host, Sleep, random_u32};
 /// How many requests are sent at a time.
 const BATCH_MAX: usize = 256;
 
-/// How long a request may take. Longer than the limit of any request of the contract.
+/// How long a request may take. It is longer than the limit of any request of the contract.
 const ASK_LIMIT: Duration = Duration::from_millis(1_500);
 
-/// How often the driver looks for requests that take longer, at least.
+/// How often, at least, the driver looks for requests that take longer.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long the end of a session may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// After how long without a request a ping is sent.
+/// How long the client sends no request before it sends a ping.
 fn step(timeout: Duration) -> Duration {
     gap_max(timeout) / 3
 }
 
-/// A new connection restarts the time of the session.
+/// The end of a connection because this process stood still. A new one restarts the time of the
+/// session.
 fn stood_still() -> End {
     End::Lost(Failure::Broken("this process stood still".to_owned()))
 }
@@ -50,7 +51,7 @@ pub(super) struct Driver {
     timeout: Duration,
     /// The number of the server.
     number: usize,
-    /// What waits to be sent, before the items.
+    /// The requests that wait to be sent, before the items.
     waiting: VecDeque<Item>,
     /// The requests that were sent, in order. `None` if the caller was told that there is no answer
     /// in time.
@@ -141,7 +142,7 @@ impl Driver {
         }
     }
 
-    /// The session is over.
+    /// Notes that the session is over.
     fn end(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
         self.items.close();
@@ -176,7 +177,7 @@ impl Driver {
     fn sweep(&mut self) {
         let now = self.host.now();
         let is_late = |caller: &Caller| now.since(caller.since) >= ASK_LIMIT;
-        // All are in the order in which they were made.
+        // All requests are in the order in which they were made.
         for (_, sent) in &mut self.pending {
             match sent.take_if(|caller| is_late(caller)) {
                 Some(caller) => caller.end(Err(Failure::Silent(ASK_LIMIT))),
@@ -210,11 +211,12 @@ impl Driver {
         if std::mem::take(&mut self.is_answered) {
             self.delays.reset();
         } else {
-            // A server that is too slow to connect to must not be kept busy with it.
+            // Pause, because a server that is too slow to connect to must not be kept busy.
             self.pause().await;
         }
         let (connector, host) = (self.connector.clone(), Arc::clone(&self.host));
-        // The server is tried last now: it may be cut off, and still accept connections.
+        // The same server is tried last now, because it may be cut off, and still accept
+        // connections.
         self.number += 1;
         loop {
             if self.shared.is_closed.load(Ordering::Acquire) {
@@ -237,7 +239,7 @@ impl Driver {
                     if self.refuse_all(&Failure::Unsent(for_now(error))) {
                         return None;
                     }
-                    // Servers whose data was lost never say that it has ended.
+                    // Servers that lost their data never say that the session has ended.
                     if self.host.now().since(began) > 2 * self.timeout {
                         return None;
                     }
@@ -252,7 +254,8 @@ impl Driver {
         self.sweeping(self.host.sleep_until(self.host.now() + pause)).await;
     }
 
-    /// Refuses a server that makes the session shorter: leases were granted for the longer time.
+    /// Refuses a server that makes the session shorter, because leases were granted for the longer
+    /// time.
     fn checked(&self, opened: Option<Opened>) -> Result<Option<Opened>, Error> {
         match opened {
             Some(opened) if opened.timeout < self.timeout => {
@@ -296,7 +299,7 @@ impl Driver {
         }
     }
 
-    /// Sends a ping if it is time, and gives up what is silent: a request or the server.
+    /// Sends a ping if it is time. Gives up requests without an answer, and a silent server.
     async fn tick(
         &mut self,
         frames: &mut Frames,
@@ -354,7 +357,7 @@ impl Driver {
         if let Some(packet) = next {
             self.add(packet, now, &mut framed);
         }
-        // Nothing is sent if all of them waited for too long.
+        // Nothing is sent if all requests waited for too long.
         if !framed.is_empty() {
             usage.sent = now;
             usage.due.get_or_insert(now);
@@ -372,7 +375,7 @@ impl Driver {
         if now.since(caller.since) >= ASK_LIMIT {
             return caller.end(Err(unsent()));
         }
-        // Numbers below zero have a meaning.
+        // Numbers below zero have special meanings.
         self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
         request.frame(self.last_xid, framed);
         self.pending.push_back((self.last_xid, Some(caller)));
@@ -463,8 +466,8 @@ fn unsent() -> Failure {
     Failure::Unsent(Error::new(ErrorKind::Unavailable, message))
 }
 
-/// The request that an answer is for. Requests are answered in order. If the first one is another,
-/// it stays: its end by the end of the connection says that it may have taken effect.
+/// Takes the request that an answer is for. Requests are answered in order. If the first one is
+/// another, it stays. When the connection ends, its caller learns that it may have taken effect.
 fn take_answered<T>(pending: &mut VecDeque<(i32, T)>, xid: i32) -> Option<T> {
     let is_first = pending.front().is_some_and(|(sent, _)| *sent == xid);
     is_first.then(|| pending.pop_front().expect("there is a first one").1)

@@ -88,7 +88,7 @@ impl Failure {
 }
 
 impl Fault {
-    /// The fault of a step that had changed the lock before. `Unavailable` would say that it had
+    /// The fault of a step that has already changed the lock. `Unavailable` would say that it has
     /// not.
     pub(super) fn after_a_change(self) -> Self {
         match self {
@@ -98,7 +98,7 @@ impl Fault {
     }
 }
 
-/// The error of a step that has no use for the fault.
+/// The error of a step that does not handle the fault itself.
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         let (kind, message) = match fault {
@@ -173,13 +173,13 @@ fn refused(code: i32, unsure: ErrorKind, state: &str) -> Error {
         ),
         code::INVALID_ACL => (
             ErrorKind::Denied,
-            "the server does not know the login of this client as one that can own nodes",
-            "nothing was changed; enable `DigestAuthenticationProvider` there",
+            "the server does not accept the login of this client as the owner of a node",
+            "nothing was changed; enable `DigestAuthenticationProvider` on the server",
         ),
         code::EPHEMERAL_ON_LOCAL_SESSION => (
             ErrorKind::Config,
             "the server refuses the nodes of a lock in a local session",
-            "nothing was changed; set `localSessionsUpgradingEnabled` there",
+            "nothing was changed; set `localSessionsUpgradingEnabled` on the server",
         ),
         code::AUTH_FAILED => (
             ErrorKind::Denied,

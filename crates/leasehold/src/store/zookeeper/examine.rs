@@ -1,4 +1,4 @@
-//! Asks an ensemble what a diagnosis needs.
+//! Asks an ensemble the questions of a diagnosis.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) struct ZookeeperFacts {
     /// The longest lease in such a session.
     pub(crate) longest: Option<Duration>,
     pub(crate) round_trips: Vec<Duration>,
-    /// Whether a probe lease worked: granted, renewed, and released by its own token alone.
+    /// Whether a probe lease worked: granted, renewed, and released by no other token than its own.
     pub(crate) lease: Option<Result<bool, Error>>,
 }
 

@@ -7,7 +7,8 @@ use super::rpc::Head;
 use crate::store::net::{Io, Stream};
 
 /// The longest answer, enough for the names of 200 000 locks. Read as texts, it may take six times
-/// as much memory. A longer one is read and dropped: the connection serves all locks of a client.
+/// as much memory. A longer answer is read and dropped, because the connection serves all locks of
+/// a client.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// How many bytes are read at a time.
@@ -32,7 +33,8 @@ pub(super) struct Frames {
     taken: usize,
     /// How many more bytes to drop, of a message that is too long.
     to_drop: usize,
-    /// Where bytes arrive. On the heap: in a future, it would be part of every future around it.
+    /// Where bytes arrive. It is on the heap, because in a future it would be part of every future
+    /// around it.
     chunk: Box<[u8]>,
 }
 
@@ -66,7 +68,7 @@ impl Frames {
             if let Some(frame) = self.framed() {
                 return Ok(frame);
             }
-            // Only here, so that many messages that come together are moved once.
+            // Drain only here, so that many messages that come together are moved once.
             self.read.drain(..self.taken);
             self.taken = 0;
             if self.read.is_empty() {

@@ -48,7 +48,7 @@ impl Line {
         self.nodes.first().map(String::as_str)
     }
 
-    /// How many wait.
+    /// How many clients wait.
     pub(super) fn waiting(&self) -> u32 {
         u32::try_from(self.nodes.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
@@ -76,14 +76,14 @@ impl Line {
         OwnerToken::new(token(self.first()?)).ok()
     }
 
-    /// Whether this node was alone when it was made. So no holder before it made a later change.
+    /// Whether this node was alone when it was made. If so, no earlier holder made a later change.
     pub(super) fn is_alone_since(&self, made: Stat) -> bool {
         self.nodes.len() == 1 && self.stat.children_changed == made.created
     }
 }
 
 /// Whether the numbers of a lock are used up. After 2147483647, some versions of ZooKeeper give
-/// negative ones, and others give this one again and again.
+/// negative numbers, and others repeat this number.
 fn has_run_over(number: &str) -> bool {
     !number.parse::<i32>().is_ok_and(|number| (0..i32::MAX).contains(&number))
 }

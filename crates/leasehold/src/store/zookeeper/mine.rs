@@ -14,8 +14,8 @@ use crate::core::token::{ClientId, FencingBlock, OwnerToken};
 use crate::store::entry::Entry;
 use crate::unpoisoned::Unpoisoned;
 
-/// How long before its end a node is looked at. Many that were renewed meanwhile, and so end later,
-/// are put off in one go.
+/// How long before its end a node is looked at. So many nodes that were renewed meanwhile, and end
+/// later, are put off at once.
 const EARLY: Duration = Duration::from_millis(20);
 
 /// The lock that a node belongs to, and its owner.
@@ -30,12 +30,12 @@ pub(super) struct Node {
     pub(super) path: String,
     /// The session that it ends with.
     pub(super) session: Arc<Session>,
-    /// One grant or renewal at a time.
+    /// Locked for one grant or renewal at a time.
     pub(super) turn: tokio::sync::Mutex<()>,
     pub(super) state: Unpoisoned<State>,
 }
 
-/// What is known of a node.
+/// The state of a node, as far as it is known.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     /// Its data, as this store wrote it. A request to let go may have been added since then.
@@ -46,9 +46,9 @@ pub(super) struct State {
     pub(super) version: i32,
     /// Until when it stays.
     pub(super) until: Moment,
-    /// When [`Mine`] looks whether its time is over: not later than that.
+    /// When [`Mine`] looks whether its time is over. This is not later than `until`.
     due: Moment,
-    /// Nothing lengthens it any more: it is being deleted.
+    /// Whether it is being deleted. Then nothing lengthens it any more.
     pub(super) is_ended: bool,
     /// The fencing tokens, once its owner has the lock.
     pub(super) held: Option<Option<FencingBlock>>,
@@ -99,7 +99,8 @@ impl State {
         &mut self.entry
     }
 
-    /// The owner has the lock since the change with these numbers. Returns its fencing tokens.
+    /// Notes that the owner has the lock since the change with these numbers. Returns its fencing
+    /// tokens.
     pub(super) fn hold(&mut self, numbers: Option<FencingBlock>) -> Option<FencingBlock> {
         let block = self.entry.block(numbers);
         self.entry_mut().fence = block.map(|block| block.first);
@@ -145,7 +146,7 @@ impl Node {
         true
     }
 
-    /// Ends it if its time is over. Returns whether that is so.
+    /// Ends it if its time is over. Returns whether it did.
     fn ends(&self, now: Moment) -> bool {
         let mut state = self.state.lock();
         state.is_ended |= state.until <= now;
@@ -160,10 +161,10 @@ pub(super) struct Mine(Unpoisoned<All>);
 #[derive(Debug, Default)]
 struct All {
     nodes: HashMap<Of, Arc<Node>>,
-    /// Nodes that may have been made: the answer was lost.
+    /// Nodes that may have been made, because the answer was lost.
     doubts: HashMap<Of, Arc<Doubt>>,
-    /// When to look at each node and each doubt. A renewal leaves it as it is, so that neither it
-    /// nor a grant costs more if there are many nodes.
+    /// When to look at each node and each doubt. A renewal does not change this, so that neither a
+    /// renewal nor a grant costs more if there are many nodes.
     due: BTreeMap<(Moment, usize), Due>,
     /// The node that waits behind each path that is watched.
     behind: HashMap<String, Arc<Node>>,
@@ -215,8 +216,8 @@ impl All {
         is_first
     }
 
-    /// Looks at a node when its time is over, as far as that is known. Returns whether that is
-    /// before all others.
+    /// Schedules a check for the end of a node, as far as it is known. Returns whether the check
+    /// comes before all others.
     fn look_at_end(&mut self, node: &Arc<Node>) -> bool {
         let (before, until) = {
             let mut state = node.state.lock();
@@ -266,7 +267,7 @@ impl Mine {
         if node.session.is_over() { all.remove(of) } else { Some(Arc::clone(node)) }
     }
 
-    /// Remembers a node. Returns also whether its time is over before that of all others.
+    /// Remembers a node. Also returns whether it ends before all others.
     pub(super) fn add(&self, node: Node) -> (Arc<Node>, bool) {
         let (node, mut all) = (Arc::new(node), self.0.lock());
         all.remove(&node.of);
@@ -275,7 +276,7 @@ impl Mine {
         (node, is_first)
     }
 
-    /// The time of a node is over sooner than it was. Returns whether that is before all others.
+    /// Notes that a node ends sooner than before. Returns whether it ends before all others.
     pub(super) fn shortened(&self, node: &Arc<Node>) -> bool {
         let mut all = self.0.lock();
         all.has(node) && all.look_at_end(node)
@@ -293,12 +294,12 @@ impl Mine {
         all.dying.insert(node.path.clone());
     }
 
-    /// A node was deleted.
+    /// Notes that a node was deleted.
     pub(super) fn deleted(&self, node: &Node) {
         self.0.lock().dying.remove(&node.path);
     }
 
-    /// Whether a node is being deleted: it may be there for a while, but nobody may rely on it.
+    /// Whether a node is being deleted. It may be there for a while, but nobody may rely on it.
     pub(super) fn is_dying(&self, path: &str) -> bool {
         self.0.lock().dying.contains(path)
     }
@@ -310,13 +311,13 @@ impl Mine {
         all.look_at(doubt.until, Due::Doubt(doubt))
     }
 
-    /// A task that was to settle a doubt has failed. Another one tries it at that moment. Returns
-    /// whether that is before all others.
+    /// Lets another task settle a doubt at that moment, because one has failed. Returns whether
+    /// that is before all others.
     pub(super) fn doubt_again(&self, doubt: Arc<Doubt>, at: Moment) -> bool {
         self.0.lock().look_at(at, Due::Doubt(doubt))
     }
 
-    /// Whether a node may have been made for this owner.
+    /// The doubt whether a node was made for this owner, if there is one.
     pub(super) fn doubt_of(&self, of: &Of) -> Option<Arc<Doubt>> {
         let mut all = self.0.lock();
         let doubt = all.doubts.get(of)?;
@@ -334,8 +335,8 @@ impl Mine {
         }
     }
 
-    /// A node waits behind this path, which is watched from now on. Returns false if it is watched
-    /// already.
+    /// Notes that a node waits behind this path, which is watched from now on. Returns false if the
+    /// path is watched already.
     pub(super) fn watch(&self, node: &Arc<Node>, path: &str) -> bool {
         let mut all = self.0.lock();
         let watched = Some((path.to_owned(), node.session.connection()));
@@ -351,7 +352,7 @@ impl Mine {
         true
     }
 
-    /// Nothing is watched for a node any more.
+    /// Notes that nothing is watched for a node any more.
     pub(super) fn unwatch(&self, node: &Arc<Node>) {
         self.0.lock().unwatch(node);
     }
@@ -364,7 +365,7 @@ impl Mine {
         behind
     }
 
-    /// The inboxes of all that wait.
+    /// The inboxes of all waiters.
     pub(super) fn inboxes(&self) -> Vec<ClientId> {
         let all = self.0.lock();
         let inbox = |node: &Arc<Node>| {
@@ -377,8 +378,8 @@ impl Mine {
         inboxes
     }
 
-    /// Takes out the nodes whose time is over, to be deleted, and lists the doubts, to be settled.
-    /// Returns also when to look again.
+    /// Takes out the nodes whose time is over, so that they can be deleted. Lists the doubts that
+    /// must be settled. Also returns when to look again.
     pub(super) fn ended(&self, now: Moment) -> (Vec<Arc<Node>>, Vec<Arc<Doubt>>, Option<Moment>) {
         let mut all = self.0.lock();
         let mut due = Vec::new();

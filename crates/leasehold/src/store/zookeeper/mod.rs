@@ -13,8 +13,8 @@
 //! | `error` | what the errors of an ensemble mean |
 //! | `names`, `line` | the nodes of a lock, and their order |
 //! | `mine` | the nodes that a store made, and until when they stay |
-//! | `steps/` | the steps of the contract, and what happens between them |
-//! | `examine` | asks an ensemble what a diagnosis needs |
+//! | `steps/` | the steps of the contract, and the work between them |
+//! | `examine` | asks an ensemble the questions of a diagnosis |
 
 mod connect;
 mod driver;

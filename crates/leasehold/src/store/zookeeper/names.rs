@@ -15,10 +15,10 @@ use percent_encoding::percent_decode_str;
 use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 
-/// What comes before the number.
+/// The text before the number.
 const MARK: &str = "lock-";
 
-/// What comes before the owner.
+/// The text before the owner.
 const OURS: &str = "_c_";
 
 /// How many digits a number has at least.
@@ -50,7 +50,8 @@ impl Names {
         format!("{}/{}", self.root, encode(name))
     }
 
-    /// The name of the lock that a child of the root is. `None` if it is not one of our nodes.
+    /// The name of the lock whose node is this child of the root. `None` if it is no node of
+    /// Leasehold.
     pub(super) fn key_of(&self, child: &str) -> Option<Key> {
         let name = percent_decode_str(child).decode_utf8().ok()?;
         let key = Key::new(name).ok()?;
@@ -64,7 +65,7 @@ pub(super) fn place(owner: &OwnerToken) -> String {
     format!("{OURS}{}-{MARK}", encode(owner.as_str()))
 }
 
-/// The owner token of a node: that of the owner, or the whole name if another library wrote it.
+/// The owner token in the name of a node, or the whole name if another library wrote it.
 pub(super) fn token(node: &str) -> String {
     let owner = node.strip_prefix(OURS).and_then(|rest| Some(rest.rsplit_once("-lock-")?.0));
     let decoded = owner.and_then(|owner| percent_decode_str(owner).decode_utf8().ok());
@@ -79,13 +80,13 @@ pub(super) fn number(node: &str) -> Option<&str> {
     is_number.then_some(number)
 }
 
-/// Whether ZooKeeper allows a printable character in a path. It counts in units of UTF-16, has no
-/// pairs of them, and refuses those for private use.
+/// Whether ZooKeeper allows a printable character in a path. It checks each unit of UTF-16. It
+/// refuses surrogate pairs, and units for private use.
 pub(super) fn is_allowed(character: char) -> bool {
     !matches!(u32::from(character), 0xd800..=0xf8ff | 0xfff0..)
 }
 
-/// The text as one part of a path. What ZooKeeper allows in a name is kept.
+/// The text as one part of a path. Characters that ZooKeeper allows in a name are kept.
 fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for character in text.chars() {

@@ -36,7 +36,7 @@ const ANY: i32 = -1;
 /// The event of a node that was deleted.
 const DELETED: i32 = 2;
 
-/// Who may use the nodes that a store makes.
+/// The clients that may use the nodes that a store makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acl {
     Everybody,
@@ -97,14 +97,14 @@ pub(super) fn delete(path: &str) -> Request {
     Request::changes(kind::DELETE, Message::default().text(path).int(ANY))
 }
 
-/// A change that fails: it deletes a node below this one that nobody makes, of a version that no
-/// node has.
+/// A change that fails. Below this node, it deletes a node that nobody makes, with a version that
+/// no node has.
 pub(super) fn fail_below(path: &str) -> Request {
     let path = format!("{path}/nobody");
     Request::changes(kind::DELETE, Message::default().text(&path).int(i32::MIN))
 }
 
-/// Writes the data of a node if it has this version still. Answered by its [`Stat`].
+/// Writes the data of a node if it still has this version. Answered by its [`Stat`].
 pub(super) fn set_data(path: &str, data: &[u8], version: i32) -> Request {
     Request::changes(kind::SET_DATA, Message::default().text(path).bytes(data).int(version))
 }
@@ -181,7 +181,7 @@ pub(super) fn read_connected(answer: &[u8]) -> Result<Option<(Ticket, u32)>, Mal
     Ok((timeout > 0).then_some((Ticket { id, password }, timeout)))
 }
 
-/// What comes before each answer.
+/// The head of each answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) xid: i32,
@@ -216,7 +216,7 @@ pub(super) struct Stat {
     pub(super) created: i64,
     /// The last change of its data.
     pub(super) modified: i64,
-    /// When that was, by the clock of the leader, in milliseconds since 1970.
+    /// The time of that change by the clock of the leader, in milliseconds since 1970.
     pub(super) modified_ms: i64,
     /// How often its data was written since it was made.
     pub(super) version: i32,

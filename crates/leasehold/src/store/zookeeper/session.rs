@@ -1,17 +1,17 @@
 //! A session at an ensemble, over one connection at a time. It goes on over reconnects, until the
 //! server says that it has ended.
 //!
-//! # How long the server surely keeps a session
+//! # How long the server certainly keeps a session
 //!
 //! The leader ends a session when it has not heard of its client for the timeout. A follower does
-//! not tell it of each request. It tells whose clients were active when the leader asks, which is
-//! each half of a tick. So a change that was made proves that the leader leads, and not that it
-//! restarted the time of the session.
+//! not tell the leader of each request. Every half tick, the leader asks, and the follower tells
+//! which clients were active. So a change proves that the leader leads, but not that it restarted
+//! the time of the session.
 //!
 //! | what is certain | why |
 //! |---|---|
 //! | the client is silent for [`gap_max`] at most | it sends pings; after a longer pause, it connects again before it sends anything |
-//! | the server is silent for less than the margin | a connection on which [`silence_max`] passes without an answer is given up, and that is looked at once per ping |
+//! | the server is silent for less than the margin | a connection on which [`silence_max`] passes without an answer is given up, and this is checked once per ping |
 //! | a new connection restarts the time | the server asks the leader whether the session lives |
 //! | the leader hears of all this within the rest of the [`margin`] | the assumption of this store, see GUARANTEES.md |
 //!
@@ -33,18 +33,19 @@ use super::jute::Malformed;
 use super::rpc::Request;
 use crate::core::moment::Moment;
 use crate::host::Host;
+use crate::host::shielded::Shielded;
 use crate::store::net::Home;
 use crate::unpoisoned::Unpoisoned;
 
 /// The least margin: half of a tick is one second by default.
 const MARGIN_MIN: Duration = Duration::from_secs(2);
 
-/// By how much a lease is shorter than the timeout of its session, at least.
+/// How much shorter, at least, a lease is than the timeout of its session.
 pub(super) fn margin(timeout: Duration) -> Duration {
     (timeout / 4).max(MARGIN_MIN)
 }
 
-/// How long the client is silent at most, so that the session surely lasts.
+/// How long the client is silent at most, so that the session certainly lasts.
 pub(super) fn gap_max(timeout: Duration) -> Duration {
     margin(timeout) / 3
 }
@@ -55,12 +56,12 @@ pub(super) fn silence_max(timeout: Duration) -> Duration {
     margin(timeout) * 2 / 3
 }
 
-/// What happened without a request.
+/// News that no request asked for.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Watched nodes that are gone.
     pub(super) gone: Vec<String>,
-    /// A connection has ended with its watches, or a session with its places.
+    /// Whether a connection has ended with its watches, or a session with its places.
     pub(super) are_watches_lost: bool,
 }
 
@@ -68,7 +69,7 @@ pub(super) struct News {
 #[derive(Debug, Default)]
 pub(super) struct Board {
     news: Unpoisoned<News>,
-    /// Wakes the task that reads it.
+    /// Wakes the task that reads the news.
     pub(super) reader: Notify,
 }
 
@@ -113,10 +114,10 @@ pub(super) struct Packet {
     pub(super) caller: Caller,
 }
 
-/// Who waits for an answer.
+/// The caller that waits for an answer.
 pub(super) struct Caller {
     answer: oneshot::Sender<Result<Vec<u8>, Failure>>,
-    /// Since when.
+    /// Since when it waits.
     pub(super) since: Moment,
 }
 
@@ -135,7 +136,7 @@ impl Session {
         Arc::new(session)
     }
 
-    /// A session by its number and its timeout, and what its driver needs.
+    /// A session by its number and its timeout, and the parts that its driver needs.
     pub(super) fn new(
         host: &Arc<dyn Host>,
         (id, timeout): (i64, Duration),
@@ -173,12 +174,12 @@ impl Session {
     /// Ends the session, after all requests that were made before.
     pub(super) fn close(&self) {
         self.shared.is_closed.store(true, Ordering::Release);
-        // It may have ended by itself.
+        // The session may have ended by itself.
         drop(self.queue.send(Item::Close));
     }
 
-    /// Sends a request when it is called, and reads its answer. The driver limits how long that
-    /// takes: a timer for each request would cost more than the request.
+    /// Sends a request when this is called, and reads its answer. The driver limits how long that
+    /// takes, because a timer for each request would cost more than the request.
     pub(super) fn ask<T: 'static>(
         &self,
         request: Request,
@@ -193,7 +194,8 @@ impl Session {
                 return Err(Fault::SessionOver);
             }
             let unattended = || Err(Failure::Broken("nobody tends it any more".to_owned()));
-            let answer = answered.await.unwrap_or_else(|_| unattended());
+            // A panic of the caller's waker must not end the driver, and all locks with it.
+            let answer = Shielded::new(answered).await.unwrap_or_else(|_| unattended());
             answer
                 .and_then(|body| Ok(read(&body)?))
                 .map_err(|failure| failure.fault(effect, &label))
@@ -209,7 +211,7 @@ impl fmt::Debug for Session {
 
 impl Caller {
     pub(super) fn end(self, answer: Result<Vec<u8>, Failure>) {
-        // It may be gone.
+        // The caller may be gone.
         drop(self.answer.send(answer));
     }
 }

@@ -15,7 +15,7 @@ const WORDS: ClusterWords = ClusterWords {
     form: "zookeeper://HOST,HOST,HOST/PATH",
 };
 
-/// Below which node the locks are if the URL does not say.
+/// The node above all locks, if the URL names none.
 const ROOT: &str = "/leasehold";
 
 /// The longest root, in bytes.
@@ -28,10 +28,10 @@ const SESSION: Duration = Duration::from_secs(15);
 const SESSION_MIN: Duration = Duration::from_secs(1);
 const SESSION_MAX: Duration = Duration::from_hours(168);
 
-/// What a URL names.
+/// The ensemble that a URL names.
 pub(super) struct Address {
     pub(super) parts: Arc<ClusterUrl>,
-    /// Below which node the locks are; without a slash at its end.
+    /// The node above all locks, without a slash at its end.
     pub(super) root: String,
     /// The timeout of the session that is asked for.
     pub(super) session: Duration,

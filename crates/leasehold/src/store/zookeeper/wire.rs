@@ -12,7 +12,8 @@ use crate::host::{Host, random_u32};
 use crate::store::net::{ConnectPause, Home};
 use crate::unpoisoned::Unpoisoned;
 
-/// How many earlier sessions are remembered. No server keeps more of them: each lasts for a while.
+/// How many earlier sessions are remembered. No server keeps more of them, because each session
+/// lasts for a while.
 const EARLIER_MAX: usize = 64;
 
 pub(super) struct Wire {
@@ -34,8 +35,8 @@ struct Slot {
 #[derive(Default)]
 struct Current {
     session: Option<Arc<Session>>,
-    /// The numbers of earlier sessions. The servers may still know one that this client gave up
-    /// during an outage.
+    /// The numbers of earlier sessions. The servers may still know a session that this client gave
+    /// up during an outage.
     earlier: VecDeque<i64>,
     /// Whether the store is gone.
     is_closed: bool,
@@ -46,7 +47,7 @@ impl Wire {
         Self { host, connector, board: Arc::default(), slot: Arc::default() }
     }
 
-    /// Whether a session was of this store, and is used no more.
+    /// Whether this store had this session, and uses it no more.
     pub(super) fn has_given_up(&self, session: i64) -> bool {
         self.slot.session.lock().earlier.contains(&session)
     }
@@ -56,8 +57,8 @@ impl Wire {
         if let Some(session) = self.slot.living() {
             return Ok(session);
         }
-        // The host connects: nobody else might poll the task of this caller for a while, and all
-        // renewals would wait for it.
+        // The host connects, not the caller. The caller might not poll for a while, and all
+        // renewals would wait.
         let (tell, told) = oneshot::channel();
         let (slot, board) = (Arc::clone(&self.slot), Arc::clone(&self.board));
         let (host, connector) = (Arc::clone(&self.host), self.connector.clone());

@@ -1,4 +1,5 @@
-//! A failover while a command runs: it goes on if the data survive, or else it is dead in time.
+//! A failover while a command runs. The command goes on if the data survive, or else it is dead in
+//! time.
 
 use leasehold_testkit::servers::RedisServer;
 
@@ -114,7 +115,7 @@ fn a_command_is_dead_in_time_when_sentinels_promote_a_replica_without_the_lock()
     is_dead_in_time(&Watched::start(), kill);
 }
 
-/// The old primary comes back when another one has taken over.
+/// The old primary comes back after another server has taken over.
 #[test]
 fn a_command_is_dead_in_time_when_its_primary_stands_still_and_another_one_takes_over() {
     let it = Watched::start();

@@ -15,19 +15,20 @@ pub(super) trait Deployment {
     /// Makes a failover forget everything.
     fn forget(&self);
 
-    /// Waits until another server, or this one again, has the lock. This one was killed, or it was
+    /// Waits until another server has the lock, or `from` has it again, after `from` was killed or
     /// stopped.
     fn until_failed_over(&self, from: &RedisServer);
 }
 
 /// Waits until a replica has everything that was written to this server.
 fn until_copied(server: &RedisServer) {
-    // `WAIT` is about what this connection has written.
+    // `WAIT` only counts writes of this connection.
     server.command(&["SET", "{x}:test", "", "PX", "1"]);
     assert!(server.command(&["WAIT", "1", "60000"]).int() >= 1, "no replica follows");
 }
 
-/// Makes the replica of a server forget everything. The link stays, so nothing is sent again.
+/// Makes the replica of a server forget everything. The link stays, so the server does not send the
+/// data again.
 fn forget_at(replicas: &[&RedisServer]) {
     for replica in replicas {
         replica.command(&["CONFIG", "SET", "replica-read-only", "no"]);
@@ -160,7 +161,7 @@ impl Deployment for Sharded {
     }
 
     fn forget(&self) {
-        // The replicas come last.
+        // The replicas are last in the list.
         let (_, replicas) = self.all.nodes().split_at(self.all.nodes().len() / 2);
         forget_at(&replicas.iter().collect::<Vec<_>>());
     }

@@ -5,8 +5,8 @@ use leasehold_testkit::servers::{Authority, Cluster, Identity, RedisServer, Sent
 use crate::harness::{World, finish, start, until};
 use crate::redis::passwords::SECRET;
 
-/// Asserts the exit code, and the words with the reason and the next step, that no command was
-/// started, and that no secret is shown.
+/// Asserts the exit code, and words with the reason and the next step. Asserts also that no command
+/// was started, and that no secret is shown.
 #[track_caller]
 fn assert_refused(url: &str, code: i32, words: [&str; 2]) {
     let world = World::sqlite();
@@ -177,7 +177,8 @@ fn a_scheme_that_is_not_known_ends_with_78_and_all_that_are_known_are_listed() {
     }
 }
 
-/// They have different primaries with one name and one epoch: what most of them name counts.
+/// The sentinels name different primaries, with the same name and epoch. The one that most of them
+/// name counts.
 #[test]
 fn sentinels_that_disagree_are_outvoted() {
     let (ours, stranger) =

@@ -8,7 +8,7 @@ use super::failing_over::{WORKS, lease_ends};
 use crate::harness::{World, finish, is_alive, start, until};
 use crate::redis::losing::{STUBBORN, pause_and_know_the_end, signs_of_life};
 
-/// Where nobody listens.
+/// An address where no server listens.
 const ELSEWHERE: &str = "127.0.0.9";
 
 /// A server whose URL has a host name.
@@ -36,7 +36,7 @@ impl Named {
         command
     }
 
-    /// Connections that are open know nothing of names.
+    /// Cuts all connections, since an open connection ignores changes of names.
     fn disconnect(&self) {
         for kind in ["normal", "pubsub"] {
             self.server.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);

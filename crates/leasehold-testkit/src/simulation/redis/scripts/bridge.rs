@@ -20,8 +20,8 @@ pub(super) const SETUP_NAME: &str = "=setup";
 #[derive(Debug, Default)]
 pub(in crate::simulation::redis) struct Running {
     hash: Option<Arc<str>>,
-    /// Whether it has called a command that writes, even without success. After that, a full memory
-    /// does not stop the script.
+    /// Whether the script has called a command that writes, even without success. After that, a
+    /// full memory does not stop the script.
     has_written: bool,
     arguments: Arguments,
 }
@@ -116,7 +116,7 @@ pub(super) fn run(
     match called {
         Ok((true, value)) => from_lua(&value),
         Ok((false, Value::String(text))) => Err(Refusal::new(text.to_string_lossy())),
-        // An error that Lua cannot catch, for example no memory left.
+        // This is an error that Lua cannot catch, such as a lack of memory.
         Ok((false, _)) => Err(Refusal::fixed("ERR Error running script")),
         Err(error) => Err(Refusal::new(format!("ERR Error running script: {error}"))),
     }
@@ -154,7 +154,8 @@ fn push(arguments: &mut Arguments, word: &Value) -> Result<(), Refusal> {
 }
 
 fn push_number(arguments: &mut Arguments, number: f64) {
-    // Every whole number up to here has at most 16 digits, and is written with all of them.
+    // Every whole number up to this limit has at most 16 digits, and is written with all its
+    // digits.
     const PLAIN_MAX: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= PLAIN_MAX {
         arguments.push((number as i64).to_string().as_bytes());
@@ -227,7 +228,7 @@ fn truncated(number: f64) -> i64 {
 fn refusal_in(error: &Value) -> Option<Refusal> {
     let Value::Error(error) = error else { return None };
     let mut error = error.as_ref();
-    // Each of our functions that the error passed has wrapped it once.
+    // Each of our functions that the error passed through has wrapped it once.
     while let mlua::Error::CallbackError { cause, .. } = error {
         error = cause;
     }

@@ -26,7 +26,7 @@ const SETUP: &str = include_str!("setup.lua");
 pub(super) struct Scripts {
     lua: Lua,
     run: Function,
-    /// By hash. Used only for lookups, so the random order of the map does no harm.
+    /// The scripts by hash. The map is used only for lookups, so its random order does no harm.
     compiled: HashMap<String, Compiled>,
 }
 
@@ -139,7 +139,7 @@ impl Scripts {
     }
 }
 
-/// The name of a script: that of the last file in it, from a line `-- NAME.lua: ...`.
+/// The name of a script, which is the name of the last file in it, from a line `-- NAME.lua: ...`.
 pub(in crate::simulation) fn name_of(text: &[u8]) -> Option<Arc<str>> {
     let lines = str::from_utf8(text).ok()?.lines();
     let headers = lines.filter_map(|line| line.strip_prefix("-- ")?.split_once(".lua:"));

@@ -1,4 +1,4 @@
-//! A subscriber that keeps what it is told.
+//! A subscriber that keeps the spans and events that it is told.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -36,7 +36,7 @@ impl Spanned {
     }
 }
 
-/// Keeps the spans and events about locks, up to a level. Clones keep the same ones.
+/// Keeps the spans and events about locks, up to a level. Clones share them.
 #[derive(Clone)]
 pub(super) struct Listener {
     level: Level,

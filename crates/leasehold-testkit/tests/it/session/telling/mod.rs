@@ -1,4 +1,4 @@
-//! What a subscriber of `tracing` is told of a lock.
+//! The spans and events of a lock that a subscriber of `tracing` is told.
 
 mod listener;
 
@@ -107,7 +107,7 @@ fn a_loss_is_told_once_with_its_reason() {
     });
 }
 
-/// The driver does not run while a process sleeps, so the guard notices first.
+/// The driver does not run while a process sleeps, so the guard notices the loss first.
 #[test]
 fn a_guard_that_ends_past_its_deadline_tells_of_the_loss() {
     for detaches in [false, true] {
@@ -150,7 +150,7 @@ fn a_loss_names_the_lock_where_only_warnings_are_wanted() {
 fn the_end_of_a_guard_says_what_becomes_of_the_lease() {
     play(Level::DEBUG, async |scene, listener| {
         let client = scene.client().await;
-        // Without fencing tokens, which limit how often a lease is passed on.
+        // Use no fencing tokens, since they limit how often a lease is passed on.
         let mutex = client.mutex("a").fencing(false).keep_idle(ms(500));
         let guard = mutex.lock().await.expect("free");
         let asking = mutex.clone();
@@ -197,7 +197,8 @@ fn an_ask_that_gets_no_lock_says_why_and_how_long_it_waited() {
     });
 }
 
-/// A release that the store no longer knows comes too late: another client may have been in.
+/// The store no longer knows the lease, so the release comes too late. Another client may have held
+/// the lock.
 #[test]
 fn a_release_that_finds_another_holder_is_warned_of() {
     play(Level::WARN, async |scene, listener| {
@@ -217,7 +218,7 @@ fn a_release_that_finds_another_holder_is_warned_of() {
     });
 }
 
-/// Its first request ended the lease, so the second finds none.
+/// The first request of the release ended the lease, so the second finds none.
 #[test]
 fn a_release_that_is_repeated_is_no_loss() {
     play(Level::WARN, async |scene, listener| {
@@ -232,7 +233,7 @@ fn a_release_that_is_repeated_is_no_loss() {
     });
 }
 
-/// The driver hears that the first request has no answer, and repeats it.
+/// The driver learns that the first request got no answer, and repeats it.
 #[test]
 fn a_release_of_a_dropped_guard_that_is_repeated_is_no_loss() {
     play(Level::WARN, async |scene, listener| {
@@ -275,5 +276,33 @@ fn a_subscriber_that_wants_errors_only_is_told_nothing() {
         scene.faults.from_now_on(Request::Renew, Fault::Refuse);
         guard.lost().await;
         assert!(listener.events().is_empty() && listener.spans().is_empty());
+    });
+}
+
+#[test]
+fn a_downgrade_of_a_lost_lock_tells_the_loss() {
+    play(Level::INFO, async |scene, listener| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let lock = client.rwlock("a");
+        let writer = lock.write().await.expect("free");
+        let token = writer.token().as_str().as_bytes().to_vec();
+        let _ended = other.evict("a", &token, "a test").await.expect("asked");
+        let error = lock.downgrade(writer).await.expect_err("it was evicted");
+        assert_eq!(error.kind(), ErrorKind::Lost);
+        let lost = listener.events().iter().filter(|event| event.message == "lost").count();
+        assert_eq!(lost, 1, "{:#?}", listener.events());
+        assert_eq!(listener.spans()[0].fields["ended"], "lost");
+    });
+}
+
+#[test]
+fn a_downgrade_that_is_dropped_ends_its_span() {
+    play(Level::INFO, async |scene, listener| {
+        let client = scene.client().await;
+        let lock = client.rwlock("a");
+        let writer = lock.write().await.expect("free");
+        scene.faults.next(Request::Release, Fault::Late(ms(50)));
+        assert!(scene.host.within(ms(10), lock.downgrade(writer)).await.is_none());
+        assert_eq!(listener.spans()[0].fields["ended"], "dropped");
     });
 }

@@ -7,7 +7,7 @@ fn act(is_on: bool) -> Act {
     Act::read(if is_on { b"on 1 anna@web" } else { b"off 1 anna@web" }).expect("a record")
 }
 
-/// What the URL expects, and whether the database is switched on. Without a file.
+/// Sets what the URL expects, and whether the database is strict. The server has no file.
 fn strictly(it: &mut Facts, expected: Strictness, is_on: bool) {
     it.expected = expected;
     let is_strict = is_on && expected == Strictness::AsDatabase;

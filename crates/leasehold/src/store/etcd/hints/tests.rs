@@ -1,4 +1,4 @@
-//! Tests of what the watches tell to whom.
+//! Tests of the news that watches tell to each waiter.
 
 use super::*;
 use crate::core::moment::WallTime;
@@ -80,7 +80,7 @@ fn a_lock_that_is_free_after_the_last_ask_is_told() {
     watched.take(&key(), event(21, None), &mut mail);
     assert!(matches!(mail[..], [(_, Hint::MaybeFree { .. })]), "{mail:?}");
 }
-/// The watch told it to the others before this waiter was registered.
+/// The watch told the others of this change before this waiter was registered.
 #[test]
 fn a_waiter_is_told_of_a_change_between_its_ask_and_its_wait() {
     let other = OwnerToken::new("other").expect("printable");
@@ -115,7 +115,8 @@ fn a_grant_to_another_waiter_between_an_ask_and_its_wait_moves_the_place_up() {
     assert_eq!(watched.waits[&owner()].ahead, 0);
 }
 
-/// Otherwise nobody tells it when the lock is free: it would sleep until it asks again by itself.
+/// Otherwise nobody tells it when the lock is free, and it would sleep until it asks again by
+/// itself.
 #[test]
 fn a_waiter_behind_the_new_holder_is_told_when_the_lock_is_free() {
     let other = OwnerToken::new("other").expect("printable");

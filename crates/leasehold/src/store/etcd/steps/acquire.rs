@@ -24,8 +24,8 @@ use crate::store::etcd::rpc::{Do, If, Range, Txn, TxnDone};
 use crate::store::etcd::state::{State, glance_for, look_for};
 use crate::store::{Acquired, Ask, Hint, Line, Refusal, line_is_full, unsupported_claim};
 
-/// From how many places ahead on a place is far back. Its refreshes do not read the line: if all
-/// waiters did, the work would grow with the square of their number.
+/// With this many places ahead, a place is far back. Its refreshes do not read the line. If all
+/// waiters read it, the work would grow with the square of their number.
 const FAR: u32 = 16;
 
 /// Once in this many asks, a place that is far back reads the line, to see which places have ended.
@@ -35,13 +35,13 @@ const LOOK_EVERY: u32 = 16;
 struct Asking<'a> {
     core: &'a Core,
     ask: &'a Ask,
-    /// The place that it may take: for how many seconds, and the number and the inbox of the ask.
+    /// The place that it may take: its seconds, and the number and the inbox of the ask.
     place: Option<(i64, u32, ClientId)>,
     /// The lease of etcd for the lock.
     taken: Option<Taken>,
     /// The lease behind the place in the line, if there is one.
     waits_by: Option<Lease>,
-    /// Whether this ask surely refreshed the place.
+    /// Whether this ask certainly refreshed the place.
     is_fresh: bool,
     /// Whether this ask wrote the lock or a place.
     has_written: bool,
@@ -90,7 +90,7 @@ impl Asking<'_> {
         let next = if let Some(lease) = self.waits_by {
             self.refresh(lease).await?
         } else if has_lock || self.place.is_none() && !has_spare() {
-            // A try that is refused makes no lease.
+            // Look first, because a try that is refused should make no lease.
             Next::again(self.look().await?)
         } else {
             let line_is_empty = If::Absent(core.keys.line(&self.ask.key));
@@ -117,8 +117,8 @@ impl Asking<'_> {
 
     /// Refreshes the place, and reads the state.
     ///
-    /// A place that is far back is read without the line. From that, a step only answers *taken*:
-    /// whether the place is the first of the line, which a grant depends on, is not known then.
+    /// A place that is far back is read without the line. From that, a step only answers *taken*,
+    /// because it does not know whether the place is the first of the line.
     async fn refresh(&mut self, lease: Lease) -> Result<Next, Error> {
         let (core, Ask { key, owner, .. }) = (self.core, self.ask);
         let (is_far, sent) = (self.is_far(), core.wire.host.now());
@@ -166,7 +166,7 @@ impl Asking<'_> {
     async fn lengthen(&mut self, place: &Seen, lasts: i64) -> Result<State, Error> {
         let (core, Ask { key, owner, .. }) = (self.core, self.ask);
         let Some(entry) = &place.entry else { return self.look().await };
-        // Its lease is too short for a hand-over.
+        // The lease of the place is too short for a hand-over.
         self.is_fresh = false;
         let taken = core.leases.make(&core.wire, lasts).await?;
         let value = Entry { lasts: taken.lease.seconds, ..entry.clone() }.write();
@@ -227,7 +227,7 @@ impl Asking<'_> {
         self.look().await.map(Next::again)
     }
 
-    /// Takes the lock if all of this holds, and removes the place.
+    /// Takes the lock if all conditions hold, and removes the place.
     async fn take(&mut self, when: Vec<If>, place: Option<&Seen>) -> Result<Next, Error> {
         let (core, key) = (self.core, &self.ask.key);
         let mut taken = match self.taken {
@@ -274,8 +274,8 @@ impl Asking<'_> {
         self.look().await.map(Next::again)
     }
 
-    /// Before a write with this lease. A kept one may end soon. So the news of that write grants
-    /// nothing: only the answer tells whether the lease lasts.
+    /// Prepares for a write with this lease. A kept lease may end soon. So the news of that write
+    /// grants nothing, because only the answer tells whether the lease lasts.
     fn may_end(&self, taken: Taken) {
         if !taken.is_new {
             self.core.hints.only_wake(&self.ask.key, &self.ask.owner);
@@ -300,7 +300,7 @@ impl Asking<'_> {
         Acquired::Granted { fencing }
     }
 
-    /// The owner has the lock already: a repeated ask, or one after a hand-over.
+    /// Grants the lock to its owner again, for a repeated ask, or after a hand-over.
     async fn grant_again(&mut self, held: Seen) -> Result<Next, Error> {
         let (core, key, owner) = (self.core, &self.ask.key, &self.ask.owner);
         let Some(entry) = &held.entry else { return self.look().await.map(Next::again) };
@@ -389,12 +389,12 @@ impl Asking<'_> {
             return Err(line_is_full(key));
         }
         self.wait_by(lease, lasts.then_some(since));
-        // If the lease was about to end, this shows that the place is gone.
+        // If the lease was about to end, a refresh shows that the place is gone.
         if lasts { Ok(Next::again(state)) } else { self.refresh(lease).await }
     }
 
-    /// The owner has a place that this store does not know, or knows with another lease. The answer
-    /// to the request for it was lost.
+    /// Refreshes a place that this store does not know, or knows with another lease. The answer to
+    /// the request for the place was lost.
     async fn refresh_found(&mut self, place: &Seen) -> Result<Next, Error> {
         let seconds = place.entry.as_ref().map_or(0, |entry| entry.lasts);
         let lease = Lease { id: place.kv.lease, seconds };
@@ -402,7 +402,8 @@ impl Asking<'_> {
         self.refresh(lease).await
     }
 
-    /// The owner has a place with this lease, whose whole time was surely ahead at `since`.
+    /// Notes that the owner has a place with this lease, which certainly had its whole time left at
+    /// `since`.
     fn wait_by(&mut self, lease: Lease, since: Option<Moment>) {
         let of = (&self.ask.key, &self.ask.owner);
         (self.waits_by, self.is_fresh) = (Some(lease), since.is_some());
@@ -427,8 +428,8 @@ impl Asking<'_> {
                 core.sinks.send(&holder, Hint::Wanted { key: ask.key.clone() });
             }
         }
-        // A waiter asks again within a second, and its watch tells it of the end of the lease. Only
-        // people and timers use this, so a failure does not matter.
+        // A waiter does not need the time left: it asks again within a second, and its watch tells
+        // it of the end of the lease. Only people and timers use it, so a failure does not matter.
         let lease = held.filter(|_| self.place.is_none()).map_or(0, |held| held.kv.lease);
         let left = if lease == 0 { None } else { core.wire.seconds_left(lease).await.ok() };
         let retry_in = left.map(|left| Duration::from_secs(left.unwrap_or(0).unsigned_abs()));

@@ -28,10 +28,10 @@ use crate::store::net::Home;
 /// How often a step starts again before it gives up. Each time, another client was faster.
 const ROUNDS_MAX: usize = 16;
 
-/// How often a lease is renewed in one step, until one leader surely answered both questions.
+/// How often one step renews a lease, until one leader certainly gave both answers.
 const CONFIRM_MAX: usize = 4;
 
-/// What all steps of a store share.
+/// The part that all steps of a store share.
 pub(super) struct Core {
     pub(super) wire: Arc<Wire>,
     pub(super) keys: Keys,
@@ -61,10 +61,10 @@ impl Core {
     }
 
     /// Carries out a transaction that writes a key with a lease of etcd. Renews the lease at the
-    /// same time, unless it is new. Returns whether it surely lasts from now on.
+    /// same time, unless it is new. Returns whether the lease certainly lasts from now on.
     ///
     /// A leader that was replaced may still answer a renewal for about a second, but the renewal
-    /// has no effect. But a member that carries out a transaction in the same term had the rightful
+    /// has no effect. If a member carries out a transaction in the same term, it had the rightful
     /// leader when the transaction was sent. A later leader restarts all leases when it takes over.
     async fn write(&self, taken: Taken, txn: &Txn) -> Result<(TxnDone, bool), Fault> {
         if taken.is_new {
@@ -77,8 +77,8 @@ impl Core {
         Ok((done, lasts))
     }
 
-    /// A lease of this many seconds for a lock that somebody has. It surely lasts from now on: a
-    /// kept one that is about to end would take the lock along.
+    /// Takes a lease of this many seconds for a lock that somebody has. The lease certainly lasts
+    /// from now on. A kept lease that is about to end would take the lock along.
     async fn lasting(&self, key: &Key, asked: i64) -> Result<Taken, Error> {
         let taken = self.leases.take(&self.wire, asked).await?;
         if taken.is_new {
@@ -134,7 +134,7 @@ impl Core {
     async fn hand_over(&self, key: &Key, when: If, state: &State) -> Result<(State, bool), Error> {
         let Some(front) = state.line.first() else { return Ok((state.clone(), false)) };
         let delete = Do::Delete(front.kv.key.clone());
-        // A place that was written again has another lease by now.
+        // If the place was written again, it has another lease by now.
         let as_seen = If::Modified(front.kv.key.clone(), front.kv.modified);
         let mut then = vec![delete];
         let entry = front.entry.as_ref().filter(|_| front.kv.lease != 0);
@@ -156,7 +156,8 @@ impl Core {
         };
         let is_handed = done.succeeded && is_ours;
         if is_handed {
-            // The new holder has as long as its place had at first.
+            // Restart the time of the lease, so that the new holder has as long as its place had at
+            // first.
             drop(self.wire.keep_alive(front.kv.lease).await);
         }
         Ok((State::of(done), is_handed))
@@ -174,8 +175,9 @@ impl Core {
         If::Absent(Range::one(self.keys.held(key)))
     }
 
-    /// Keeps a lease of etcd for later that no key has any more, or revokes it: see
-    /// [`Leases::give_back`]. Not one in doubt: the release of its owner ends it.
+    /// Keeps a lease of etcd for later if no key has it any more, or revokes it, see
+    /// [`Leases::give_back`]. Does nothing with a lease in doubt, because the release of its owner
+    /// ends it.
     fn give_back(&self, lease: Lease, since: Option<Moment>) {
         if self.mine.is_in_doubt(lease.id) {
             return;
@@ -201,7 +203,7 @@ impl Drop for Core {
     }
 }
 
-/// For transactions that write no key with a lease of their own.
+/// The result of a transaction that writes no key with a lease of its own.
 fn sure(done: Result<TxnDone, Fault>) -> Result<TxnDone, Error> {
     done.map_err(|fault| match fault {
         Fault::Error(error) => error,

@@ -16,8 +16,8 @@ use crate::store::etcd::rpc::{Do, If, Txn};
 use crate::store::etcd::state::{State, look};
 use crate::store::{Claim, Keep, LeaseId, OnRelease, Released, unsupported_claim, within};
 
-/// How long a release that is done waits until its lease of etcd is revoked. Much shorter than the
-/// limit of its caller.
+/// How long a release that is done waits until its lease of etcd is revoked. It is much shorter
+/// than the limit of the caller.
 const REVOKE_LIMIT: Duration = Duration::from_millis(200);
 
 /// Where a lock goes when its lease ends.
@@ -50,7 +50,7 @@ impl Core {
         let mut known = self.mine.of(key, owner);
         let state = match (known.held, end) {
             (Some((lease, modified)), End::Pass) if known.doubts.is_empty() => {
-                // The usual case: the lock is still ours, and nobody waits.
+                // The usual case: the owner still has the lock, and nobody waits.
                 let held = self.keys.held(key);
                 let when =
                     vec![If::Modified(held.clone(), modified), If::Absent(self.keys.line(key))];
@@ -65,7 +65,7 @@ impl Core {
             }
             _ => self.look(key).await?,
         };
-        // The requests that wrote these keys have arrived.
+        // These keys exist, so the requests that wrote them have arrived.
         let place = state.place_of(owner).map(|at| &state.line[at]);
         let arrived = [state.held_by(owner), place].map(|seen| seen.map(|seen| seen.kv.lease));
         known.doubts.retain(|doubt| !arrived.contains(&Some(*doubt)));
@@ -92,20 +92,23 @@ impl Core {
     ) -> Result<Released, Error> {
         for _ in 0..ROUNDS_MAX {
             let Some(held) = state.held_by(owner).cloned() else {
+                let was_front = state.place_of(owner) == Some(0);
                 state = self.leave_in(key, owner, state).await?;
                 if state.held_by(owner).is_some() {
                     // The lock was handed to the place before the place was removed.
                     continue;
                 }
-                if !matches!(end, End::Free) {
+                // A release may have told the front alone that the lock is free. The watches tell
+                // of the lock and not of places, so the next place gets the lock instead of a hint.
+                if was_front || !matches!(end, End::Free) {
                     self.pass_on(key, state).await.map_err(after_a_change)?;
                 }
                 return Ok(Released::NotHeld);
             };
             match self.end_held(key, &held, end, state).await? {
                 Ok(released) => {
-                    // If a lock that was kept has ended already, another client ended it. That
-                    // client may have its lease of etcd by now.
+                    // If a kept lock has ended already, another client ended it. That client may
+                    // use the lock's lease of etcd again by now.
                     let is_ours = match released {
                         Released::HandedOver => true,
                         Released::Freed => !matches!(end, End::Keep(_)),
@@ -135,7 +138,8 @@ impl Core {
         if let Some(entry) = &held.entry
             && state.place_of(&entry.owner).is_some()
         {
-            // A request that came late. The lock must not be handed to who gives it up.
+            // A late request made this place. The lock must not be handed to the owner that gives
+            // it up.
             return Ok(Err(self.leave_in(key, &entry.owner, state).await?));
         }
         let name = self.keys.held(key);
@@ -187,14 +191,14 @@ impl Core {
         let (done, lasts) = match self.write(taken, &txn).await {
             Ok(done) => done,
             Err(Fault::NoLease) => return Ok(Err(self.look(key).await?)),
-            // The release of the new owner ends what may still be written for it.
+            // The lock may still be written for the new owner. The release of that owner ends it.
             Err(Fault::Error(error)) => return Err(self.doubted((key, keep.owner), lease, error)),
         };
         if !done.succeeded {
             return Ok(Err(State::of(done)));
         }
         if !lasts && self.prolong(key, keep.owner, lease).await.map_err(after_a_change)?.is_none() {
-            // It was ended by somebody in this very moment.
+            // Somebody ended the lock in this very moment.
             return Ok(Ok(Released::Freed));
         }
         if held.kv.lease != lease {
@@ -227,7 +231,7 @@ impl Core {
         let when = is_as_seen.into_iter().collect();
         let txn = Txn { when, then: removal.clone(), or_else: removal };
         let done = sure(self.wire.txn(&txn).await)?;
-        // Otherwise the lock may have the lease of the place by now.
+        // If the place was not removed, the lock may have its lease by now.
         if let Some(place) = place.filter(|_| done.succeeded) {
             self.give_back_of(key, place);
         }
@@ -253,9 +257,10 @@ impl Core {
         }
     }
 
-    /// Keeps the lease of etcd of a lock that was released. One that is not kept is revoked at
-    /// once: the process may end after its release. If the cluster is slow to do that, another task
-    /// tries again. The lock is free, so its holder must not hear that the outcome is unknown.
+    /// Keeps the lease of etcd of a lock that was released. A lease that is not kept is revoked at
+    /// once, because the process may end after the release. If the cluster is slow to revoke it,
+    /// another task tries again. The lock is free, so its holder must not hear that the outcome is
+    /// unknown.
     async fn give_up(&self, lease: Lease, since: Option<Moment>) {
         let revoked = within(Arc::clone(&self.wire.host), REVOKE_LIMIT, self.wire.revoke(lease.id));
         if lease.is_kept() || self.mine.is_in_doubt(lease.id) || revoked.await.is_err() {

@@ -41,7 +41,7 @@ impl Core {
                     if taken.lease.id != held.kv.lease {
                         held.lease().into_iter().for_each(|it| self.give_back(it, Some(sent)));
                     }
-                    // Again, to see that the lease lasts and who waits.
+                    // Prolong again, to see that the lease lasts and who waits.
                     tracing::trace!(revision = done.header.revision, "a lease was written again");
                     let prolonged = self.prolong(key, owner, taken.lease.id).await;
                     state = prolonged.map_err(after_a_change)?;
@@ -78,8 +78,8 @@ impl Core {
         });
     }
 
-    /// The lease of etcd for an entry: the one that it has, or another one that lasts longer.
-    /// The first one was surely renewed at `since`.
+    /// The lease of etcd for an entry: the one that it has, or another one that lasts longer. The
+    /// lease that it has was certainly renewed at `since`.
     async fn lease_for(
         &self,
         key: &Key,
@@ -95,7 +95,7 @@ impl Core {
         Ok(Taken { lease, is_new: false, since })
     }
 
-    /// Writes the key of a lock again that has not changed. `None` if the key has changed.
+    /// Writes the key of a lock again, if it has not changed. `None` if the key has changed.
     pub(super) async fn rewrite(
         &self,
         key: &Key,

@@ -120,7 +120,8 @@ async fn a_lease_that_is_shorter_than_it_was_asked_for_grants_nothing() {
     .await;
 }
 
-/// If its place has changed meanwhile, the lock may have been handed to it, with the same lease.
+/// If the place has changed meanwhile, the lock may have been handed to its owner, with the same
+/// lease.
 #[tokio::test]
 async fn the_lease_of_a_place_is_kept_for_later_only_if_the_place_was_removed_as_it_was_seen() {
     for agrees in [true, false] {
@@ -153,7 +154,8 @@ async fn who_leaves_a_long_line_has_no_place_any_more() {
     }
 }
 
-/// Its answer was lost, so it may still be under way. Without its lease it changes nothing.
+/// The answer to the request was lost, so it may still be under way. Without its lease it changes
+/// nothing.
 #[tokio::test]
 async fn a_release_ends_the_lease_of_a_request_in_doubt() {
     beside_member(Member::new(), async |core, member, ask| {
@@ -167,7 +169,7 @@ async fn a_release_ends_the_lease_of_a_request_in_doubt() {
     .await;
 }
 
-/// Another client ended it, and may have the lease by now.
+/// Another client ended the lock, and may use its lease by now.
 #[tokio::test]
 async fn the_lease_of_a_kept_lock_that_somebody_else_ended_is_not_used_again() {
     beside((4, 3), async |core, lease| {
@@ -305,8 +307,8 @@ async fn a_probe_finds_a_member_that_renews_no_lease() {
     }
 }
 
-/// The watch of a waiter may tell of its own write before anybody knows whether the lease lasts
-/// with which it was written.
+/// The watch of a waiter may tell of the waiter's own write before anybody knows whether the lease
+/// of that write lasts.
 #[tokio::test]
 async fn news_of_a_lock_that_is_being_taken_with_a_kept_lease_grants_nothing() {
     for has_spare in [true, false] {
@@ -334,7 +336,7 @@ async fn news_of_a_lock_that_is_being_taken_with_a_kept_lease_grants_nothing() {
     }
 }
 
-/// Another step of the client wrote it meanwhile, for as long as the renewal wants it.
+/// Another step of the client wrote the lock meanwhile, for as long as the renewal wants.
 #[tokio::test]
 async fn a_renewal_counts_only_by_the_lease_that_the_lock_has_in_the_end() {
     let member = Member { agrees: false, grants: 2 * LASTS, ..Member::new() };

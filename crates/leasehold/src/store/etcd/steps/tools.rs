@@ -130,7 +130,7 @@ impl Core {
             let request = Revocation::new(by.clone(), reason.clone(), self.wire.host.wall());
             let kept = entry.clone().kept(tokens(held.kv.modified));
             let asked = Entry { revoked: Some(Arc::new(request)), ..kept };
-            // The lease stays as it is: nobody else renews it.
+            // The lease stays as it is. Only the holder renews it.
             let lease = Lease { id: held.kv.lease, seconds: entry.lasts };
             let taken = Taken { lease, is_new: true, since: self.wire.host.now() };
             match self.rewrite(&key, (&held, &asked), taken).await {

@@ -34,9 +34,9 @@ END
 -- stance: null takes no place, 0 may be made the owner, 1 is only woken.
 -- of_permits: how many permits the asker takes the key to have; null for a lock.
 --
--- status: granted | taken | full (line) | used (otherwise: `used_permits` says as what)
--- Then: first token, how many, retry_in, ahead, used_permits, and the client that holds the key and
--- was told that another waits.
+-- status: granted | taken | full (line) | used (otherwise: `used_permits` says as what) Then: first
+-- token, how many, retry_in, ahead, used_permits, and the client that holds the key and was told
+-- that another client waits.
 CREATE PROCEDURE leasehold_acquire(
     the_key VARBINARY(512), asker VARBINARY(128), the_claim BIGINT, of_permits BIGINT,
     the_ttl BIGINT, the_reserve BIGINT, the_stance INT, waiter_ttl BIGINT, the_handed_ttl BIGINT,
@@ -60,7 +60,7 @@ step: BEGIN
     -- A step that the server cut off may have left its transaction open.
     ROLLBACK;
     IF the_stance IS NULL THEN
-        -- A lock on the row is a write. Whoever only tries a key that is taken needs none.
+        -- A lock on the row is a write. An asker that only tries a taken key needs none.
         SELECT owner, expires, first_seq, last_seq, permits
         INTO l_owner, l_expires, l_first, l_last, l_permits
         FROM leasehold_locks WHERE name = the_key;
@@ -75,9 +75,9 @@ step: BEGIN
     START TRANSACTION;
     IF the_claim = 0 THEN
         -- The usual case in one statement: the key is free, and nobody waits. The counter rises as
-        -- in leasehold_grant. It is set last, so that all else is made from its old value. If this
-        -- waits for the row, the clock that was read before is the earlier one, and so the lease
-        -- ends no later than its owner counts on.
+        -- in leasehold_grant. It is set last, so that all else is computed from its old value. If
+        -- this statement waits for the row, the clock was read before the wait. So the lease ends
+        -- no later than its owner expects.
         CALL leasehold_clock(now_us);
         UPDATE leasehold_locks SET
             fence_first = IF(the_reserve > 0,
@@ -108,7 +108,7 @@ step: BEGIN
         l_last, l_waiting, l_touched, l_idle
     FROM leasehold_locks WHERE name = the_key FOR UPDATE;
     IF NOT is_known THEN
-        -- This waits for others that make the row, and locks it for us.
+        -- This waits for other transactions that make the row, and locks it.
         INSERT INTO leasehold_locks (name, counter)
         SELECT the_key, m.counter_floor FROM leasehold_meta m
         ON DUPLICATE KEY UPDATE idle = idle;
@@ -134,7 +134,7 @@ step: BEGIN
             SELECT 'used', NULL, NULL, 0, 0, l_permits, NULL;
             LEAVE step;
         END IF;
-        -- Holders of the earlier use, if there are rows of them left, have ended.
+        -- Rows of holders of the earlier use may be left, but their leases have ended.
         DELETE FROM leasehold_shares WHERE name = the_key;
         UPDATE leasehold_locks SET shared_until = NULL, taken = 0, permits = of_permits
         WHERE name = the_key;
@@ -163,7 +163,7 @@ step: BEGIN
         SELECT seq INTO my_seq FROM leasehold_places WHERE name = the_key AND owner = asker;
         SET is_new = my_seq IS NULL;
         IF is_new AND l_waiting >= 10000 THEN
-            -- Dead places do not count: a line of them must not lock living waiters out.
+            -- Dead places do not count, because a line of them must not lock living waiters out.
             DELETE FROM leasehold_places WHERE name = the_key AND expires <= now_us;
             SET gone = ROW_COUNT();
             UPDATE leasehold_locks SET waiting = waiting - gone WHERE name = the_key;
@@ -211,7 +211,7 @@ step: BEGIN
         CALL leasehold_grant(
             the_key, now_us, asker, the_claim, the_ttl, the_reserve, the_why, first, how_many);
         IF the_claim <> 0 THEN
-            -- Those behind it may share the key too.
+            -- The waiters behind this one may share the key too.
             CALL leasehold_hand_over_run(the_key, now_us);
         END IF;
         COMMIT;
@@ -241,7 +241,7 @@ step: BEGIN
             WHERE name = the_key AND seq >= l_first AND seq < my_seq)
     END;
     IF the_stance IS NOT NULL AND (is_new OR ahead = 0) AND LENGTH(holder) = 35 THEN
-        -- An owner token of ours ends in the id of its client.
+        -- An owner token of Leasehold ends in the id of its client.
         SET wanted_of = SUBSTR(holder, 24);
         -- Each hint is two more writes. So a holder that uses its lease is told again about every
         -- five seconds only.

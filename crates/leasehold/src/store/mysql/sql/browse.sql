@@ -1,6 +1,6 @@
--- The keys after a cursor that have a living holder or waiter and match a pattern of LIKE. Looks at
--- up to `most` keys. The last key that it looked at is among the rows; `is_end` says that
--- there was no further one. A page has 1000 keys, so one more row says that there are more.
+-- Lists the keys after a cursor that have a living holder or waiter and match a pattern of LIKE.
+-- Looks at up to `most` keys. The last key that it looked at is among the rows; `is_end` says that
+-- no further key exists. A page has 1000 keys, so one more row says that there are more keys.
 CREATE PROCEDURE leasehold_list(after VARBINARY(512), pattern VARBINARY(4096), most INT)
 SQL SECURITY INVOKER
 BEGIN
@@ -23,8 +23,8 @@ BEGIN
     WHERE k.is_match OR k.name = b.last_name ORDER BY k.name LIMIT 1001;
 END
 //
--- Ends the lease of the owner that was seen, as if that owner had released it. The next token is
--- above those of that owner, even if nobody is granted one before.
+-- Ends the lease of the owner that was seen, as if that owner had released it. The next fencing
+-- token is above those of that owner, even if this step grants none.
 --
 -- status: evicted | changed
 CREATE PROCEDURE leasehold_evict(the_key VARBINARY(512), seen VARBINARY(512))
@@ -133,7 +133,7 @@ step: BEGIN
     END IF;
     UPDATE leasehold_locks SET permits = of_permits, touched = now_us WHERE name = the_key;
     CALL leasehold_hand_over_run(the_key, now_us);
-    -- The next waiter may want more than there are now: let it ask, and hear that.
+    -- The next waiter may want more permits than there are now. Let it ask, so that it learns this.
     CALL leasehold_front(
         the_key, now_us, head_owner, head_inbox, head_stance, head_claim, head_state);
     IF head_state > 0 THEN

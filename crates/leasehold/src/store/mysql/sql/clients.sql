@@ -45,7 +45,7 @@ step: BEGIN
     ROLLBACK;
     START TRANSACTION;
     CALL leasehold_clock(now_us);
-    -- A due time that is far ahead is of a clock that was set back since.
+    -- A due time that is far ahead comes from a clock that was set back since.
     SELECT purge_after INTO from_name FROM leasehold_meta
     WHERE purge_due <= now_us OR purge_due > now_us + 60000000
     FOR UPDATE SKIP LOCKED;
@@ -64,7 +64,7 @@ step: BEGIN
             LEAVE forget;
         END IF;
         -- The row of a key is touched when its line gets a place. So a place that came meanwhile
-        -- keeps the row, which is looked at again once it is locked.
+        -- keeps the row, because this looks at the row again once it is locked.
         SELECT l.counter INTO its_counter FROM leasehold_locks l
         WHERE l.name = its_name AND l.touched <= now_us - idle_us
             AND (l.owner IS NULL OR l.expires <= now_us) AND COALESCE(l.shared_until, 0) <= now_us
@@ -86,7 +86,7 @@ step: BEGIN
         purge_after = IF(looked_at < 1000, '', to_name),
         purge_due = now_us + IF(looked_at < 1000, 60000000, 500000);
     COMMIT;
-    -- A row that another transaction keeps makes the rest wait, and fail. No key is locked now.
+    -- If another transaction keeps a row locked, the rest waits, and fails. No key is locked now.
     SELECT MAX(seq) INTO last_hint FROM leasehold_hints WHERE made <= now_us - 60000000;
     DELETE FROM leasehold_hints WHERE seq <= last_hint;
     START TRANSACTION;

@@ -34,7 +34,7 @@ BEGIN
     INTO is_used FROM leasehold_locks l WHERE l.name = the_key;
 END
 //
--- Removes the holders that share the key and whose lease has ended.
+-- Removes holders that share the key, if their lease has ended.
 CREATE PROCEDURE leasehold_bury(the_key VARBINARY(512), now_us BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -51,9 +51,9 @@ BEGIN
     END IF;
 END
 //
--- Makes an owner a holder, with up to `reserve` fencing tokens. They follow the counter, and it is
--- raised so far that they end at the clock. So they rise even after a replica took over that lacks
--- the last grants. A block never runs ahead of the clock, except for its first token.
+-- Makes an owner a holder, with up to `reserve` fencing tokens. The tokens follow the counter,
+-- which is raised so far that they end at the clock. So tokens rise even after a replica without
+-- the last grants took over. A block never runs ahead of the clock, except for its first token.
 CREATE PROCEDURE leasehold_grant(
     the_key VARBINARY(512), now_us BIGINT, heir VARBINARY(128), the_claim BIGINT, the_ttl BIGINT,
     reserve BIGINT, the_why VARBINARY(4096), OUT first BIGINT, OUT how_many BIGINT

@@ -1,5 +1,5 @@
 -- The state of a key, for people and tools: a row about the key, then up to 100 holders, then up to
--- 100 waiters. No row if the key is not known.
+-- 100 waiters. There is no row if the key is not known.
 --
 -- In the row about the key, `fence_count` is how many wait, `claim` how many permits there are,
 -- `ttl` how many of them are taken, and `fence_first` the counter.

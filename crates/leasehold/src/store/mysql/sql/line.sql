@@ -70,8 +70,8 @@ BEGIN
         ' ', 'granted', p_ask_no, COALESCE(first, 0), COALESCE(how_many, 0), p_owner, the_key));
 END
 //
--- Hands the key to all that are due at the front of the line. If there are too many for one step,
--- tells the next of them to ask.
+-- Hands the key to all waiters at the front of the line whose turn it is. If there are too many for
+-- one step, tells the next of them to ask.
 CREATE PROCEDURE leasehold_hand_over_run(the_key VARBINARY(512), now_us BIGINT)
 SQL SECURITY INVOKER
 BEGIN

@@ -14,7 +14,7 @@ step: BEGIN
     DECLARE l_why VARBINARY(4096);
     DECLARE head_stance, head_state INT;
     DECLARE head_claim BIGINT;
-    DECLARE was_alone, is_room, is_free BOOLEAN DEFAULT FALSE;
+    DECLARE was_alone, was_head, is_room, is_free BOOLEAN DEFAULT FALSE;
     DECLARE is_known BOOLEAN DEFAULT TRUE;
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET is_known = FALSE;
     SET status = 'not_held';
@@ -28,6 +28,12 @@ step: BEGIN
     END IF;
     CALL leasehold_clock(now_us);
     IF l_first <= l_last THEN
+        IF (l_owner IS NULL OR l_expires <= now_us) AND COALESCE(l_shared, 0) <= now_us THEN
+            -- A release may have told the head alone that the key is free.
+            CALL leasehold_front(
+                the_key, now_us, head_owner, head_inbox, head_stance, head_claim, head_state);
+            SET was_head = (head_state = 1 AND head_owner = the_owner);
+        END IF;
         DELETE FROM leasehold_places WHERE name = the_key AND owner = the_owner;
         SET gone = ROW_COUNT();
         IF gone > 0 THEN
@@ -59,6 +65,16 @@ step: BEGIN
         IF wish <> 'wake' AND (l_owner IS NULL OR l_expires <= now_us) THEN
             -- Others may have waited behind the place that left, although there is room.
             CALL leasehold_hand_over_run(the_key, now_us);
+        END IF;
+        IF was_head THEN
+            CALL leasehold_front(
+                the_key, now_us, head_owner, head_inbox, head_stance, head_claim, head_state);
+            SELECT (owner IS NULL OR expires <= now_us) AND COALESCE(shared_until, 0) <= now_us
+            INTO is_free FROM leasehold_locks WHERE name = the_key;
+            IF is_free AND head_state = 1 THEN
+                UPDATE leasehold_locks SET awaits = now_us + 20000 WHERE name = the_key;
+                CALL leasehold_mail(head_inbox, now_us, CONCAT('free ', the_key));
+            END IF;
         END IF;
         LEAVE step;
     END IF;

@@ -1,7 +1,7 @@
 -- Restarts the ttl of a living lease. Never re-creates it.
 --
--- waits: whether to wait for the row if another transaction keeps it. If not, a kept row is an
--- answer, and no error: an error would end the message.
+-- waits: whether to wait for the row if another transaction keeps it locked. If not, a locked row
+-- gives an answer, because an error would end the message.
 --
 -- status: renewed | lost | kept
 CREATE PROCEDURE leasehold_renew(
@@ -24,8 +24,9 @@ step: BEGIN
     ROLLBACK;
     START TRANSACTION;
     IF NOT waits THEN
-        -- MariaDB knows no NOWAIT in a procedure. A row that is skipped and is there, is kept. The
-        -- look is a statement of its own: as a part of an IF, it would wait for the row.
+        -- MariaDB knows no NOWAIT in a procedure. A row that was skipped but exists is locked by
+        -- another transaction. The look is a statement of its own, because as a part of an IF it
+        -- would wait for the row.
         SELECT counter INTO l_counter FROM leasehold_locks
         WHERE name = the_key FOR UPDATE SKIP LOCKED;
         IF NOT is_known THEN

@@ -1,11 +1,11 @@
 -- The tables of version 1. `//` ends a statement, in all files here.
 --
 -- Moments and spans are microseconds on the clock of the server. A claim is 0 for the whole key, -1
--- for a share of it, or a number of permits. Texts are bytes of UTF-8: a text of the server would
--- take `a` and `a ` for one name.
+-- for a share of it, or a number of permits. Texts are bytes of UTF-8, because a text of the server
+-- would take `a` and `a ` for one name.
 
--- One row for each key. Its row lock orders all steps at the key. An idle key keeps its row, and so
--- its counter, for a while, see clients.sql.
+-- One row for each key. Its row lock puts all steps at the key in an order. An idle key keeps its
+-- row, and so its counter, for a while, see clients.sql.
 CREATE TABLE IF NOT EXISTS leasehold_locks (
     name VARBINARY(512) NOT NULL PRIMARY KEY,
     -- The highest fencing token so far.
@@ -21,8 +21,8 @@ CREATE TABLE IF NOT EXISTS leasehold_locks (
     idle BOOLEAN NOT NULL DEFAULT FALSE,
     -- The end of the last lease of those that share the key. leasehold_shares has their rows.
     shared_until BIGINT,
-    -- How many permits there are if the key is a semaphore, and how many of them are taken. That
-    -- counts holders whose lease has ended and whose row is still there.
+    -- How many permits there are if the key is a semaphore, and how many of them are taken. The
+    -- number includes holders whose lease has ended and whose row is still there.
     permits BIGINT,
     taken BIGINT NOT NULL DEFAULT 0,
     -- No place in the line has a lower or a higher number.
@@ -54,8 +54,8 @@ CREATE TABLE IF NOT EXISTS leasehold_shares (
     KEY by_end (name, expires)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4
 //
--- The places of all lines, oldest first. An owner has one place in a line: the row lock of the key
--- sees to that, since a unique index would lock its gaps.
+-- The places of all lines, oldest first. An owner has one place in a line. The row lock of the key
+-- ensures this, since a unique index would lock its gaps.
 CREATE TABLE IF NOT EXISTS leasehold_places (
     name VARBINARY(512) NOT NULL,
     seq BIGINT NOT NULL,
@@ -84,7 +84,7 @@ CREATE TABLE IF NOT EXISTS leasehold_clients (
     seen BIGINT NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4
 //
--- The hints that nobody has fetched yet. Whoever fetches one deletes it.
+-- The hints that nobody has fetched yet. The client that fetches a hint deletes it.
 CREATE TABLE IF NOT EXISTS leasehold_hints (
     seq BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     inbox VARBINARY(128) NOT NULL,

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use super::{Stream, TlsOptions};
 use crate::core::error::{Error, ErrorKind};
 
-/// Cannot be made.
+/// A type without values.
 #[derive(Clone, Debug)]
 pub(crate) enum Tls {}
 

@@ -1,4 +1,4 @@
-//! The files of a URL with TLS: when they have changed, and what is made of them.
+//! The files of a URL with TLS: whether they have changed, and the settings that are made of them.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -41,8 +41,8 @@ impl Version {
     }
 }
 
-/// Reads all files, and makes the settings. The provider of cryptography is our own choice. So an
-/// application needs no other setting, and its choice does not matter here.
+/// Reads all files, and makes the settings. The provider of cryptography is fixed here. So an
+/// application needs no other setting, and its own choice does not matter.
 pub(super) fn load(options: &TlsOptions, ahead: Duration) -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(Later(ahead)))
@@ -117,7 +117,7 @@ fn system_roots() -> Result<RootCertStore, Error> {
     }
     let error = config_error(
         "this system has no list of trusted authorities",
-        "install the package `ca-certificates`, or name the authority by `?ca=PATH`",
+        "install the package `ca-certificates`, or add `?ca=PATH` with the authority",
     );
     Err(match found.errors.into_iter().next() {
         Some(cause) => error.with_source(cause),
@@ -138,8 +138,8 @@ fn certificates(path: &Path, option: &str) -> Result<Vec<CertificateDer<'static>
     Err(config_error(&what, "name a file in PEM form"))
 }
 
-/// What is wrong with a file. The error itself must not be shown: it quotes the file, which may be
-/// a private key.
+/// Says what is wrong with a file. The error itself must not be shown, because it quotes the file,
+/// which may be a private key.
 const fn in_words(cause: &pem::Error) -> &'static str {
     match cause {
         pem::Error::MissingSectionEnd { .. } => "a line `-----END …-----` is missing",

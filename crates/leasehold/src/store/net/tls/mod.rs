@@ -23,8 +23,8 @@ use crate::host::{SystemHost, beside};
 use crate::store::within;
 use crate::unpoisoned::Unpoisoned;
 
-/// How long the handshake may take. Shorter than the limit for the whole connection, so that the
-/// error says that it is about TLS.
+/// How long the handshake may take. It is shorter than the limit for the whole connection, so that
+/// the error says that it is about TLS.
 const HANDSHAKE_LIMIT: Duration = Duration::from_millis(1_500);
 
 /// The TLS settings of one server.
@@ -47,7 +47,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Loaded {
-    /// What was read last, and the files that it was read from.
+    /// The settings that were read last, and the files that they were read from.
     config: Option<(Vec<Option<Version>>, Arc<ClientConfig>)>,
     /// The files that could not be used.
     refused: Option<Vec<Option<Version>>>,
@@ -79,7 +79,7 @@ impl Tls {
         Self { shared: Arc::new(Shared { options, ahead, loaded, reading }) }
     }
 
-    /// The same, but certificates are checked as if it was this much later.
+    /// The same settings, but certificates are checked as if it were this much later.
     pub(crate) fn ahead(&self, by: Duration) -> Self {
         Self::of(&self.shared.options, by)
     }
@@ -90,8 +90,8 @@ impl Tls {
     /// # Errors
     ///
     /// `Config` if a file cannot be used. `Unavailable` if the handshake fails, for whatever
-    /// reason: a certificate can be renewed, and anybody between us and the server can forge a
-    /// refusal.
+    /// reason, because a certificate can be renewed, and anybody between us and the server can
+    /// forge a refusal.
     ///
     /// # Cancel safety
     ///
@@ -137,7 +137,7 @@ impl Tls {
             Ok(config)
         });
         read.await.map_err(|cause| {
-            let what = "the certificates cannot be read on a thread of their own";
+            let what = "the thread that reads the certificates cannot be started";
             Error::new(ErrorKind::Unavailable, format!("{what}; no request was sent; try again"))
                 .with_source(cause)
         })?
@@ -185,7 +185,8 @@ fn broken(cause: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(cause)
 }
 
-/// A Redis server without TLS waits for the rest of what it takes for a command.
+/// The error if the server does not answer. A Redis server without TLS takes the handshake for a
+/// command, and waits for the rest.
 fn silent() -> Error {
     let message = format!(
         "the server does not answer the TLS handshake within {HANDSHAKE_LIMIT:?}; no request was \

@@ -1,4 +1,4 @@
-//! What a failed handshake means, and who has to change what.
+//! The meaning of a failed handshake, and the advice for it.
 
 use std::io;
 
@@ -29,7 +29,7 @@ pub(crate) fn failure(cause: &io::Error) -> Option<Error> {
     Some(Error::new(ErrorKind::Unavailable, message).with_source(tls.clone()))
 }
 
-/// What is wrong with a certificate, and what to do.
+/// Says what is wrong with a certificate, and what to do.
 fn of_certificate(reason: &CertificateError) -> (&'static str, &'static str) {
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext,
@@ -38,12 +38,12 @@ fn of_certificate(reason: &CertificateError) -> (&'static str, &'static str) {
     match reason {
         UnknownIssuer => (
             "the server's certificate comes from an authority that is not trusted here",
-            "let `?ca=PATH` in the URL name the file of that authority",
+            "add `?ca=PATH` to the URL, with the file of that authority",
         ),
         // Also if somebody shows a certificate without having its key.
         BadSignature => (
             "the server's certificate or its proof of the key has a wrong signature",
-            "check who answers there, and whether `ca` is the authority that signed, or another \
+            "check which server answers, and whether `ca` is the authority that signed, or another \
              one of the same name",
         ),
         Expired | ExpiredContext { .. } => (
@@ -56,14 +56,14 @@ fn of_certificate(reason: &CertificateError) -> (&'static str, &'static str) {
         ),
         NotValidForName | NotValidForNameContext { .. } => (
             "the server's certificate is for another host",
-            "in the URL, write a host that the certificate names, or name one by `tls_name`",
+            "in the URL, write a host that the certificate names, or add it as `tls_name`",
         ),
         // rustls does not name this case.
         Other(other) if other.to_string().contains("CaUsedAsEndEntity") => (
             "the server shows the certificate of an authority as its own (`CA:TRUE`)",
             "give it one that is signed by the authority, or has `CA:FALSE`",
         ),
-        _ => ("the server's certificate is not valid", "see the cause, and replace it"),
+        _ => ("the server's certificate is not valid", "replace it; the cause says what is wrong"),
     }
 }
 

@@ -5,7 +5,7 @@
 -- patience: how long to wait for the row of the key, in milliseconds.
 --
 -- status: granted | taken | full (line) | used (otherwise: `used_permits` says as what)
--- wanted_of: the client that holds the key and was told that another waits.
+-- wanted_of: the client that holds the key and was told that another client waits.
 CREATE OR REPLACE FUNCTION leasehold.acquire(
     the_key text, asker text, the_claim integer, of_permits integer, the_ttl bigint,
     the_reserve bigint, the_stance integer, waiter_ttl bigint, the_handed_ttl bigint,
@@ -32,8 +32,8 @@ BEGIN
     at := leasehold.clock();
     IF the_claim = 0 THEN
         -- The usual case in one statement: the key is free, and nobody waits. The counter rises as
-        -- in leasehold.grant_to. If this waits for the row, the clock that was read before is the
-        -- earlier one, and so the lease ends no later than its owner counts on.
+        -- in leasehold.grant_to. If this statement waits for the row, the clock was read before the
+        -- wait. So the lease ends no later than its owner expects.
         UPDATE leasehold.locks SET
             counter = CASE WHEN the_reserve > 0 THEN greatest(counter, at - the_reserve)
                 + greatest(1, least(the_reserve, at - counter)) ELSE counter END,
@@ -53,7 +53,7 @@ BEGIN
         END IF;
     END IF;
     IF the_stance IS NULL THEN
-        -- A lock on the row is a write. Whoever only tries a key that is taken needs none.
+        -- A lock on the row is a write. An asker that only tries a taken key needs none.
         SELECT * INTO l FROM leasehold.locks WHERE key = the_key;
         at := leasehold.clock();
         IF l.owner <> asker AND l.expires > at AND l.first_seq > l.last_seq
@@ -86,7 +86,7 @@ BEGIN
             used_permits := l.permits;
             RETURN;
         END IF;
-        -- Holders of the earlier use, if there are rows of them left, have ended.
+        -- Rows of holders of the earlier use may be left, but their leases have ended.
         DELETE FROM leasehold.shares WHERE key = the_key;
         l.shared_until := NULL;
         l.taken := 0;
@@ -118,7 +118,7 @@ BEGIN
         WHERE key = the_key AND owner = asker RETURNING seq INTO my_seq;
         is_new := NOT FOUND;
         IF is_new AND l.waiting >= 10000 THEN
-            -- Dead places do not count: a line of them must not lock living waiters out.
+            -- Dead places do not count, because a line of them must not lock living waiters out.
             DELETE FROM leasehold.places WHERE key = the_key AND expires <= at;
             GET DIAGNOSTICS gone = ROW_COUNT;
             l.waiting := l.waiting - gone;
@@ -163,7 +163,7 @@ BEGIN
                 l, at, asker, the_claim, the_ttl, the_reserve, the_why);
             l := g.l;
             IF the_claim <> 0 THEN
-                -- Those behind it may share the key too.
+                -- The waiters behind this one may share the key too.
                 l := leasehold.hand_over_run(l, at);
             END IF;
             PERFORM leasehold.save(l);
@@ -195,7 +195,7 @@ BEGIN
             WHERE key = the_key AND seq >= l.first_seq AND seq < my_seq)
     END;
     IF the_stance IS NOT NULL AND (is_new OR ahead = 0) AND length(holder) = 35 THEN
-        -- An owner token of ours ends in the id of its client.
+        -- An owner token of Leasehold ends in the id of its client.
         wanted_of := substr(holder, 24);
         -- Each message wakes all sessions of the database that listen. So a holder that uses its
         -- lease is told again about every five seconds only.

@@ -1,6 +1,6 @@
--- The keys after a cursor that have a living holder or waiter and match a pattern of LIKE. Looks at
--- up to `most` keys. The last key that it looked at is among the rows; `is_end` says that
--- there was no further one. A page has 1000 keys, so one more row says that there are more.
+-- Lists the keys after a cursor that have a living holder or waiter and match a pattern of LIKE.
+-- Looks at up to `most` keys. The last key that it looked at is among the rows; `is_end` says that
+-- no further key exists. A page has 1000 keys, so one more row says that there are more keys.
 CREATE OR REPLACE FUNCTION leasehold.list(after text, pattern text, most integer)
 RETURNS TABLE (key text, is_match boolean, is_end boolean) LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -15,8 +15,8 @@ BEGIN
 END
 $$;
 
--- Ends the lease of the owner that was seen, as if that owner had released it. The next token is
--- above those of that owner, even if nobody is granted one before.
+-- Ends the lease of the owner that was seen, as if that owner had released it. The next fencing
+-- token is above those of that owner, even if this step grants none.
 --
 -- status: evicted | changed
 CREATE OR REPLACE FUNCTION leasehold.evict(
@@ -105,7 +105,7 @@ BEGIN
     l.permits := of_permits;
     l.touched := at;
     l := leasehold.hand_over_run(l, at);
-    -- The next waiter may want more than there are now: let it ask, and hear that.
+    -- The next waiter may want more permits than there are now. Let it ask, so that it learns this.
     f := leasehold.front(l, at);
     IF f.is_alive OR f.is_hidden THEN
         PERFORM leasehold.mail(f.head_inbox, 'free ' || the_key);

@@ -3,7 +3,7 @@ CREATE OR REPLACE FUNCTION leasehold.record(
     the_id text, the_host text, the_pid bigint, the_username text, the_command text
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    -- Another transaction may keep the row, and the steps behind this would wait for it.
+    -- Another transaction may keep the row locked, and the steps behind this one would wait for it.
     PERFORM set_config('lock_timeout', '500', true);
     INSERT INTO leasehold.clients AS c (id, host, pid, username, command, seen)
     VALUES (the_id, the_host, the_pid, the_username, the_command, leasehold.clock())
@@ -13,8 +13,8 @@ END
 $$;
 
 -- Forgets keys that were idle for 10 minutes and clients that were silent for 20, if a run is due.
--- Looks at up to 1000 keys, and leaves out rows that others keep. Returns whether another run has
--- work.
+-- Looks at up to 1000 keys, and leaves out rows that others keep locked. Returns whether another
+-- run has work.
 CREATE OR REPLACE FUNCTION leasehold.purge() RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     idle_us CONSTANT bigint := 600000000;
@@ -25,9 +25,10 @@ DECLARE
     gone text[];
     highest bigint;
 BEGIN
-    -- A table may be kept from it. The keys that it has locked by then must not be kept for long.
+    -- Another transaction may keep a table locked. The keys that this run has locked by then must
+    -- not stay locked for long.
     PERFORM set_config('lock_timeout', '500', true);
-    -- A due time that is far ahead is of a clock that was set back since.
+    -- A due time that is far ahead comes from a clock that was set back since.
     SELECT * INTO m FROM leasehold.meta WHERE purge_due <= at OR purge_due > at + 60000000
     FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
@@ -37,7 +38,7 @@ BEGIN
         SELECT l.key FROM leasehold.locks l WHERE l.key > m.purge_after ORDER BY l.key LIMIT 1000
     ) w;
     -- The row of a key is touched when its line gets a place. So a place that came meanwhile keeps
-    -- the row, which is looked at again once it is locked.
+    -- the row, because this looks at the row again once it is locked.
     WITH doomed AS (
         SELECT l.key FROM leasehold.locks l
         WHERE l.key > m.purge_after AND l.key <= last AND l.touched <= at - idle_us

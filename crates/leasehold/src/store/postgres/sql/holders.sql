@@ -11,7 +11,7 @@ RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     END
 $$;
 
--- Removes the holders that share the key and whose lease has ended.
+-- Removes holders that share the key, if their lease has ended.
 CREATE OR REPLACE FUNCTION leasehold.bury(l leasehold.locks, at bigint)
 RETURNS leasehold.locks LANGUAGE plpgsql AS $$
 DECLARE
@@ -33,9 +33,9 @@ BEGIN
 END
 $$;
 
--- Makes an owner a holder, with up to `reserve` fencing tokens. They follow the counter, and it is
--- raised so far that they end at the clock. So they rise even after a replica took over that lacks
--- the last grants. A block never runs ahead of the clock, except for its first token.
+-- Makes an owner a holder, with up to `reserve` fencing tokens. The tokens follow the counter,
+-- which is raised so far that they end at the clock. So tokens rise even after a replica without
+-- the last grants took over. A block never runs ahead of the clock, except for its first token.
 CREATE OR REPLACE FUNCTION leasehold.grant_to(
     INOUT l leasehold.locks, at bigint, heir text, claim integer, ttl bigint, reserve bigint,
     why text, OUT fence_first bigint, OUT fence_count integer

@@ -1,5 +1,5 @@
--- Sends a hint to the inbox of a client. Commits with hints come one after the other in the whole
--- server, so nothing is sent to nobody.
+-- Sends a hint to the inbox of a client. In the whole server, commits with hints come one after the
+-- other. So no step sends a hint without need.
 CREATE OR REPLACE FUNCTION leasehold.mail(inbox text, hint text)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -67,8 +67,8 @@ BEGIN
 END
 $$;
 
--- Hands the key to all that are due at the front of the line. If there are too many for one step,
--- tells the next of them to ask.
+-- Hands the key to all waiters at the front of the line whose turn it is. If there are too many for
+-- one step, tells the next of them to ask.
 CREATE OR REPLACE FUNCTION leasehold.hand_over_run(l leasehold.locks, at bigint)
 RETURNS leasehold.locks LANGUAGE plpgsql AS $$
 DECLARE

@@ -15,6 +15,7 @@ DECLARE
     at bigint;
     was_alone boolean;
     was_claim integer;
+    was_head boolean := false;
     is_free boolean;
     gone integer;
 BEGIN
@@ -39,6 +40,12 @@ BEGIN
     was_alone := l.owner = the_owner AND l.expires > at;
     -- A holder has no place.
     IF l.first_seq <= l.last_seq AND was_alone IS NOT TRUE THEN
+        IF (l.owner IS NULL OR l.expires <= at) AND coalesce(l.shared_until, 0) <= at THEN
+            -- A release may have told the head alone that the key is free.
+            f := leasehold.front(l, at);
+            l := f.l;
+            was_head := f.is_alive AND f.head_owner = the_owner;
+        END IF;
         DELETE FROM leasehold.places WHERE key = the_key AND owner = the_owner;
         GET DIAGNOSTICS gone = ROW_COUNT;
         l.waiting := l.waiting - gone;
@@ -60,6 +67,16 @@ BEGIN
         IF wish <> 'wake' AND (l.owner IS NULL OR l.expires <= at) THEN
             -- Others may have waited behind the place that left, although there is room.
             l := leasehold.hand_over_run(l, at);
+        END IF;
+        IF was_head AND (l.owner IS NULL OR l.expires <= at)
+            AND coalesce(l.shared_until, 0) <= at
+        THEN
+            f := leasehold.front(l, at);
+            l := f.l;
+            IF f.is_alive THEN
+                l.awaits := at + 20000;
+                PERFORM leasehold.mail(f.head_inbox, 'free ' || the_key);
+            END IF;
         END IF;
         IF l IS DISTINCT FROM before THEN
             PERFORM leasehold.save(l);
@@ -98,7 +115,7 @@ BEGIN
 END
 $$;
 
--- Makes the holder that has the key alone one that shares it, under another token.
+-- Turns the holder that has the key alone into one that shares it, under another owner token.
 CREATE OR REPLACE FUNCTION leasehold.share_with(
     l leasehold.locks, at bigint, heir text, the_ttl bigint
 ) RETURNS leasehold.locks LANGUAGE plpgsql AS $$

@@ -1,7 +1,7 @@
 -- Restarts the ttl of a living lease. Never re-creates it.
 --
 -- patience: how many milliseconds to wait for the row. With 0, a row that another transaction keeps
--- is an answer, and no error: an error would undo all renewals of the message.
+-- locked gives an answer, because an error would undo all renewals of the message.
 --
 -- status: renewed | lost | kept
 CREATE OR REPLACE FUNCTION leasehold.renew(
@@ -19,7 +19,7 @@ BEGIN
     IF patience > 0 THEN
         PERFORM set_config('lock_timeout', patience::text, true);
     ELSE
-        -- For what else may be locked, such as the table.
+        -- This limits the wait for other locks, such as that of the table.
         PERFORM set_config('lock_timeout', '50', true);
         PERFORM FROM leasehold.locks WHERE key = the_key FOR UPDATE SKIP LOCKED;
         IF NOT FOUND THEN

@@ -3,8 +3,8 @@
 -- Moments and spans are microseconds on the clock of the server, see clock.sql. A claim is 0 for
 -- the whole key, -1 for a share of it, or a number of permits.
 
--- One row for each key. Its row lock orders all steps at the key. An idle key keeps its row, and so
--- its counter, for a while, see purge.sql.
+-- One row for each key. Its row lock puts all steps at the key in an order. An idle key keeps its
+-- row, and so its counter, for a while, see clients.sql.
 CREATE TABLE IF NOT EXISTS leasehold.locks (
     key text COLLATE "C" PRIMARY KEY,
     -- The highest fencing token so far.
@@ -20,8 +20,8 @@ CREATE TABLE IF NOT EXISTS leasehold.locks (
     idle boolean NOT NULL DEFAULT false,
     -- The end of the last lease of those that share the key. `shares` has their rows.
     shared_until bigint,
-    -- How many permits there are if the key is a semaphore, and how many of them are taken. That
-    -- counts holders whose lease has ended and whose row is still there.
+    -- How many permits there are if the key is a semaphore, and how many of them are taken. The
+    -- number includes holders whose lease has ended and whose row is still there.
     permits integer,
     taken integer NOT NULL DEFAULT 0,
     -- No place in the line has a lower or a higher number.
@@ -81,7 +81,7 @@ CREATE TABLE IF NOT EXISTS leasehold.clients (
     seen bigint NOT NULL
 );
 
--- One row: the version of tables and functions, and what purge.sql remembers.
+-- One row: the version of tables and functions, and the memory of `purge`.
 CREATE TABLE IF NOT EXISTS leasehold.meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     version integer NOT NULL,

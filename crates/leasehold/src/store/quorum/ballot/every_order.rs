@@ -4,9 +4,9 @@
 //!
 //! A lock may vanish at any moment, one request of the first acquisition may arrive twice, and a
 //! node reserves one or two tokens. A request may take any time to reach its node. Its answer
-//! arrives at once: nothing is decided before it arrives, so a delay changes nothing. A lock
-//! vanishes in the same step as the next request that would notice it. So a node that has a holder
-//! may also have none.
+//! arrives at once. A delay would change nothing, because nothing is decided before it arrives. A
+//! lock vanishes in the same step as the next request that would notice it. So a node that has a
+//! holder may also have none.
 
 use std::collections::HashSet;
 

@@ -23,7 +23,7 @@ fn failures(kinds: &[ErrorKind]) -> Vec<(usize, Error)> {
 fn assert_says(error: &Error, kind: ErrorKind, text: &str) {
     assert_eq!(error.kind(), kind, "{error}");
     let (said, nodes) = error.message().split_once(SEE).expect("the nodes are named");
-    assert_eq!(said, format!("{text}, "));
+    assert_eq!(said, format!("{text}; "));
     assert!(nodes.contains("memory:: it is "), "{nodes}");
 }
 
@@ -65,7 +65,7 @@ async fn an_eviction_without_a_majority_says_whether_a_lease_may_have_ended() {
 #[tokio::test]
 async fn a_release_without_a_majority_says_how_each_node_took_it() {
     use ErrorKind::{Denied, Unavailable, Unknown};
-    const END: &str = "a failed node may keep it until its ttl ends, and you may safely release \
+    const END: &str = "a failed node may keep the lease until its ttl ends; it is safe to release \
                        again";
     let quorum = three().await;
     for (freed, not_held, failed, kind, says) in [

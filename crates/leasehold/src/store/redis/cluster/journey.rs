@@ -13,7 +13,7 @@ use crate::store::redis::wire::redirect::{Answering, Passed, Redirect, Unsent};
 use crate::store::redis::wire::{Request, Retry};
 use crate::unpoisoned::Unpoisoned;
 
-/// A request on its way. It keeps the cluster until it is answered.
+/// A request on its way. It keeps the cluster alive until it is answered.
 pub(super) struct Journey {
     pub(super) cluster: Arc<Cluster>,
     way: Way,
@@ -28,7 +28,7 @@ pub(super) struct Journey {
 struct Leg {
     request: Box<dyn Request>,
     at: Member,
-    /// Whether it counts as under way there, and if so, whether it is alone in its lane.
+    /// Whether it counts as under way at the node, and if so, whether it is alone in its lane.
     counts: Option<bool>,
     /// How often it was redirected since it last paused.
     hops: u32,
@@ -66,7 +66,7 @@ impl Journey {
         }
     }
 
-    /// It is not under way any more, for now. Returns whether it was, and alone.
+    /// Notes that the request is not under way for now. Returns whether it was under way alone.
     pub(super) fn stops(&self) -> bool {
         self.count(None) == Some(true)
     }
@@ -98,15 +98,15 @@ impl Journey {
         self.leg.lock().pauses
     }
 
-    /// It has paused.
+    /// Notes that the request has paused.
     pub(super) fn rest(&self) {
         let mut leg = self.leg.lock();
         leg.pauses += 1;
         leg.hops = 0;
     }
 
-    /// Sends the request to another node, after all that was sent there before. If it is `alone`,
-    /// all others of its lane wait for the answer.
+    /// Sends the request to another node, after all requests that were sent there before. If it is
+    /// `alone`, the others of its lane wait for its answer.
     pub(super) fn go(self: Arc<Self>, to: Member, how: Onward, answering: Answering) -> Gone {
         self.stops();
         let node = Arc::clone(&to.node);
@@ -136,24 +136,24 @@ pub(super) struct Onward {
 }
 
 impl Onward {
-    /// A renewal is alone only behind `ASKING`: it must not wait for a node that never answers, and
-    /// each renews the same lease.
+    /// A renewal is alone only behind `ASKING`. The next renewal must not wait for a node that
+    /// never answers, and needs no order: both renew the same lease.
     pub(super) fn new(way: Way, was_refused: bool, asking: bool) -> Self {
         Self { asking, alone: asking || was_refused && way == Way::Asks }
     }
 }
 
-/// What is left of a request that was sent to another node.
+/// The leftovers of a request that was sent to another node.
 #[must_use = "it is ended when no lock is held"]
 pub(super) struct Gone {
     /// The request, if it could not be sent.
     unsent: Option<Unsent>,
-    /// The old node, which may go with its last handle.
+    /// The old node. This may be its last handle.
     _left: Member,
 }
 
 impl Gone {
-    /// Ends it. Call this when no lock is held.
+    /// Ends the request if it could not be sent. Call this when no lock is held.
     pub(super) fn end(self) {
         if let Some(unsent) = self.unsent {
             unsent.refuse();
@@ -169,7 +169,7 @@ impl Drop for Journey {
 
 impl Redirect for Journey {
     fn command(&self) -> Command {
-        // In full, since another node may lack the script.
+        // The whole script, since another node may lack it.
         self.leg.lock().request.command(&mut Known::default())
     }
 
@@ -190,8 +190,8 @@ impl Redirect for Journey {
             (Arc::clone(&leg.at.place), Arc::clone(&leg.at.node), leg.in_full && !leg.redirected)
         };
         if in_full {
-            // A node does not keep the script of a request that it refuses. By its hash, a release
-            // would be refused once more, and an acquire behind it would overtake it.
+            // A node does not keep the script of a request that it refuses. A release by hash would
+            // be refused once more, and an acquire behind it would overtake it.
             node.wire(self.way).forget_scripts();
         }
         let meaning = match &refusal {
@@ -203,12 +203,13 @@ impl Redirect for Journey {
     }
 }
 
-/// The request on its first wire, which watches its limit and keeps it if the caller is gone.
+/// A request on its first wire. This wire watches the time limit, and keeps the request if the
+/// caller is gone.
 pub(super) struct Routed(pub(super) Arc<Journey>);
 
 impl Request for Routed {
     fn command(&mut self, known: &mut Known) -> Command {
-        // Sent for the first time, or again to a server that lacked the script.
+        // The request is sent for the first time, or again because the server lacked the script.
         self.0.departs();
         let before = known.scripts();
         let mut leg = self.0.leg.lock();

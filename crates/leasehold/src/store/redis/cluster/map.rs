@@ -20,8 +20,8 @@ pub(in crate::store::redis) struct Map {
     places: Vec<Place>,
     /// For each slot, the number of its node.
     owners: Vec<u16>,
-    /// For each node, the lowest number whose slot it had when the map was read. Clients agree on
-    /// these, if they have the same map.
+    /// For each node, the lowest number whose slot it had when the map was read. Clients with the
+    /// same map agree on these tags.
     tags: Vec<Option<u32>>,
 }
 
@@ -44,7 +44,7 @@ impl Map {
             };
             let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
             let owners = map.owners.get(usize::from(first)..=usize::from(last))?.len();
-            // A node that the others cannot name does not make their slots unknown.
+            // One node without a known address does not make the slots of the others unknown.
             let Some(place) = place(primary, asked)? else { continue };
             let number = map.number_of(place)?;
             map.owners[usize::from(first)..][..owners].fill(number);
@@ -153,14 +153,14 @@ pub(in crate::store::redis) fn epoch(answer: &Value) -> Option<u64> {
     epoch?.trim_end().parse().ok()
 }
 
-/// What a refusal means for the route of a request.
+/// The meaning of a refusal for the route of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// The slot is at this node now.
     Moved(u16, Place),
-    /// This request is for that node, with `ASKING`. The slot is still here.
+    /// This request is for the named node, behind `ASKING`. The slot itself is still here.
     Ask(Place),
-    /// The slot is on its way: some keys of the lock are here, others there.
+    /// The slot is being moved. Some keys of the lock are here, others at the next node.
     Again,
     /// The slot is at another node, which this one cannot name.
     Unnamed,

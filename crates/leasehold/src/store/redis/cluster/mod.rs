@@ -58,18 +58,19 @@ pub(super) struct Cluster {
     host: Arc<dyn Host>,
     connector: Arc<dyn Connector>,
     sinks: Arc<Sinks>,
-    /// To be locked before a wire, never after one.
+    /// Lock this before a wire, never after one.
     state: Unpoisoned<State>,
-    /// The last lock, under which nothing else is locked and nothing is dropped.
+    /// The innermost lock. While it is held, nothing else is locked and nothing is dropped.
     under_way: Unpoisoned<HashMap<Lane, UnderWay>>,
     /// The reading of the map that is under way.
     reading: Unpoisoned<Option<Reading>>,
-    /// Tells the task that reads the map that it may be wrong, or that this is gone.
+    /// Tells the task that reads the map that the map may be wrong, or that this cluster is
+    /// dropped.
     stale: Arc<Notify>,
     /// Tells that task of the first request since the map was read.
     in_use: Arc<Notify>,
     watched: OnceLock<()>,
-    /// How many nodes were ever met.
+    /// How many nodes this client has ever known.
     met: AtomicU64,
 }
 
@@ -80,7 +81,7 @@ struct State {
     /// The epoch of the map.
     epoch: u64,
     read: Option<Moment>,
-    /// The number of the node that is asked first.
+    /// The number of the node that is asked for the map first.
     first: usize,
     /// Whether there was a request since the map was read.
     used: bool,
@@ -176,13 +177,13 @@ impl Cluster {
         }
     }
 
-    /// The node for the next request, and whether it must wait for earlier ones. The map is used
-    /// from now on.
+    /// Chooses the node for the next request. Returns it, and whether the request must wait for
+    /// earlier ones. Notes that the map is in use.
     fn choose(&self, lane: Option<&Lane>) -> (Member, bool) {
         let mut state = self.state.lock();
         if !mem::replace(&mut state.used, true) {
-            // Nobody has watched the map while it was not used. Meanwhile another node may have
-            // granted locks and be a replica again.
+            // Nobody watched the map while it was not used. Meanwhile another node may have been
+            // the primary, granted locks, and become a replica again.
             let now = self.host.now();
             if state.read.is_none_or(|read| now.since(read) > READ_EVERY) {
                 state.members.iter().for_each(Member::forget_counters);
@@ -198,7 +199,7 @@ impl Cluster {
         (owner, waits)
     }
 
-    /// The slot is at this place now.
+    /// Notes that the slot is at this place now.
     fn assign(&self, state: &mut State, slot: u16, place: &Place) {
         let before = state.map.owner(slot);
         if before.is_some_and(|before| state.map.places()[before] == *place) {
@@ -211,18 +212,19 @@ impl Cluster {
         if let Some(owner) = self.find(state, place.clone())
             && let Some(number) = state.map.number_of(place.clone())
         {
-            // It may have had the slot before.
+            // This node may have had the slot before.
             owner.forget_counters();
             state.map.assign(slot, usize::from(number));
         }
     }
 
-    /// The node at this place. `None` if there are too many.
+    /// The node at this place. `None` if there are too many nodes.
     fn find(&self, state: &mut State, place: Place) -> Option<Member> {
         if let Some(known) = state.members.iter().find(|known| *known.place == place) {
             return Some(known.clone());
         }
-        // Made first: it runs foreign code, and the map and the members change together.
+        // Make the node first, because that runs foreign code. The map and the members then change
+        // together.
         let member = self.member(place.clone());
         state.map.number_of(place)?;
         state.members.push(member.clone());
@@ -256,7 +258,7 @@ impl Cluster {
         self.state.lock().owner(slot(key.as_str())).number
     }
 
-    /// Subscribes to the messages for `inbox` at any node: each gets all of them.
+    /// Subscribes to the messages for `inbox` at any one node, since each node gets all of them.
     pub(super) fn listen(&self, inbox: &ClientId) {
         let state = self.state.lock();
         let listens = state.members.iter().any(|member| member.node.hints.listens(inbox));
@@ -269,7 +271,8 @@ impl Cluster {
 }
 
 impl State {
-    /// The node that has the slot. Another one if that is not known: it says where the slot is.
+    /// The node that has the slot. If that is not known, another node, which says where the slot
+    /// is.
     fn owner(&self, slot: u16) -> Member {
         let owner = self.map.owner(slot).and_then(|owner| self.members.get(owner));
         owner.cloned().unwrap_or_else(|| self.anybody())

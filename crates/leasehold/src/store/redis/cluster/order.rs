@@ -4,14 +4,14 @@
 //! answers. Three rules keep the order beyond that, for each way and lock:
 //!
 //! - While refused requests pause, later refused ones queue behind them, and so do new ones.
-//! - New requests wait while another node than the one that has the slot now still owes answers to
-//!   earlier ones. If it refuses those, they reach the new node first.
+//! - New requests wait while a node other than the slot's owner still owes answers to earlier ones.
+//!   If that node refuses the earlier ones, they reach the owner first.
 //! - A request that was refused once is alone when it is sent again: all others wait for its
-//!   answer. The node may refuse it, become the owner, and serve the next one.
+//!   answer. Otherwise the node could refuse it, become the owner, and serve the next one first.
 //!
-//! A request that was already sent when an earlier one begins to pause may be served first. If a
+//! If a request was already sent when an earlier one begins to pause, it may be served first. If a
 //! node fails, nothing is known of its requests, and later ones do not wait for them. A renewal is
-//! alone only behind `ASKING`, since it must not wait for a node that never answers.
+//! alone only behind `ASKING`, since the next renewal must not wait for a node that never answers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -25,8 +25,8 @@ use crate::store::redis::codec::command::NoAnswer;
 use crate::store::redis::node::{Node, Way};
 use crate::store::redis::wire::redirect::Answering;
 
-/// How long requests pause at first whose slot is on its way. Each next pause is twice as long, up
-/// to eight times as long as the first one.
+/// How long a request pauses first if its slot is being moved. Each further pause is twice as long,
+/// up to eight times as long as the first one.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How often the length of a pause is doubled.
@@ -49,7 +49,7 @@ pub(super) struct Queue {
 /// A request that pauses.
 struct Paused {
     journey: Arc<Journey>,
-    /// What the last node said; `None` if no node was asked.
+    /// The answer of the last node; `None` if no node was asked.
     refusal: Option<NoAnswer>,
     answering: Answering,
 }
@@ -59,7 +59,7 @@ struct Paused {
 pub(super) struct UnderWay {
     /// How many are under way at each node.
     at: Vec<(Weak<Node>, usize)>,
-    /// How many of them are alone: all others of the lane wait meanwhile.
+    /// How many of them are alone. All others of the lane wait for these.
     alone: usize,
 }
 
@@ -71,7 +71,7 @@ impl UnderWay {
 }
 
 impl Cluster {
-    /// A request of the lane is sent to this node.
+    /// Notes that a request of the lane is sent to this node.
     pub(super) fn departed(&self, lane: &Lane, node: &Arc<Node>, alone: bool) {
         let mut under_way = self.under_way.lock();
         let of_lane = under_way.entry(lane.clone()).or_default();
@@ -82,7 +82,7 @@ impl Cluster {
         }
     }
 
-    /// A request of the lane has its answer, or will never have one.
+    /// Notes that a request of the lane has its answer, or will never have one.
     pub(super) fn arrived(&self, lane: &Lane, node: &Arc<Node>, alone: bool) {
         let mut under_way = self.under_way.lock();
         let Some(of_lane) = under_way.get_mut(lane) else { return };
@@ -96,12 +96,12 @@ impl Cluster {
         }
     }
 
-    /// Whether a request of the lane is under way for which all others wait.
+    /// Whether a request of the lane is under way alone, so that all others wait for it.
     pub(super) fn is_alone(&self, lane: &Lane) -> bool {
         self.under_way.lock().get(lane).is_some_and(|of_lane| of_lane.alone > 0)
     }
 
-    /// A request of the lane was answered. The requests that waited for it go on.
+    /// Lets the waiting requests of the lane go on, after an answer to a request of the lane.
     pub(super) fn answered(self: &Arc<Self>, lane: &Lane) {
         let due = self.state.lock().queues.get(lane).and_then(|queue| queue.due);
         if let Some(due) = due {
@@ -110,8 +110,8 @@ impl Cluster {
     }
 
     /// The other nodes at which requests of the lane are under way. A node without a connection
-    /// does not count: what was sent to it has no answer. Acquires and releases may also queue for
-    /// a connection; renewals must not wait for a dead node.
+    /// does not count for renewals, which must not wait for a dead node. For acquires and releases,
+    /// it counts unless it is closed, because they may queue for a connection.
     pub(super) fn elsewhere(&self, lane: &Lane, owner: &Member) -> Vec<Arc<Node>> {
         let nodes: Vec<_> = {
             let under_way = self.under_way.lock();
@@ -137,15 +137,15 @@ impl Cluster {
         let owner = state.owner(lane.subject.slot);
         drop(state);
         self.go_on_after(&lane, PAUSE);
-        // The last one that it would wait for may have been answered just before.
+        // The last request to wait for may have been answered just before.
         let is_free = nothing_pauses && !self.is_alone(&lane);
         if is_free && self.elsewhere(&lane, &owner).is_empty() {
             self.answered(&lane);
         }
     }
 
-    /// Decides about a request that a node refused. All under one lock, so that requests which
-    /// paused and others keep their order.
+    /// Decides about a request that a node refused. It does so under one lock, so that paused
+    /// requests and others keep their order.
     pub(super) fn redirect(
         self: &Arc<Self>,
         journey: Arc<Journey>,
@@ -161,7 +161,7 @@ impl Cluster {
             self.stale.notify_one();
         }
         let left = journey.deadline.since(self.host.now());
-        // Whether it is the one that all others wait for.
+        // Whether all others of the lane waited for this request.
         let was_alone = journey.stops();
         let lane = match (&meaning, journey.lane.clone()) {
             (Refused::Stale | Refused::Here, _) | (_, None) => {
@@ -206,10 +206,10 @@ impl Cluster {
                 paused.refuse();
             }
             _ => {
-                // Its caller is told in time if nothing helps.
+                // This leaves time to tell the caller if nothing helps.
                 let pause = PAUSE * 2_u32.pow(paused.journey.pauses().min(DOUBLINGS_MAX));
                 let pause = pause.min(left.saturating_sub(PAUSE));
-                // All others of the lane came later.
+                // To the front, because all others of the lane came later.
                 state.queues.entry(lane.clone()).or_default().refused.push_front(paused);
                 drop(state);
                 self.go_on_after(&lane, pause);
@@ -217,7 +217,7 @@ impl Cluster {
         }
     }
 
-    /// Lets the lane go on after a pause, or earlier if that was said before.
+    /// Lets the lane go on after a pause, or earlier if an earlier end was set before.
     fn go_on_after(self: &Arc<Self>, lane: &Lane, pause: Duration) {
         let due = self.host.now() + pause;
         let mut state = self.state.lock();
@@ -239,8 +239,8 @@ impl Cluster {
         }));
     }
 
-    /// Sends the requests of the lane that pause, up to one that is alone. New ones wait on if
-    /// earlier ones are still under way.
+    /// Sends the paused requests of the lane, up to one that is alone. New requests still wait if
+    /// earlier ones are under way.
     fn go_on(self: &Arc<Self>, lane: &Lane, due: Moment) {
         let now = self.host.now();
         let is_late = |paused: &Paused| paused.journey.deadline.since(now) <= PAUSE;
@@ -277,7 +277,8 @@ impl Cluster {
     }
 }
 
-/// Lets a lane go on. If its task is dropped, nobody else would, so the lane is refused.
+/// Lets a lane go on after a pause. If the task with the timer is dropped, nobody else would, so
+/// all requests of the lane are refused.
 struct Timer {
     cluster: Arc<Cluster>,
     lane: Lane,
@@ -293,7 +294,7 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         let mut state = self.cluster.state.lock();
-        // After the lane went on, its queue is another one, or none.
+        // If the lane went on before, it has another queue, or none.
         if state.queues.get(&self.lane).is_some_and(|queue| queue.due == Some(self.due)) {
             let queue = state.queues.remove(&self.lane).unwrap_or_default();
             drop(state);
@@ -303,7 +304,7 @@ impl Drop for Timer {
 }
 
 impl Paused {
-    /// Its time is over. Nothing was done.
+    /// Tells the caller that the request was not sent in time.
     fn refuse(self) {
         let refusal = match self.refusal {
             Some(NoAnswer::Refused { text, .. }) => {

@@ -1,10 +1,11 @@
 //! Reads the map of the slots: at first, when it may be wrong, and from time to time.
 //!
-//! One node after the other is asked until one answers, the next one as soon as the last one has
-//! failed or is slow. A node that was cut off from the others has an old map. So an answer with an
-//! older epoch than before counts only if no node has a newer one.
+//! One node after the other is asked until one answers. If a node fails or is slow, the next one is
+//! asked. A node that was cut off from the others has an old map. So an answer with an older epoch
+//! than the current map counts only if no node has a newer one.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use tokio::sync::{Notify, watch};
 use super::map::{Map, epoch};
 use super::{Cluster, Member};
 use crate::core::error::{Error, ErrorKind};
-use crate::host::Host;
+use crate::host::shielded::Shielded;
+use crate::host::{Host, Task, run_again};
 use crate::store::net::host_and_port_text;
 use crate::store::redis::LIMIT;
 use crate::store::redis::codec::command::Command;
@@ -34,29 +36,34 @@ const SLOW: Duration = Duration::from_millis(100);
 /// A reading of the map, and how it ends.
 pub(super) type Reading = watch::Receiver<Option<Result<(), Error>>>;
 
-/// What one node said.
+/// The answer of one node.
 type Said = (Member, Result<(Option<u64>, Map), Error>);
 
 impl Cluster {
     /// Starts the task that reads the map again, once.
     pub(super) fn watch_over(self: &Arc<Self>) {
         self.watched.get_or_init(|| {
-            let watching = watch_over(
-                Arc::downgrade(self),
-                Arc::clone(&self.host),
-                Arc::clone(&self.stale),
-                Arc::clone(&self.in_use),
-            );
-            self.host.spawn(Box::pin(watching));
+            let (cluster, host) = (Arc::downgrade(self), Arc::clone(&self.host));
+            let (stale, in_use) = (Arc::clone(&self.stale), Arc::clone(&self.in_use));
+            let begin = move || -> Task {
+                Box::pin(watch_over(
+                    Weak::clone(&cluster),
+                    Arc::clone(&host),
+                    Arc::clone(&stale),
+                    Arc::clone(&in_use),
+                ))
+            };
+            self.host.spawn(Box::pin(run_again(Arc::clone(&self.host), begin)));
         });
     }
 
     /// Reads the map. Callers at the same time share one reading, and its failure.
     pub(super) async fn read(self: &Arc<Self>, way: Way) -> Result<(), Error> {
-        // The first one may end with the runtime of another caller.
+        // The first reading may end with the runtime of another caller.
         for _ in 0..2 {
             let mut reading = self.reading(way);
-            let ended = reading.wait_for(Option::is_some).await;
+            let reading = pin!(reading.wait_for(Option::is_some));
+            let ended = Shielded::new(reading).await;
             if let Some(ended) = ended.ok().and_then(|ended| ended.clone()) {
                 return ended;
             }
@@ -64,19 +71,19 @@ impl Cluster {
         Err(connection_lost())
     }
 
-    /// The reading that is under way, or a new one. It is a task of its own, so that no caller that
-    /// waits for something else holds the others up.
+    /// The reading that is under way, or a new one. A reading is a task of its own, so that a
+    /// caller that waits for something else holds nobody up.
     fn reading(self: &Arc<Self>, way: Way) -> Reading {
         let (done, new) = watch::channel(None);
         let mut reading = self.reading.lock();
-        // It has no sender if its task was dropped.
+        // A reading has no sender if its task was dropped.
         if let Some(reading) = reading.as_ref().filter(|reading| reading.has_changed().is_ok()) {
             return reading.clone();
         }
         *reading = Some(new.clone());
         drop(reading);
         let cluster = Arc::clone(self);
-        // The connections that it makes stay where they are made.
+        // The connections of the reading stay on the runtime where they are made.
         let home = match way {
             Way::Asks => Home::Asker,
             Way::Renewals => Home::Host,
@@ -154,7 +161,8 @@ impl Cluster {
         let keep = |members: &[Member]| members.iter().position(|it| it.place == by.place);
         if map == state.map {
             state.first = keep(&state.members).unwrap_or(state.first);
-            // Perhaps there and back: a replica without the last grants was the primary meanwhile.
+            // The primary may have changed and changed back. Then a replica without the last grants
+            // was the primary meanwhile.
             if has_failed_over {
                 state.members.iter().for_each(Member::forget_counters);
             }
@@ -173,7 +181,7 @@ impl Cluster {
         let old = std::mem::replace(&mut state.members, members);
         state.map = map;
         drop(state);
-        // A holder that only listens for others must go on listening.
+        // A holder that sends nothing must still be told of waiters.
         for gone in old.iter().filter(|old| !self.has(old)) {
             gone.node.hints.inboxes().iter().for_each(|inbox| self.listen(inbox));
         }
@@ -198,7 +206,7 @@ async fn watch_over(
             let mut since = host.now();
             if !is_used {
                 in_use.notified().await;
-                // Not from now: the next request may have come long after the reading.
+                // Count from the reading, because the request may have come long after it.
                 let read = cluster.upgrade().and_then(|cluster| cluster.state.lock().read);
                 since = read.unwrap_or(since);
             }
@@ -228,7 +236,7 @@ async fn ask(member: Member, way: Way) -> Said {
     let slots = wire.submit(LIMIT, cluster("SLOTS"));
     let info = wire.submit(LIMIT, cluster("INFO"));
     let said = match slots.await {
-        // The right to this is of use, but not needed.
+        // The right to `CLUSTER INFO` is useful, but not needed.
         Ok(slots) => Ok((slots, info.await.ok().as_ref().and_then(epoch))),
         Err(error) if error.kind() == ErrorKind::Unsupported => Err(no_command(error)),
         Err(error) => Err(error),

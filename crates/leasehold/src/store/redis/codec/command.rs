@@ -17,7 +17,7 @@ pub(in crate::store::redis) struct Command {
     lock: usize,
 }
 
-/// What `together.lua` can do of a script call.
+/// The part of a script call that `together.lua` can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::store::redis) enum Part {
     /// Nothing.
@@ -53,7 +53,7 @@ impl Command {
         self
     }
 
-    /// Adds one argument for each of `ends`, which consists of `before` and that end.
+    /// Adds one argument for each of `ends`, made of `before` and that end.
     pub(in crate::store::redis) fn branching(mut self, before: &[&str], ends: &[&str]) -> Self {
         let start = self.bytes.len();
         for part in before {
@@ -170,7 +170,7 @@ impl fmt::Debug for Value {
     }
 }
 
-/// Why a request has no answer that it could use.
+/// Why a request has no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum NoAnswer {
     /// The server refused the request. Its answer begins with a `code` such as `NOPERM`.

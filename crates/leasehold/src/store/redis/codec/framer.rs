@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-/// The longest answer, in bytes. The longest expected answers, one step of a scan, have a few
-/// hundred KB.
+/// The longest answer, in bytes. The longest expected answer, one step of a scan, has a few hundred
+/// KB.
 pub(in crate::store::redis) const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// The most values in one answer. Each takes about 50 bytes of memory, but only three on the wire.
@@ -33,7 +33,7 @@ impl fmt::Display for Invalid {
 
 /// The state of the value that is arriving.
 pub(super) struct Framer {
-    /// Whether RESP3 types are allowed, as far as we ever ask for them.
+    /// Whether RESP3 types are allowed. Only types that we ask for are known here.
     resp3: bool,
     bytes_max: usize,
     at: At,
@@ -69,7 +69,8 @@ impl Framer {
         Self { resp3, bytes_max, at: At::Mark, bytes: 0, values: 0, open: Vec::new() }
     }
 
-    /// Checks these bytes up to the end of a value. Returns its position, if the value ends here.
+    /// Checks these bytes up to the end of a value. Returns where the value ends, if it ends in
+    /// these bytes.
     pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<Option<usize>, Invalid> {
         let mut at = 0;
         while at < bytes.len() {

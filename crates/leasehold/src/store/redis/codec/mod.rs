@@ -32,7 +32,7 @@ pub(super) enum Frame {
     Array(Vec<Self>),
     /// The names and values of a map, alternately.
     Map(Vec<Self>),
-    /// What a server sends without being asked.
+    /// A message that a server sends without being asked.
     Push(Vec<Self>),
 }
 

@@ -8,10 +8,10 @@ use super::framer::{ANSWER_BYTES_MAX, Framer, Invalid};
 use super::{Frame, parse};
 use crate::store::redis::connector::Stream;
 
-/// The space for one read, at least while nothing is in the buffer.
+/// The first size of the buffer.
 const READ_BYTES: usize = 16 * 1024;
 
-/// A buffer that has grown larger for a long value is dropped after it.
+/// A buffer that has grown beyond this for a long value is replaced after that value.
 pub(in crate::store::redis) const BUFFER_KEPT_MAX: usize = 64 * 1024;
 
 /// The bytes that have arrived and were not taken yet.
@@ -25,7 +25,7 @@ pub(in crate::store::redis) struct Reader {
     begun: usize,
     /// How far the framer has come.
     checked: usize,
-    /// Where the bytes end that have arrived.
+    /// Where the arrived bytes end.
     filled: usize,
     framer: Framer,
 }
@@ -39,7 +39,7 @@ impl Reader {
         Self::new(Framer::new(true, ANSWER_BYTES_MAX))
     }
 
-    /// In RESP2, with values of at most this many bytes.
+    /// A reader of RESP2 whose values have at most this many bytes.
     pub(in crate::store::redis) fn of_short(bytes_max: usize) -> Self {
         Self::new(Framer::new(false, bytes_max))
     }
@@ -122,7 +122,7 @@ impl Reader {
             self.filled -= self.begun;
             self.begun = 0;
         } else {
-            // The framer ends a value before this goes beyond the bound.
+            // The buffer cannot grow without end: the framer refuses a value that is too long.
             self.buffer.resize(2 * self.buffer.len(), 0);
         }
     }

@@ -132,7 +132,7 @@ const REFUSALS: &[(&str, ErrorKind, &str)] = &[
         ErrorKind::Unsupported,
         "`EVALSHA`",
     ),
-    // These may have stopped a script halfway.
+    // These errors may have stopped a script halfway.
     (
         "ERR Unknown Redis command called from script script: a, on @user_script:1.",
         ErrorKind::Unknown,

@@ -1,4 +1,4 @@
-//! Canary keys: tries on keys of our own what a lock relies on.
+//! Canary keys: tests the features that a lock relies on, with keys of Leasehold's own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::store::redis::scripts::native::CompareAndDelete;
 /// How long the canary of expiry lives.
 const LIFE: Duration = Duration::from_millis(200);
 
-/// How much later than its end it must be gone. Servers end a key to the millisecond when somebody
-/// looks at it.
+/// How long after its end the canary must be gone. Servers end a key to the millisecond when
+/// somebody looks at it.
 const GONE_AFTER: Duration = Duration::from_millis(60);
 
 /// Deletes a key if it holds this token, as the release of a lock does.
@@ -44,7 +44,7 @@ pub(super) fn set(key: &str, value: &str, life: Duration) -> Command {
     Command::new("SET").arg(key).arg(value).arg("PX").number(life)
 }
 
-/// A key whose end is waited for.
+/// A key that is about to end.
 pub(super) struct Dying {
     key: String,
     was_there: Option<bool>,
@@ -59,7 +59,7 @@ impl Dying {
         let written = host.now();
         let is_there = exists(line, &key).await?;
         let was_in_time = host.now().since(sent) < LIFE;
-        // It may have been there earlier, if it is gone and we were slow.
+        // If we were slow, the key may have been there and have ended since.
         let was_there = was_in_time.then_some(is_there);
         Ok(Self { key, was_there, gone: written + LIFE + GONE_AFTER })
     }
@@ -198,7 +198,7 @@ pub(super) async fn leftovers(line: &mut Line, prefix: &str) -> Answer<Leftovers
     let mut denied = None;
     for (name, left) in names.iter().zip(line.ask_all(&asks).await) {
         let left = match left {
-            // The lock of a user with keys of its own.
+            // The lock of another user, which this user may not read.
             Err(gap @ Gap::DeniedKey) => {
                 denied = Some(gap);
                 continue;

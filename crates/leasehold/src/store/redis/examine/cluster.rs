@@ -1,5 +1,5 @@
-//! Asks the nodes in the URL of a cluster which primaries it has, and each of them what it says
-//! about the cluster.
+//! Asks the nodes in the URL of a cluster for its primaries, and each primary for its view of the
+//! cluster.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use crate::store::redis::keys::{SLOTS, slot};
 /// How many hash tags are tried until one lies in a slot of the node. There are 16 for each slot.
 const TAGS_MAX: usize = 16 * SLOTS as usize;
 
-/// What was learned about a cluster as a whole.
+/// The facts about a cluster as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterFacts {
     /// The URL without a login.
     pub(crate) label: String,
-    /// Each node of the URL, and why it has no map of the slots.
+    /// Each node of the URL, with an error if it has no map of the slots.
     pub(crate) seeds: Vec<(String, Option<Error>)>,
     /// The primaries in the newest map.
     pub(crate) primaries: Vec<Primary>,
@@ -42,7 +42,7 @@ pub(crate) struct ClusterFacts {
 pub(crate) struct Primary {
     pub(crate) label: String,
     pub(crate) slots: usize,
-    /// The replicas that could take over each of its slots.
+    /// How many replicas could take over each of its slots.
     pub(crate) replicas: usize,
 }
 
@@ -108,7 +108,7 @@ async fn ask(
     Ok((epoch, map, slots))
 }
 
-/// A beginning of the names of keys that lie in a slot of the node.
+/// A beginning for the names of keys, so that they lie in a slot of the node.
 fn canary_at(canary: &str, has: impl Fn(u16) -> bool) -> Option<String> {
     let names = (0..TAGS_MAX).map(|tag| format!("{canary}:{{{tag}}}"));
     names.into_iter().find(|name| has(slot(name)))

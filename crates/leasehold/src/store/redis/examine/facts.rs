@@ -1,4 +1,4 @@
-//! What an examination learned about one server. Plain values, without any judgement.
+//! The facts that an examination found about one server. Plain values, without any judgement.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) enum Gap {
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) place: Place,
-    /// What the URL expects of strict mode.
+    /// The strict mode that the URL expects.
     pub(crate) expected: Strictness,
     /// The terms of a client with this URL, once the database was asked.
     pub(crate) terms: Terms,
@@ -67,7 +67,7 @@ pub(crate) struct Facts {
     pub(crate) write: Answer<()>,
     pub(crate) expiry: Answer<Expiry>,
     pub(crate) release: Answer<Release>,
-    /// The command that deletes by token, if scripts are missing and there is one.
+    /// The command that deletes by token, if scripts are missing and the server has such a command.
     pub(crate) release_without_script: Option<&'static str>,
     /// The commands that the user has no right to run, or that the server does not know.
     pub(crate) missing: Vec<&'static str>,
@@ -79,27 +79,28 @@ pub(crate) struct Facts {
     pub(crate) wait: Answer<i64>,
     /// How many disks of this server confirmed the write, and how long that took.
     pub(crate) fsync: Answer<(i64, Duration)>,
-    /// What the database says about strict mode.
+    /// The record of the database about strict mode.
     pub(crate) epoch: Answer<Epoch>,
     /// How long the quarantine of a strict server will last, if there is one.
     pub(crate) quarantine: Answer<Option<Duration>>,
     pub(crate) leftovers: Answer<Leftovers>,
-    /// The dangerous commands that this user may run: they can end all locks, and no lock needs
+    /// The dangerous commands that this user may run. They can end all locks, and no lock needs
     /// them.
     pub(crate) powers: Answer<Vec<&'static str>>,
     /// The setting `client-output-buffer-limit`.
     pub(crate) buffers: Answer<String>,
-    /// Why the server's certificate cannot be used in 30 days; `None` without TLS.
+    /// Whether the server's certificate can be used in 30 days, or why not; `None` without TLS.
     pub(crate) certificate: Option<Result<(), Error>>,
-    /// Which marks of all nodes are on this server, in the order of the nodes.
+    /// Whether the mark of each node is on this server, in the order of the nodes.
     pub(crate) marks: Vec<Answer<bool>>,
-    /// What each sentinel says; empty without sentinels.
+    /// The answers of each sentinel; empty without sentinels.
     pub(crate) sentinels: Vec<SentinelFacts>,
-    /// What the server says as a node of the cluster in the URL; `None` if the URL names none.
+    /// The answers of the server as a node of the cluster in the URL; `None` if the URL names no
+    /// cluster.
     pub(crate) membership: Option<Membership>,
 }
 
-/// What a node says about its cluster.
+/// The answers of a node about its cluster.
 #[derive(Debug)]
 pub(crate) struct Membership {
     /// The fields of CLUSTER INFO.
@@ -130,7 +131,7 @@ pub(crate) struct Place {
     pub(crate) has_tls: bool,
     /// Whether sentinels name the server.
     pub(crate) has_sentinels: bool,
-    /// The number of the URL that leads there. The nodes of a cluster share it.
+    /// The number of the URL that leads to the server. The nodes of a cluster share it.
     pub(crate) url: usize,
     /// Whether it is a node of a quorum.
     pub(crate) is_in_quorum: bool,
@@ -177,7 +178,7 @@ pub(crate) struct Leftovers {
     pub(crate) foreign_names: Vec<String>,
 }
 
-/// What one sentinel says about the primary.
+/// The answers of one sentinel about the primary.
 #[derive(Debug)]
 pub(crate) struct SentinelFacts {
     pub(crate) label: String,
@@ -219,7 +220,7 @@ impl Info {
         self.text(name)?.parse().ok()
     }
 
-    /// The same with another value.
+    /// The same info with one value replaced.
     #[cfg(test)]
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.0.insert(name.to_owned(), value.to_owned());
@@ -276,7 +277,8 @@ impl Facts {
         self.info.as_ref().ok()?.number(name)
     }
 
-    /// Whether the server has an append-only file. WAITAOF needs no right to INFO.
+    /// Whether the server has an append-only file. The answer to WAITAOF tells this without a right
+    /// to INFO.
     pub(crate) fn has_log(&self) -> Option<bool> {
         match &self.fsync {
             Ok(_) => Some(true),
@@ -285,7 +287,7 @@ impl Facts {
         }
     }
 
-    /// Whether the server stands alone, is a node of a cluster, or a sentinel, in its own word.
+    /// Whether the server says that it stands alone, is a node of a cluster, or is a sentinel.
     /// Valkey calls that `server_mode` in INFO, and Redis `redis_mode`.
     pub(crate) fn mode(&self) -> Option<&str> {
         let of_hello = self.hello.as_ref().ok().and_then(|hello| hello.text("mode"));

@@ -14,7 +14,8 @@ use crate::store::redis::error::shown;
 use crate::store::redis::wire::handshake::handshake;
 use crate::store::within;
 
-/// How often a connection is opened again, for all commands that a proxy may not know.
+/// How often a connection is opened again. That is enough for all commands that a proxy may not
+/// know.
 const REOPENED_MAX: usize = 80;
 
 /// How long one answer may take.
@@ -35,7 +36,7 @@ pub(super) struct Line {
     ends: Moment,
     /// Whether an answer is missing. Later answers would belong to earlier questions.
     is_broken: bool,
-    /// Opens the connection again; `None` if nobody should.
+    /// Opens the connection again; `None` if it stays closed.
     again: Option<Arc<dyn Connector>>,
     /// How often it was opened again.
     reopened: usize,
@@ -82,8 +83,8 @@ impl Line {
         Self { again: Some(Arc::clone(connector)), ..self }
     }
 
-    /// Asks one question. If the connection ends, it asks once more on a new one. So the end of one
-    /// connection by chance says nothing about the question.
+    /// Asks one question. If the connection ends, it asks once more on a new one. So a question is
+    /// not blamed for a connection that ends by chance.
     pub(super) async fn ask(&mut self, command: Command) -> Answer<Value> {
         let name = name_of(&command);
         if self.ended_at.contains(&name) {
@@ -95,7 +96,7 @@ impl Line {
             if !is_silent && !matches!(answer, Err(Gap::Closed)) || !self.reopen().await {
                 return answer;
             }
-            // A question without an answer took long enough.
+            // Do not repeat a question without an answer: it took long enough.
             if is_silent {
                 break;
             }
@@ -131,7 +132,7 @@ impl Line {
     }
 
     /// Asks all questions in one go. Returns the answers in their order. If the connection ends, it
-    /// asks the others one by one.
+    /// asks the remaining questions one by one.
     pub(super) async fn ask_all(&mut self, commands: &[Command]) -> Vec<Answer<Value>> {
         let mut answers = self.ask_at_once(commands).await;
         let is_missing = |it: &Answer<Value>| matches!(it, Err(Gap::Silent | Gap::Closed));

@@ -1,6 +1,6 @@
-//! Examines one server: asks everything that its user may ask, and tries what locks rely on with
-//! keys of its own. It judges nothing. Each question that the server refuses leaves a
-//! [`Gap`](facts::Gap).
+//! Examines one server. It asks every question that its user may ask, and tries the features that
+//! locks rely on with keys of its own. It judges nothing. Each question that the server refuses
+//! leaves a [`Gap`](facts::Gap).
 
 mod canaries;
 pub(crate) mod cluster;
@@ -39,7 +39,7 @@ const PINGS_LIMIT: Duration = Duration::from_millis(1_500);
 /// How long the mark of a node lives. The other nodes look for it within that time.
 const MARK_LIFE: Duration = Duration::from_secs(15);
 
-/// For how long a certificate should be valid.
+/// For how much longer a certificate should be valid.
 const AHEAD: Duration = Duration::from_hours(30 * 24);
 
 /// How long replicas and disks have to confirm a write, in ms.
@@ -49,7 +49,7 @@ const COPIES_MS: u64 = 500;
 pub(crate) struct Patient {
     connector: Arc<dyn Connector>,
     sentinels: Option<Sentinels>,
-    /// The same with the clock of certificates [ahead](AHEAD); `None` without TLS.
+    /// The connector with the clock for certificates [ahead](AHEAD); `None` without TLS.
     ahead: Option<Arc<dyn Connector>>,
     host: Arc<dyn Host>,
     ends: Moment,
@@ -60,7 +60,7 @@ pub(crate) struct Patient {
 }
 
 impl Patient {
-    /// A server, and the beginning of the names of keys that nobody else uses.
+    /// A server to examine. Its canary keys begin with a text that nobody else uses.
     pub(crate) fn new(
         connector: RedisConnector,
         host: Arc<dyn Host>,
@@ -89,12 +89,12 @@ impl Patient {
         self.facts.place.url == other.facts.place.url
     }
 
-    /// The key that shows on which servers writes to this one arrive.
+    /// The key that shows which other servers get the writes to this one.
     pub(crate) fn mark(&self) -> String {
         self.key("mark")
     }
 
-    /// The beginning of the names of all locks that count.
+    /// The beginning of the names of all locks that are examined.
     fn namespace(&self) -> &str {
         self.canary.rsplit_once("leasehold:probe:").map_or("", |(namespace, _)| namespace)
     }
@@ -130,7 +130,7 @@ impl Patient {
         }
     }
 
-    /// Round trips, and the clock.
+    /// Measures round trips, and reads the clock.
     async fn measure(&mut self, line: &mut Line) {
         let ends = self.host.now() + PINGS_LIMIT;
         while self.facts.round_trips.len() < PINGS && self.host.now() < ends {
@@ -154,7 +154,7 @@ impl Patient {
         };
     }
 
-    /// What the server says about itself.
+    /// Asks what the server says about itself.
     async fn describe(&mut self, line: &mut Line) {
         let facts = &mut self.facts;
         let array = |answer| match answer {
@@ -191,7 +191,7 @@ impl Patient {
         }
     }
 
-    /// Whether a client with this URL is strict, and whether the server is quarantined.
+    /// Finds out whether a client with this URL is strict, and whether the server is quarantined.
     async fn ask_for_epoch(&mut self, line: &mut Line) {
         let facts = &mut self.facts;
         let fields = Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until").arg("replid");
@@ -231,7 +231,7 @@ impl Patient {
         });
     }
 
-    /// Tries what locks rely on.
+    /// Tries the features that locks rely on.
     async fn try_out(&mut self, line: &mut Line) {
         let mark = canaries::set(&self.mark(), "mark", MARK_LIFE);
         self.facts.write = line.ask(mark).await.map(drop);
@@ -259,7 +259,7 @@ impl Patient {
         }
     }
 
-    /// A key that ends by itself, and one that only its owner may delete.
+    /// Tries a key that ends by itself, and a key that only its owner may delete.
     async fn try_keys(&mut self, line: &mut Line) {
         let dying = Dying::begin(line, &self.host, self.key("expiry")).await;
         let key = self.key("release");
@@ -273,7 +273,7 @@ impl Patient {
         };
     }
 
-    /// Asks which replicas and disks have the write before.
+    /// Asks how many replicas and disks have the last write.
     async fn ask_for_copies(&mut self, line: &mut Line) {
         let facts = &mut self.facts;
         let replicas = facts.number("connected_slaves").unwrap_or(1).min(100);
@@ -295,7 +295,7 @@ impl Patient {
         };
     }
 
-    /// Looks which of the marks have arrived here.
+    /// Looks which of the marks have arrived at this server.
     pub(crate) async fn look_for(&mut self, marks: &[String]) {
         let Some(line) = &mut self.line else { return };
         for mark in marks {
@@ -304,11 +304,11 @@ impl Patient {
         }
     }
 
-    /// Removes what is left, and returns what was learned.
+    /// Removes the mark, and returns the facts.
     pub(crate) async fn end(mut self) -> Facts {
         let mark = self.mark();
         if let Some(line) = &mut self.line {
-            // It ends by itself, too.
+            // If this fails, the mark ends by itself.
             let _deleted = line.ask(Command::new("DEL").arg(mark)).await;
         }
         self.facts

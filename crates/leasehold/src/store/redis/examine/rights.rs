@@ -5,8 +5,8 @@ use super::line::Line;
 use super::pairs;
 use crate::store::redis::codec::command::{Command, Value};
 
-/// The rights to take, renew and release a lock, to wait for it, and to share it. The client that
-/// releases a lock hands it to the first waiter, so it needs all of them.
+/// The rights to take, renew and release a lock, to wait for it, and to share it. A client that
+/// releases a lock hands it to the first waiter, so every client needs all of them.
 pub(crate) const LOCK: &str = "+eval +evalsha +get +set +del +exists +incr +incrby +decr +pexpire \
                                +pttl +time +hset +hget +hmget +hdel +zadd +zrem +zscore +zrank \
                                +zrange +zcard +zcount +zrangebyscore";
@@ -22,8 +22,8 @@ pub(crate) const CLUSTER: &str = "+cluster|slots +cluster|info +asking";
 /// clients, and ROLE for sentinels.
 pub(crate) const DOCTOR: &str = "+ping +hello +role +info +wait";
 
-/// How a command is tried on a key that holds a text. `K` is that key. Each of these is refused for
-/// the type of the key, or changes nothing else.
+/// How a command is tried on a key that holds a text. `K` is that key. The server refuses the
+/// command for the type of the key, or the command changes no other key.
 const TRIALS: [(&str, &[&str]); 26] = [
     ("eval", &["EVAL", "return 0", "1", "K"]),
     ("evalsha", &["EVALSHA", "0000000000000000000000000000000000000000", "1", "K"]),
@@ -53,8 +53,8 @@ const TRIALS: [(&str, &[&str]); 26] = [
     ("del", &["DEL", "K"]),
 ];
 
-/// How the command is tried that a client of a cluster needs, too. It has no effect on a node that
-/// gets no slot.
+/// How `ASKING` is tried, which a client of a cluster needs, too. It has no effect on a node that
+/// is not taking over a slot.
 const ASKING: (&str, &[&str]) = ("asking", &["ASKING"]);
 
 /// Tries each command on `key`, which does not exist yet. Returns those that are denied or unknown.
@@ -63,7 +63,7 @@ pub(super) async fn missing(line: &mut Line, key: &str, is_node: bool) -> Vec<&'
     if is_missing(&set) {
         return vec!["set"];
     }
-    // Without a text in the key, some of the others would make one.
+    // Without the text, some of the other commands would create the key.
     if set.is_err() {
         return Vec::new();
     }
@@ -76,7 +76,7 @@ pub(super) async fn missing(line: &mut Line, key: &str, is_node: bool) -> Vec<&'
     let answers = line.ask_all(&commands).await;
     let mut missing = Vec::new();
     for ((right, words), answer) in trials.into_iter().zip(&answers) {
-        // A proxy in between may not know a command that the scripts may use anyway.
+        // A proxy may not know a command that scripts can use all the same.
         let is_unknown = matches!(answer, Err(Gap::Absent | Gap::Closed));
         let is_missing = if is_unknown && is_for_scripts(right) {
             let call = Command::new("EVAL").arg(CALL).number(1).arg(key);
@@ -92,7 +92,7 @@ pub(super) async fn missing(line: &mut Line, key: &str, is_node: bool) -> Vec<&'
     missing
 }
 
-/// Runs a command in a script, on a key that holds a text. Nothing is left of the key.
+/// Runs a command in a script, on a key that holds a text. Then it deletes the key.
 const CALL: &str = "redis.call('SET', KEYS[1], 'text', 'PX', 5000) \
                     local said = redis.pcall(unpack(ARGV)) \
                     redis.pcall('DEL', KEYS[1]) \
@@ -111,8 +111,8 @@ fn is_missing<T>(answer: &Answer<T>) -> bool {
 const POWERS: [(&str, &[&str]); 2] =
     [("FLUSHALL", &["FLUSHALL"]), ("CONFIG SET", &["CONFIG", "SET", "maxmemory", "0"])];
 
-/// Which of the [`POWERS`] the user has. Runs none of them. A server before 7.0 shows the rules of
-/// the user instead.
+/// Which of the [`POWERS`] the user has. Runs none of them. A server before 7.0 cannot answer this.
+/// There, the rules of the user are read.
 pub(super) async fn powers(line: &mut Line, user: &str) -> Answer<Vec<&'static str>> {
     let mut powers = Vec::new();
     for (power, words) in POWERS {

@@ -69,7 +69,7 @@ pub(super) async fn establish(stream: Box<dyn Stream>) -> Result<Subscriber, Err
         ended: false,
     };
     let mut channels = Channels { asked, tracks: false };
-    // Nothing is subscribed yet. This moves the requests and the answers.
+    // Nothing is subscribed yet, so no message is dropped.
     messages.attend(channels.choose_protocol(), drop).await?;
     Ok(Subscriber { channels, messages })
 }
@@ -77,7 +77,7 @@ pub(super) async fn establish(stream: Box<dyn Stream>) -> Result<Subscriber, Err
 fn gone() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the connection for wake-ups ended; waiters get no wake-ups, connect again",
+        "the connection for wake-ups ended; waiters get no wake-ups; connect again",
     )
 }
 
@@ -97,7 +97,7 @@ struct Open {
 /// A caller that waits for an answer.
 struct Waiting {
     answering: oneshot::Sender<Frame>,
-    /// The shard channel that it unsubscribes from. Servers say unasked, too, that one has ended.
+    /// The shard channel that it unsubscribes from. Channels can also end unasked.
     leaves: Option<String>,
 }
 
@@ -135,7 +135,7 @@ impl Asked {
         Ok(answer)
     }
 
-    /// Takes the requests that are not written yet. If there are none, the next one wakes the task.
+    /// Takes the unwritten requests. If there are none, the next request wakes the task.
     fn take_out(&self, cx: &Context<'_>) -> Vec<u8> {
         let mut state = self.lock();
         let Some(open) = state.as_mut() else { return Vec::new() };
@@ -170,8 +170,8 @@ pub(in crate::store::redis) struct Channels {
 }
 
 impl Channels {
-    /// Asks for RESP3 and key tracking. The server may refuse each: it is old, the user lacks the
-    /// right, or the command was renamed.
+    /// Asks for RESP3 and key tracking. The server may refuse each, because it is old, the user
+    /// lacks the right, or the command was renamed.
     async fn choose_protocol(&mut self) -> Result<(), Error> {
         let hello = self.asked.add(&Command::new("HELLO").number(3))?;
         let tracking = self.asked.add(&Command::new("CLIENT").arg("TRACKING").arg("ON"))?;
@@ -222,8 +222,8 @@ impl Channels {
         }
     }
 
-    /// Unsubscribes from a shard channel. A refusal does not matter: messages that nobody wants are
-    /// ignored.
+    /// Unsubscribes from a shard channel. A refusal does not matter, because messages that nobody
+    /// wants are ignored.
     ///
     /// # Errors
     ///
@@ -359,7 +359,7 @@ impl Messages {
                 }
                 Ok(Some(Heard::Nothing)) => true,
                 Ok(Some(Heard::Nonsense)) | Err(_) => false,
-                // Only now, so that messages that nobody takes stay with the server.
+                // Read only now, so that messages that nobody takes stay with the server.
                 Ok(None) => {
                     let written = self.write(cx);
                     match (self.reader.poll_read(&mut *self.stream, cx), written) {
@@ -400,7 +400,7 @@ impl Messages {
 
 impl Drop for Messages {
     fn drop(&mut self) {
-        // No answers are moved any more.
+        // Nobody moves answers any more.
         *self.asked.lock() = None;
     }
 }
@@ -414,7 +414,7 @@ pub(in crate::store::redis) enum News {
     Changed(Vec<u8>),
     /// All keys may have changed, and none is tracked any longer.
     AllChanged,
-    /// This shard channel is not subscribed to any more: its slot has left the node.
+    /// This shard channel is not subscribed to any more, because its slot has left the node.
     Left(String),
 }
 
@@ -430,7 +430,7 @@ pub(in crate::store::redis) struct Message {
 /// One received value.
 #[derive(Debug, PartialEq)]
 enum Heard {
-    /// The server was not asked for it.
+    /// Messages that the client did not ask for.
     News(Vec<News>),
     /// The answer to the oldest request.
     Answer(Frame),
@@ -474,7 +474,7 @@ fn published(frames: Vec<Frame>) -> Heard {
     let Ok([Frame::Bytes(channel), Frame::Bytes(payload)]) = <[Frame; 2]>::try_from(frames) else {
         return Heard::Nonsense;
     };
-    // A channel name that is not text cannot be one of ours.
+    // A channel name that is not text cannot belong to a client.
     String::from_utf8(channel).map_or(Heard::Nothing, |channel| {
         Heard::News(vec![News::Published(Message { channel, payload })])
     })

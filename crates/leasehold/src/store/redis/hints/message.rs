@@ -15,7 +15,7 @@ use crate::core::moment::WallTime;
 use crate::core::token::{FencingBlock, FencingToken, OwnerToken};
 use crate::store::Hint;
 
-/// Reads a payload; `None` if it is not one of ours.
+/// Reads a payload; `None` if it is no hint.
 pub(super) fn hint(payload: &[u8]) -> Option<Hint> {
     let (kind, rest) = str::from_utf8(payload).ok()?.split_once(' ')?;
     match kind {

@@ -64,12 +64,13 @@ pub(super) struct Hints {
 #[derive(Default)]
 struct State {
     inboxes: BTreeMap<ClientId, Listening>,
-    /// The number of inboxes for the next check for clients that are gone.
+    /// With this many inboxes, the client next checks for clients that are gone.
     look_at: usize,
     running: bool,
     /// Where the task runs. It moves to the host's thread if the runtime of the waiters drops it.
     home: Home,
-    /// The user has no right to subscribe. Until then, waiters poll; then the client tries again.
+    /// When the client tries again, if the user had no right to subscribe. Until then, waiters
+    /// poll.
     denied_until: Option<Moment>,
     /// `None` if the server does not report changed keys.
     tracked: Option<Tracked>,
@@ -77,10 +78,10 @@ struct State {
 }
 
 impl State {
-    /// The connection is gone, and with it all subscriptions. Forgets all inboxes but those that
-    /// still want hints, and returns whether there are any. If not, the task ends, and the next
-    /// listener starts another one. All of this happens under one lock, or a new listener could be
-    /// forgotten.
+    /// Notes that the connection is gone, and with it all subscriptions. Forgets all inboxes but
+    /// those that still want hints, and returns whether any is left. If not, the task ends, and the
+    /// next listener starts another one. All of this happens under one lock, or a new listener
+    /// could be forgotten.
     fn disconnect(&mut self, wants: impl Fn(&ClientId) -> bool) -> bool {
         self.tracked = None;
         self.shards.disconnected();
@@ -160,10 +161,10 @@ impl Hints {
         home.spawn(&self.host, Box::pin(task));
     }
 
-    /// Asks the server to tell `inbox` when `key` changes. The holder uses other client software,
-    /// and this client is the first of ours that waits.
+    /// Asks the server to tell `inbox` when `key` changes. Call this if the holder uses other
+    /// client software, and this client is the first of Leasehold that waits.
     ///
-    /// Without a connection, nothing is lost: the waiters ask again once there is one.
+    /// Without a connection, nothing is lost, because the waiters ask again once there is one.
     pub(super) fn track(&self, key: &Key, inbox: &ClientId) {
         let now = self.host.now();
         let mut state = self.state();
@@ -172,7 +173,7 @@ impl Hints {
         }
     }
 
-    /// The waiter of this process has got `key`.
+    /// Notes that a waiter of this process has got `key`.
     pub(super) fn granted(&self, key: &Key) {
         if let Some(tracked) = &mut self.state().tracked {
             tracked.granted(key);
@@ -183,7 +184,7 @@ impl Hints {
         self.state.lock().expect("nothing panics while it holds the state of the hints")
     }
 
-    /// The node is in the map of its cluster with this tag, see [`shards`].
+    /// Sets the tag that the map of the cluster gives the node, see [`shards`].
     pub(super) fn live_at(&self, tag: Option<u32>) {
         if self.state().shards.live_at(tag) {
             self.news.notify_one();
@@ -208,7 +209,7 @@ impl Hints {
         })
     }
 
-    /// When a shard channel is tried again that was refused.
+    /// When a refused shard channel is tried again.
     fn tried_again_at(&self) -> Option<Moment> {
         let now = self.host.now();
         self.state().shards.tried_again_at(now)
@@ -219,8 +220,8 @@ impl Hints {
         self.sinks.send(inbox, Hint::Missed);
     }
 
-    /// A shard channel is subscribed to. If it replaces another one, the client asks again: its
-    /// places name the old one. Returns the tag of the channel to leave.
+    /// Notes that a shard channel is subscribed to. If it replaces another channel, the client asks
+    /// again, because its places name the old channel. Returns the tag of the channel to leave.
     fn shard_confirmed(&self, inbox: &ClientId, tag: u32) -> Option<u32> {
         let mut state = self.state();
         let old = state.shards.confirmed(inbox, tag);
@@ -232,7 +233,7 @@ impl Hints {
         old
     }
 
-    /// The node refused a shard channel. The client listens to its inbox alone.
+    /// Notes that the node refused a shard channel. The client listens only to its inbox then.
     fn shard_refused(&self, refused: Refused, tag: u32) {
         if self.state().shards.refused(refused, tag, self.host.now()) {
             tracing::warn!(
@@ -245,7 +246,7 @@ impl Hints {
         }
     }
 
-    /// The node ended the subscription of this shard channel.
+    /// Notes that the node ended the subscription of this shard channel.
     fn shard_left(&self, channel: &str) {
         let left = keys::client_of_shard_inbox(channel);
         if left.is_some_and(|(tag, inbox)| self.state().shards.left(&inbox, tag)) {
@@ -317,7 +318,7 @@ impl Hints {
         }
     }
 
-    /// The connection is gone. Returns whether the task goes on.
+    /// Notes that the connection is gone. Returns whether the task goes on.
     fn disconnected(&self) -> bool {
         self.state().disconnect(|inbox| self.sinks.has(inbox))
     }
@@ -346,8 +347,8 @@ impl Hints {
         all > 2 * living
     }
 
-    /// The task was dropped with its runtime. It starts again on the host's thread after a while,
-    /// because a holder that keeps a lease idle does not ask again.
+    /// Starts the task again on the host's thread after a while. It was dropped with its runtime,
+    /// and a holder that keeps a lease idle does not ask again.
     fn dropped(self: &Arc<Self>) {
         let mut state = self.state();
         let was_asker = std::mem::replace(&mut state.home, Home::Host) == Home::Asker;
@@ -359,8 +360,8 @@ impl Hints {
         }
     }
 
-    /// Not at once: most runtimes end together with their process. That process should not open one
-    /// more connection.
+    /// Starts the task again after a pause. Most runtimes end together with their process, which
+    /// should not open one more connection.
     fn go_on_later(self: &Arc<Self>) {
         let sleep = self.host.sleep_until(self.host.now() + GOES_ON_AFTER);
         let hints = Arc::downgrade(self);

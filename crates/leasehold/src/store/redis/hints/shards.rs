@@ -8,7 +8,7 @@
 //!
 //! A channel belongs to a client and a node, not to a lock. Its *tag* is the lowest number whose
 //! slot the node has. A script may publish to any slot of its node. So a client has one shard
-//! channel at each node, and two for the moment in which the node gets another tag.
+//! channel at each node. It has two for a moment while the node's tag changes.
 //!
 //! | event | the shard channel of a client that listens |
 //! |---|---|
@@ -39,7 +39,7 @@ pub(super) struct Shards {
     tag: Option<u32>,
     /// The tags in the channels that are subscribed to.
     subscribed: BTreeMap<ClientId, u32>,
-    /// Why none was subscribed to, and until when none is tried.
+    /// Why the node refused a channel, and until when none is tried.
     refused: Option<(Refused, Moment)>,
     /// Whether it was logged that the user lacks the right.
     has_told: bool,
@@ -70,7 +70,7 @@ impl Refused {
 }
 
 impl Shards {
-    /// The map of the cluster gives the node this tag. Returns whether it is another one.
+    /// Sets the tag that the map of the cluster gives the node. Returns whether it changed.
     pub(super) fn live_at(&mut self, tag: Option<u32>) -> bool {
         let is_another = self.tag != tag;
         if is_another {
@@ -94,12 +94,12 @@ impl Shards {
         self.tag(now).filter(|tag| self.subscribed.get(client) != Some(tag))
     }
 
-    /// A shard channel was subscribed to. Returns the tag of the one to leave.
+    /// Notes that a shard channel is subscribed to. Returns the tag of the channel to leave.
     pub(super) fn confirmed(&mut self, client: &ClientId, tag: u32) -> Option<u32> {
         self.subscribed.insert(client.clone(), tag)
     }
 
-    /// A shard channel is not subscribed to any more. Returns whether it was in use.
+    /// Notes that a shard channel is not subscribed to any more. Returns whether it was in use.
     pub(super) fn left(&mut self, client: &ClientId, tag: u32) -> bool {
         let was_used = self.subscribed.get(client) == Some(&tag);
         if was_used {
@@ -108,11 +108,12 @@ impl Shards {
         was_used
     }
 
-    /// The node refused the shard channel with this tag. Returns whether to log that the user lacks
-    /// the right.
+    /// Notes that the node refused the shard channel with this tag. Returns whether to log that the
+    /// user lacks the right.
     pub(super) fn refused(&mut self, refused: Refused, tag: u32, now: Moment) -> bool {
         if refused == Refused::Elsewhere && self.tag != Some(tag) {
-            // The map was read meanwhile. This says nothing about the tag that it gave the node.
+            // The map was read meanwhile. The refusal says nothing about the tag that the new map
+            // gave the node.
             return false;
         }
         let pause = match refused {
@@ -129,7 +130,7 @@ impl Shards {
         self.refused.map(|(_, until)| until).filter(|until| *until > now)
     }
 
-    /// The connection ended.
+    /// Notes that the connection ended.
     pub(super) fn disconnected(&mut self) {
         self.subscribed.clear();
         self.refused = self.refused.filter(|(refused, _)| *refused == Refused::Ended);

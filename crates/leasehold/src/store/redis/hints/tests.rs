@@ -69,7 +69,8 @@ async fn answer(server: &mut DuplexStream, words: usize, answer: &str) -> String
     text
 }
 
-/// If a client asked about them one by one, many waiters would learn late that their keys changed.
+/// If a client asked about the keys one by one, many waiters would learn late that their keys
+/// changed.
 #[tokio::test]
 async fn wanted_keys_are_all_asked_about_before_any_answer() {
     let (ours, mut server) = tokio::io::duplex(1 << 16);

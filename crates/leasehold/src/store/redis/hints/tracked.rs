@@ -21,8 +21,8 @@ use crate::core::token::ClientId;
 /// The most tracked keys. The waiters of other keys poll.
 const KEYS_MAX: usize = 1_000;
 
-/// After this time without a request for a key, nobody waits for it: waiters ask at least every
-/// second.
+/// After this time without a request for a key, nobody waits for it, because waiters ask at least
+/// every second.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 
 /// How often a change may be reported in [`SPAN`] without a grant. A holder may renew its lease

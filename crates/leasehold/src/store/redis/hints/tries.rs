@@ -1,4 +1,4 @@
-//! Tries to listen for messages: the pauses between them, and when more tries cannot succeed.
+//! The pauses between tries to listen for messages, and when more tries cannot succeed.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub(super) fn no_messages() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "the server lets this client in, and ends each connection on which it subscribes to \
-         messages; perhaps a proxy is in between; waiters poll, connect to the server itself",
+         messages; perhaps a proxy is in between; waiters poll; connect to the server itself",
     )
 }
 

@@ -1,4 +1,4 @@
-//! What a server does for locks without companion keys, as far as it is known on one connection:
+//! The abilities of a server for locks without companion keys, as far as one connection knows them:
 //!
 //! | the server says | it means | from then on |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 
 use super::native::{CompareAndDelete, Found};
 
-/// What a server does for locks without companion keys, as far as it is known.
+/// The abilities of a server for locks without companion keys, as far as they are known.
 #[derive(Default)]
 pub(in crate::store::redis) struct Abilities {
     pub(super) scripts: Scripts,
@@ -23,7 +23,8 @@ pub(in crate::store::redis) struct Abilities {
 /// Whether the server runs scripts for this user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Scripts {
-    /// A command could take a lock that nobody can release, unless there is one for that too.
+    /// Not known yet. A command could take a lock that nobody can release, unless the server also
+    /// has a command that releases.
     #[default]
     Untried,
     Allowed,

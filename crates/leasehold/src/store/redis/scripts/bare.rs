@@ -20,18 +20,18 @@ use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::wire::known::Known;
 use crate::store::{Claim, OnRelease, Renewal};
 
-/// What a step remembers of its earlier tries. The server's side is in
+/// The memory of a step about its earlier tries. The server's side is in
 /// [`Abilities`](super::abilities::Abilities).
 #[derive(Default)]
 pub(super) struct Bare {
-    /// Whether the lock is one without companion keys, and commands may do the step.
+    /// Whether the lock has no companion keys, and commands may do the step.
     is_bare: bool,
     /// Whether the owner has the key already, so that only its time to live is restarted.
     is_again: bool,
     sent: Sent,
     /// Whether it was sent with probes.
     has_probed: bool,
-    /// The command for a release, even at a server of which nothing is known.
+    /// The command for a release, even if nothing is known of the server.
     native: Option<CompareAndDelete>,
     /// Whether scripts were refused.
     without_scripts: bool,
@@ -63,13 +63,13 @@ impl Bare {
         Self { is_bare, ..Self::default() }
     }
 
-    /// The owner has the key already.
+    /// Notes that the owner has the key already.
     pub(super) const fn again(&mut self) {
         self.is_again = true;
     }
 
-    /// Only a script can do the step. For example, a command cannot check whether a strict server
-    /// has forgotten its leases.
+    /// Notes that only a script can do the step. For example, a command cannot check whether a
+    /// strict server has forgotten its leases.
     pub(super) const fn needs_script(&mut self) {
         self.is_bare = false;
     }
@@ -115,7 +115,7 @@ impl Bare {
     }
 
     /// The commands behind the step that tell whether the server can compare and delete. Renewals
-    /// need none: scripts do them wherever there are any.
+    /// need no probes: if the server has scripts, they do the renewals.
     pub(super) fn probes(&mut self, step: &Step, known: &mut Known) -> Vec<Command> {
         let may_need_it = matches!(step, Step::Acquire(_) | Step::Release(..));
         let asks = self.is_bare && may_need_it && self.sent == Sent::Script;
@@ -153,7 +153,7 @@ impl Bare {
         true
     }
 
-    /// The server refused the step. Returns whether to send it in another way.
+    /// Notes that the server refused the step. Returns whether to send it in another way.
     pub(super) fn was_refused(
         &mut self,
         step: &Step,
@@ -184,7 +184,7 @@ impl Bare {
         true
     }
 
-    /// Scripts were refused. Returns whether commands may do the step.
+    /// Notes that scripts were refused. Returns whether commands may do the step.
     fn may_go_without(&mut self, step: &Step, known: &mut Known) -> bool {
         known.bare.scripts = Scripts::Refused;
         self.without_scripts = true;

@@ -15,14 +15,14 @@ use crate::store::{Ask, Claim, OnRelease, PlaceTerms, Snapshot};
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     pub(super) step: &'a Step,
-    /// Since this client last used it, the fencing counter of the key may have been lost or set
-    /// back.
+    /// Whether the fencing counter of the key may have been lost or set back since this client last
+    /// used it.
     pub(super) cold: bool,
-    /// How an acquire is strict.
+    /// How an acquire is strict; `None` if it is not.
     pub(super) strictly: Option<&'a Strictly>,
-    /// A release or an eviction never hands the key over, even if somebody waits.
+    /// Whether a release or an eviction only wakes the next waiter, and never hands the key over.
     pub(super) wakes: bool,
-    /// Of the shard channel of the client, if it has one.
+    /// The tag of the client's shard channel, if it has one.
     pub(super) tag: Option<u32>,
 }
 

@@ -96,7 +96,7 @@ pub(super) static REVOKE: Script =
 
 pub(super) static TOGETHER: Script = script!(13: "together.lua");
 
-/// Not a step of a lock: switches strict mode.
+/// Switches strict mode. It is no step of a lock.
 pub(super) static SWITCH: Script = script!(10: "switch.lua");
 
 impl Script {

@@ -19,7 +19,7 @@ pub(in crate::store::redis) enum CompareAndDelete {
     Delex,
 }
 
-/// What a server said when it was asked whether it has such a command.
+/// The answer of a server to the question whether it has such a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum Found {
     Command(CompareAndDelete),
@@ -30,7 +30,7 @@ pub(in crate::store::redis) enum Found {
 }
 
 impl CompareAndDelete {
-    /// All of them, in the order of [`probes`].
+    /// All commands, in the order of [`probes`].
     pub(in crate::store::redis) const ALL: [Self; 2] = [Self::Delifeq, Self::Delex];
 
     /// The name of the command.
@@ -76,7 +76,7 @@ pub(in crate::store::redis) fn found(answers: &[Result<Value, NoAnswer>]) -> Fou
     let is_absent = |(native, answer): (CompareAndDelete, &Result<Value, NoAnswer>)| match answer {
         Err(NoAnswer::Refused { code, text }) => refuses(native.name(), code, text),
         Err(NoAnswer::NotSent { .. } | NoAnswer::Broken { .. }) => false,
-        // This is another command of that name.
+        // The server has another command of that name.
         Ok(_) => true,
     };
     if tried().all(is_absent) { Found::Nothing } else { Found::Unknown }

@@ -17,7 +17,7 @@ use crate::store::{
     Revocation, Revoked, Snapshot, Usage, Waiter, line_is_full, other_usage,
 };
 
-/// The reply of acquire.lua for a holder that is not one of our clients.
+/// The reply of acquire.lua for a holder with other client software.
 const FOREIGNER: &[u8] = b"?";
 
 /// An answer, and further facts from the reply.
@@ -28,7 +28,7 @@ pub(in crate::store::redis) struct Answered<T> {
     /// The client that holds the key, if the caller has just taken a place. It must be told that
     /// the key is wanted.
     pub(in crate::store::redis) holder: Option<ClientId>,
-    /// Whether the holder is not one of our clients, and the caller is the first in line.
+    /// Whether the holder has other client software, and the caller is the first in line.
     pub(in crate::store::redis) is_first_behind_a_foreigner: bool,
     /// Whether the user lacks the right to publish hints to other clients.
     pub(in crate::store::redis) hints_denied: bool,
@@ -90,7 +90,7 @@ pub(in crate::store::redis) fn acquired(
     }
 }
 
-/// What a key is used as: zero stands for a lock, and others for the number of permits.
+/// The use of a key. Zero stands for a lock, and any other number for the number of permits.
 fn usage(of: i64) -> Usage {
     u32::try_from(of).ok().filter(|of| *of > 0).map_or(Usage::Lock, |of| Usage::Permits { of })
 }
@@ -278,7 +278,8 @@ pub(in crate::store::redis) fn has_new_fencing(reply: &Value) -> bool {
 
 fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Value) -> Holder {
     let [first, count, since, why, idle, request] = items(grant) else {
-        // There is no note: one of our clients has the last token, and others have none.
+        // There is no note. So a client of Leasehold has the last token, and other clients have
+        // none.
         let first = counter.filter(|_| client_of(token).is_some());
         return Holder {
             ttl_left: millis(ttl_left),
@@ -302,7 +303,7 @@ fn holder(token: &[u8], ttl_left: i64, counter: Option<FencingToken>, grant: &Va
     }
 }
 
-/// A holder that shares the key. A semaphore has this many permits.
+/// Reads a holder that shares the key. `of` is the number of permits of a semaphore.
 fn one_of_several(words: &[Value], of: Option<u32>) -> Option<Holder> {
     let [token, Value::Int(left), first, Value::Int(count), since, why, Value::Int(want), request] =
         words

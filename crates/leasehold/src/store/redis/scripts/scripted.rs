@@ -18,19 +18,19 @@ use crate::store::{Ask, Claim, LeaseId, Line, OnRelease, unsupported_claim};
 /// may change.
 const TRIES_MAX: u32 = 3;
 
-/// Calls a script by its hash if the server has it, otherwise in full. Commands do the steps at a
-/// lock without companion keys if the server has them.
+/// Calls a script by its hash if the server has it, otherwise in full. At a lock without companion
+/// keys, commands do the steps if the server has such commands.
 pub(in crate::store::redis) struct Scripted {
     step: Step,
     cold: bool,
-    /// Whether it last carried its script.
+    /// Whether the last try carried the script.
     in_full: bool,
     tries: u32,
     bare: Bare,
     copies: Copies,
     /// The tag of the shard channel of the client, for a place in line.
     tag: Option<u32>,
-    /// How it was strict on the connection on which it was last sent; `None` if it was not.
+    /// How the last try was strict, by the connection that it was sent on; `None` if it was not.
     strictly: Option<Strictly>,
 }
 
@@ -42,21 +42,21 @@ impl Scripted {
         Box::new(Self { step, cold, in_full, tries, bare, copies, tag: None, strictly: None })
     }
 
-    /// Asks for the copies of these terms. The connection decides whether the request is strict: a
-    /// store may not know that yet.
+    /// Asks for the copies of these terms. The connection decides whether the request is strict,
+    /// because the store may not know that yet.
     pub(in crate::store::redis) fn on(mut self: Box<Self>, terms: &Terms) -> Box<Self> {
         self.copies = terms.copies;
         self
     }
 
-    /// Names a shard channel of the client in its place in line. It has to be at the node of the
-    /// lock; elsewhere, the inbox of the client is used.
+    /// Names a shard channel of the client in its place in line. If that channel is not at the node
+    /// of the lock, the inbox of the client is used.
     pub(in crate::store::redis) fn heard_at(mut self: Box<Self>, tag: Option<u32>) -> Box<Self> {
         self.tag = tag;
         self
     }
 
-    /// The owner has the key already, so an acquire request restarts the time to live.
+    /// Notes that the owner has the key already, so an acquire request restarts the time to live.
     pub(in crate::store::redis) fn again(mut self: Box<Self>) -> Box<Self> {
         self.bare.again();
         self
@@ -95,8 +95,8 @@ impl Scripted {
         }
     }
 
-    /// How the request is strict on a connection. A probe of a quorum never is: it uses a new name,
-    /// so nobody can have held its key before the server forgot.
+    /// How the request is strict on a connection. A probe of a quorum is never strict, because
+    /// nobody can have held its new name before the server forgot its data.
     fn strictly_on<'a>(&self, known: &'a Known) -> Option<&'a Strictly> {
         let is_probe = matches!(&self.step, Step::Acquire(ask) if ask.key.is_probe());
         if is_probe { None } else { known.strictly() }
@@ -126,7 +126,7 @@ impl Request for Scripted {
         if let Some(command) = self.bare.command(&self.step, known) {
             return command;
         }
-        // Only a strict acquire notices that its server has taken over the data of another one.
+        // Only a strict acquire notices that its server has taken over the data of another server.
         let may_be_old = self.strictly.is_some() && !matches!(self.step, Step::Acquire(_));
         self.cold = self.step.counted().is_some_and(|key| may_be_old || !known.is_warm(key));
         let call = self.call();
@@ -153,8 +153,8 @@ impl Request for Scripted {
 
     fn was_refused(&mut self, known: &mut Known, code: &str, text: &str) -> Retry {
         if code == "NOSCRIPT" {
-            // Most likely, somebody has flushed all. If a release found that out for itself, a
-            // later acquire could come before its repetition, and find the lock taken.
+            // Most likely, somebody has flushed all scripts. If each request found that out for
+            // itself, an acquire could overtake a repeated release, and find the lock taken.
             known.forget_scripts();
         } else if self.in_full {
             // A server does not keep the script of a request that it refuses.
@@ -162,9 +162,9 @@ impl Request for Scripted {
         }
         let retry = match code {
             // The server had this script on this connection, so another process may have replaced
-            // it. With the same data, that process would accept the old run id: use a new
-            // connection. Renewals and releases must not depend on one just because somebody else
-            // has flushed the scripts.
+            // it. With the same data, that process would accept the old run id, so use a new
+            // connection. Renewals and releases must not depend on a new connection just because
+            // somebody has flushed the scripts.
             "NOSCRIPT" if self.strictly.is_some() && matches!(self.step, Step::Acquire(_)) => {
                 Retry::Elsewhere
             }

@@ -1,7 +1,7 @@
 //! The SHA-1 of a script, by which a server knows it.
 //!
-//! It protects nothing: a wrong hash would cost one more request. It is computed when this crate is
-//! compiled, and is too small to be worth a dependency.
+//! It protects nothing. A wrong hash would only cost one more request. It is computed when this
+//! crate is compiled, and is too small to be worth a dependency.
 
 /// The SHA-1 of `text` as 40 hexadecimal digits.
 pub(super) const fn sha1_hex(text: &[u8]) -> [u8; 40] {

@@ -40,7 +40,12 @@ impl Step {
                 _,
                 OnRelease::KeepIfAlone { ttl, .. } | OnRelease::Downgrade { ttl, .. },
             ) => Some(*ttl),
-            _ => None,
+            Self::Release(_, OnRelease::Free | OnRelease::Open | OnRelease::FreeAndWake)
+            | Self::Evict { .. }
+            | Self::Revoke { .. }
+            | Self::Resize { .. }
+            | Self::Inspect(_)
+            | Self::Living(_) => None,
         }
     }
 
@@ -53,7 +58,18 @@ impl Step {
             Self::Release(lease, OnRelease::KeepIfAlone { reserve, .. }) => {
                 (*reserve > 0).then_some(&lease.key)
             }
-            _ => None,
+            Self::Release(
+                _,
+                OnRelease::Free
+                | OnRelease::Open
+                | OnRelease::FreeAndWake
+                | OnRelease::Downgrade { .. },
+            )
+            | Self::Evict { .. }
+            | Self::Revoke { .. }
+            | Self::Resize { .. }
+            | Self::Inspect(_)
+            | Self::Living(_) => None,
         }
     }
 }

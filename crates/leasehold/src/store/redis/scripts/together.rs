@@ -7,7 +7,7 @@
 use super::TOGETHER;
 use crate::store::redis::codec::command::{Command, NoAnswer, Part, Value};
 
-/// The steps in one call at most. The server does nothing else meanwhile: for about 0.2 ms.
+/// The most steps in one call. For so many, the server does nothing else for about 0.2 ms.
 pub(in crate::store::redis) const STEPS_MAX: usize = 32;
 
 /// Where a call of ACQUIRE or RELEASE has its keys and its arguments.
@@ -19,7 +19,7 @@ const OPEN: usize = 10;
 const OWNER: usize = 11;
 const TTL: usize = 12;
 
-/// What the answer to a call says about one of its steps.
+/// The result of one step in the answer to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::store::redis) enum Done {
     /// The step was done, and has this answer.
@@ -50,7 +50,7 @@ pub(in crate::store::redis) fn together<'a>(
     command
 }
 
-/// What the answer says about each step, for a call of `steps` steps.
+/// Reads the result of each step, for a call of `steps` steps.
 pub(in crate::store::redis) fn done(answer: &Result<Value, NoAnswer>, steps: usize) -> Vec<Done> {
     let answers = match answer {
         Ok(Value::Array(answers)) if answers.len() == steps => answers.as_slice(),

@@ -22,7 +22,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// Whether it names a server, and is not older than what counted before.
+    /// Whether it names a server, and is not older than the last choice.
     pub(super) fn is_no_older_than(&self, last: Option<&Named>) -> bool {
         match self {
             Self::Named(named) => last.is_none_or(|last| named.epoch >= last.epoch),
@@ -35,8 +35,8 @@ impl Answer {
 /// the answers of the highest epoch name several servers, `last` stays if it is one of them.
 /// Otherwise the server that most sentinels name counts.
 ///
-/// An older epoch than that of `last` counts only if a majority of the sentinels name a server:
-/// they may have been set up again.
+/// An older epoch than that of `last` counts only if a majority of the sentinels name a server.
+/// Then they may have been set up again.
 pub(super) fn decide<'a>(
     answers: impl Iterator<Item = &'a Answer>,
     sentinels: usize,
@@ -83,14 +83,14 @@ mod tests {
             (vec![a(1)], None, Some(named_as("a", 1))),
             (vec![Answer::Unknown, a(1)], None, Some(named_as("a", 1))),
             (vec![b(3)], Some(named_as("a", 2)), Some(named_as("b", 3))),
-            // One epoch, two servers: nothing goes back and forth.
+            // One epoch, two servers. The choice does not go back and forth.
             (vec![b(1), a(1)], None, Some(named_as("a", 1))),
             (vec![a(1), b(1), b(1)], None, Some(named_as("b", 1))),
             (vec![a(1), b(1), b(1)], Some(named_as("a", 1)), Some(named_as("a", 1))),
             // The sentinel that announced b is silent.
             (vec![a(1), failed(), failed()], Some(named_as("b", 2)), Some(named_as("b", 2))),
             (vec![a(1), Answer::Unknown], Some(named_as("b", 2)), Some(named_as("b", 2))),
-            // Set up again.
+            // The sentinels were set up again.
             (vec![a(0), a(0), failed()], Some(named_as("b", 9)), Some(named_as("a", 0))),
         ];
         for (answers, last, expected) in table {

@@ -1,13 +1,13 @@
-//! Finds the primary by asking sentinels, and notices when they name another one.
+//! Finds the primary by asking sentinels, and notices when they name another primary.
 //!
-//! Each new connection asks the sentinels at once. Among the answers, the one with the highest
-//! configuration epoch counts: sentinels raise it with each failover. The server must then say that
-//! it is a primary (`ROLE`, in the handshake).
+//! Each new connection asks the sentinels at once. The answer with the highest configuration epoch
+//! counts, because sentinels raise the epoch with each failover. The server must then say that it
+//! is a primary (`ROLE`, in the handshake).
 //!
 //! An open connection ends when the sentinels name another server. One task of each connector
-//! listens at every sentinel for the [channels](node) of a failover. It asks all of them when it
-//! hears of one, or when [`ASK_EVERY`] has passed. So a client that can still reach an old primary
-//! leaves it.
+//! listens at every sentinel for the [channels](node) of a failover. It asks all sentinels when it
+//! hears of a failover, or when [`ASK_EVERY`] has passed. So a client that can still reach an old
+//! primary leaves it.
 //!
 //! Source: <https://redis.io/docs/latest/develop/reference/sentinel-clients/>
 
@@ -33,14 +33,14 @@ use super::connector::{Connector, Stream};
 use super::place::Place;
 use super::url::SentinelAddress;
 use crate::core::error::{Error, ErrorKind};
-use crate::host::SystemHost;
+use crate::host::{SystemHost, Task, run_again};
 use crate::store::net::{Tls, host_and_port_text, open_tcp};
 use crate::store::within;
 
 /// How long one sentinel may take to answer, with the connection and the login.
 const ASK_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long a new connection waits for further answers when there is one that names a server.
+/// How long a new connection waits for further answers after one has named a server.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// How often the sentinels are asked while a connection is open, in addition to their messages.
@@ -58,7 +58,7 @@ pub(super) struct Sentinels {
 struct Shared {
     nodes: Vec<Node>,
     primary: String,
-    /// What the sentinels said last.
+    /// The last answer of the sentinels.
     last: watch::Sender<Last>,
     /// How many asks have begun.
     asks: AtomicU64,
@@ -111,7 +111,7 @@ impl Sentinels {
         self.shared.nodes.iter().map(|node| (node as &dyn Connector, primary)).collect()
     }
 
-    /// Opens a stream to the primary. It fails when the sentinels name another server.
+    /// Opens a stream to the primary. The stream fails when the sentinels name another server.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl Sentinels {
     pub(super) async fn open(&self, tls: Option<&Tls>) -> Result<Box<dyn Stream>, Error> {
         self.shared.listen();
         loop {
-            // Before asking, so that no announcement is missed.
+            // Subscribe before asking, so that no announcement is missed.
             let last = self.shared.last.subscribe();
             let place = self.shared.ask(Patience::Short).await?.place;
             let (host, port) = place.clone();
@@ -180,11 +180,11 @@ impl Shared {
         self.keep(number, &said).ok_or_else(|| self.not_named(&asked, &said, last.is_some()))
     }
 
-    /// Keeps what the sentinels named in the ask with this number. Returns what is kept now:
-    /// because of a silent sentinel, a later ask may have been faster. The answer of the later ask
-    /// stays, unless this ask has heard of a newer epoch.
+    /// Keeps what the sentinels named in the ask with this number. Returns what is kept now. If
+    /// this ask waited for a silent sentinel, a later ask may have been faster. The answer of the
+    /// later ask stays, unless this ask has heard of a newer epoch.
     fn keep(&self, number: u64, said: &[Answer]) -> Option<Named> {
-        let mut kept = None;
+        let (mut kept, mut left) = (None, None);
         self.last.send_if_modified(|last| {
             let before = last.named.clone();
             kept = decide(said.iter(), self.nodes.len(), before.as_ref());
@@ -195,14 +195,16 @@ impl Shared {
                 return false;
             }
             last.ask = last.ask.max(number);
-            if let Some(before) = before.as_ref().filter(|before| before.place != named.place) {
-                let (from, to) = (&before.place, &named.place);
-                tracing::info!(?from, ?to, "the sentinels name another primary");
-            }
             let is_other = before.as_ref() != Some(named);
             last.named = Some(named.clone());
+            left = before.filter(|before| before.place != named.place);
             is_other
         });
+        // A log subscriber may panic, so the new primary must count before.
+        if let (Some(from), Some(to)) = (&left, &kept) {
+            let (from, to) = (&from.place, &to.place);
+            tracing::info!(?from, ?to, "the sentinels name another primary");
+        }
         kept
     }
 
@@ -219,8 +221,8 @@ impl Shared {
         (node, answer)
     }
 
-    /// The error if no sentinel names a server. It is final only if most sentinels say so, and none
-    /// has named one before.
+    /// The error if no sentinel names a server. It is final only if most sentinels know no such
+    /// server, and no sentinel has named one before.
     fn not_named(&self, asked: &[&Node], said: &[Answer], named_before: bool) -> Error {
         let primary = self.primary.escape_debug();
         let most = |kind: Option<ErrorKind>| {
@@ -259,10 +261,15 @@ impl Shared {
             let (alive, ended) = oneshot::channel();
             let (shared, nodes) = (Arc::downgrade(self), self.nodes.clone());
             let primary = self.primary.clone();
-            SystemHost::shared().spawn(Box::pin(async move {
+            let begin = move || -> Task {
+                Box::pin(listen(Weak::clone(&shared), nodes.clone(), primary.clone()))
+            };
+            let host = SystemHost::shared();
+            let listening = run_again(Arc::clone(&host), begin);
+            host.spawn(Box::pin(async move {
                 tokio::select! {
                     _ended = ended => {}
-                    () = listen(shared, nodes, primary) => {}
+                    () = listening => {}
                 }
             }));
             alive
@@ -303,7 +310,7 @@ struct UntilSwitched {
 
 impl Stream for UntilSwitched {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        // Answers that have arrived count.
+        // Answers that have arrived still count.
         if let Poll::Ready(read) = self.stream.poll_read(cx, into) {
             return Poll::Ready(read);
         }
@@ -323,19 +330,113 @@ impl Stream for UntilSwitched {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc;
+
+    use tracing::field::Field;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
     use super::*;
+    use crate::host::shielded::panic_quietly;
     use crate::store::redis::connector::Access;
+
+    /// Three sentinels that watch over this primary. Nobody listens there.
+    fn shared(primary: &str) -> Arc<Shared> {
+        let address = SentinelAddress {
+            sentinels: vec![("127.0.0.1".to_owned(), 1); 3],
+            access: Access::default(),
+            tls: None,
+            primary: primary.to_owned(),
+        };
+        Sentinels::new(&address).expect("no TLS").shared
+    }
+
+    fn named(host: &str, epoch: u64) -> Named {
+        Named { place: (host.to_owned(), 1), epoch }
+    }
+
+    /// A subscriber that panics at the first event with this text, and tells the test of others.
+    struct Broken {
+        text: &'static str,
+        has_panicked: AtomicBool,
+        others: mpsc::Sender<()>,
+    }
+
+    impl Broken {
+        fn at(text: &'static str) -> (Self, mpsc::Receiver<()>) {
+            let (others, told) = mpsc::channel();
+            (Self { text, has_panicked: AtomicBool::new(false), others }, told)
+        }
+    }
+
+    impl Subscriber for Broken {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target().ends_with("::sentinel")
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            let mut text = String::new();
+            event.record(&mut |_: &Field, value: &dyn fmt::Debug| {
+                text.push_str(&format!("{value:?} "));
+            });
+            if !text.contains(self.text) {
+                return;
+            }
+            if !self.has_panicked.swap(true, Ordering::SeqCst) {
+                panic_quietly();
+            }
+            // The test may be over.
+            let _gone = self.others.send(());
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn another_primary_counts_although_the_log_panics_when_it_is_told() {
+        let shared = shared("main");
+        let keep = |number, host: &str, epoch| {
+            let answer = || Answer::Named(named(host, epoch));
+            shared.keep(number, &[answer(), answer()])
+        };
+        keep(1, "old-primary", 1).expect("named");
+        let last = shared.last.subscribe();
+        let (broken, _others) = Broken::at("new-primary");
+        let kept = tracing::subscriber::with_default(broken, || {
+            catch_unwind(AssertUnwindSafe(|| keep(2, "new-primary", 2)))
+        });
+        assert!(kept.is_err(), "the log panics");
+        assert!(last.has_changed().expect("it lives"));
+        assert_eq!(last.borrow().named, Some(named("new-primary", 2)));
+    }
+
+    /// Otherwise a client stays at an old primary that it can still reach.
+    #[test]
+    fn sentinels_are_asked_again_although_the_log_has_panicked() {
+        let limit = Duration::from_secs(60);
+        let (broken, asked_again) = Broken::at("a-primary-that-nobody-names");
+        let (tell, told) = mpsc::channel();
+        // The sentinels are asked on this thread. The subscriber stays there, and ignores others.
+        SystemHost::shared().spawn(Box::pin(async move {
+            std::mem::forget(tracing::subscriber::set_default(broken));
+            tell.send(()).expect("the test waits");
+        }));
+        told.recv_timeout(limit).expect("the host runs");
+        let shared = shared("a-primary-that-nobody-names");
+        shared.listen();
+        asked_again.recv_timeout(limit).expect("the task goes on");
+    }
 
     #[test]
     fn an_ask_that_ends_after_a_later_one_counts_only_by_a_newer_epoch() {
-        let address = SentinelAddress {
-            sentinels: ["a", "b", "c"].map(|host| (host.to_owned(), 1)).to_vec(),
-            access: Access::default(),
-            tls: None,
-            primary: "main".to_owned(),
-        };
-        let Sentinels { shared } = Sentinels::new(&address).expect("no TLS");
-        let named = |host: &str, epoch| Named { place: (host.to_owned(), 1), epoch };
+        let shared = shared("main");
         // This many of the three sentinels name a server.
         let keep_from = |sentinels, number, host, epoch| {
             let answer = || Answer::Named(named(host, epoch));

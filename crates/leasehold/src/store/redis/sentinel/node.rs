@@ -19,19 +19,19 @@ use crate::store::redis::place::{Place, is_host};
 use crate::store::redis::wire::handshake::handshake;
 use crate::store::within;
 
-/// The pause before a sentinel is listened to again.
+/// The pause before listening to a sentinel again.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
-/// The pause after a sentinel refused to tell what it announces.
+/// The pause after a sentinel refused a subscription.
 const LISTEN_AGAIN_IF_REFUSED: Duration = Duration::from_mins(1);
 
 /// The longest answer of a sentinel, in bytes. The usual one has 1 KB.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// The channels on which sentinels tell that there is a new primary, with what stands before its
-/// name in a message. The sentinel that leads a failover uses the first as soon as a replica is
-/// promoted. Each sentinel uses the second when it takes the old primary for a replica, maybe much
-/// later.
+/// The channels on which sentinels announce a new primary, each with the text before its name in a
+/// message. The sentinel that leads a failover uses the first channel as soon as a replica is
+/// promoted. Each sentinel uses the second one when it takes the old primary for a replica, maybe
+/// much later.
 const CHANNELS: [(&str, &str); 2] =
     [("+failover-state-reconf-slaves", "master "), ("+switch-master", "")];
 
@@ -54,8 +54,8 @@ impl Node {
         let mut stream = open_tcp(&self.host, self.port, self.tls.as_ref()).await?;
         handshake(&mut *stream, &self.access).await?;
         let mut words = Vec::new();
-        // In a failover, the sentinel that leads it has the new epoch already. Only the second
-        // command has the new address, too.
+        // During a failover, the sentinel that leads it has the new epoch already. Only the answer
+        // to the second command has the new address, too.
         for question in ["MASTER", "GET-MASTER-ADDR-BY-NAME"] {
             codec::write(&Command::new("SENTINEL").arg(question).arg(primary), &mut words);
         }

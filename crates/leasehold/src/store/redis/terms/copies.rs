@@ -1,7 +1,7 @@
 //! How many copies a grant needs before it counts. The store asks for them with a `WAIT` after the
 //! command, on the same connection. While the server waits for copies, it serves no other request
-//! of the connection. So commands that leave together share a `WAIT` if they wait equally long, and
-//! it stands behind them all.
+//! of the connection. So commands that are sent together share one `WAIT` behind them all, if they
+//! wait equally long.
 //!
 //! `WAIT` only waits for earlier writes of its own connection. On any other connection, and on a
 //! new one, it would find no write and succeed at once. So the wire sends both commands under
@@ -46,8 +46,8 @@ impl Copies {
     }
 }
 
-/// How long to wait for copies: half of this limit, or up to an eighth less. There are few such
-/// spans, so that locks of almost the same ttl share one `WAIT`.
+/// How long to wait for copies: half of this limit, or up to an eighth less. There are only a few
+/// such spans, so that locks of almost the same ttl share one `WAIT`.
 fn within(limit: Duration) -> Duration {
     let mut ms = WITHIN_MAX.as_millis();
     while ms > (limit / 2).as_millis() {
@@ -236,7 +236,8 @@ const SPENT_MAX: usize = 2 * IN_FLIGHT_MAX;
 /// not be used again.
 ///
 /// A session then goes on with a fresh token. A quorum, though, asks each node with the same token
-/// for as long as it waits. It also uses the token of the lease when it asks a node that lacks it.
+/// for as long as it waits. It also uses the token of the lease when it asks a node that lacks the
+/// lease.
 ///
 /// Only a fingerprint of 64 bits is kept of each. There are 2^17 of them at most, so another token
 /// looks spent with odds of 1 to 2^47. Then an ask is refused without need, or a lease counts as
@@ -275,7 +276,7 @@ impl Spent {
             return None;
         }
         let message = "the grant of this owner token was released, since it had too few copies; no \
-                       request was sent, use a fresh token";
+                       request was sent; use a fresh token";
         Some(Error::new(ErrorKind::Unavailable, message).with_name(key.as_str()))
     }
 

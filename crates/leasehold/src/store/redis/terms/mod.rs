@@ -41,8 +41,8 @@ impl Terms {
     pub(super) fn not_for_a_cluster(&self) -> Option<&'static str> {
         if self.strict.strict().is_some() {
             return Some(
-                "`strict` is not for a cluster: what a server may have forgotten is noted on that \
-                 server, and slots move; use `redis+sentinel://` or a quorum",
+                "`strict` is not for a cluster: each server notes for itself that it may have \
+                 forgotten leases, and slots move; use `redis+sentinel://` or a quorum",
             );
         }
         self.copies.is_any().then_some(
@@ -64,10 +64,10 @@ impl From<Copies> for Terms {
     }
 }
 
-/// What a client expects of strict mode. Only the act of an operator switches a database to it, see
-/// [`strict`](crate::strict).
+/// The strict mode that a client expects. Only the act of an operator switches a database to it,
+/// see [`strict`](crate::strict).
 ///
-/// | | the database is not switched on | the database is switched on |
+/// | | the database is not in strict mode | the database is in strict mode |
 /// |---|---|---|
 /// | `No` | not strict | refused: `Config` |
 /// | `AsDatabase` | not strict | strict |
@@ -77,8 +77,8 @@ pub enum Strictness {
     /// `strict=no` in a URL: the client is not strict.
     #[default]
     No,
-    /// Nothing in a URL: as the database says when the store connects for the first time. That
-    /// stays so for the life of the store.
+    /// Nothing in a URL: the client is strict if the database says so when the store connects for
+    /// the first time. That stays so for the life of the store.
     AsDatabase,
     /// `strict=yes` in a URL: the client is strict, whatever the database says.
     Yes(Strict),
@@ -135,8 +135,8 @@ impl Strict {
     }
 }
 
-/// How many copies a grant or a renewal needs before it counts. The default is none: it counts as
-/// soon as it is in the memory of the server.
+/// How many copies a grant or a renewal needs before it counts. By default it needs none, and
+/// counts as soon as it is in the memory of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copies {
@@ -178,8 +178,8 @@ impl Copies {
         self != Self::default()
     }
 
-    /// Whether a release may grant the key to the next waiter, unless the server is strict. A
-    /// hand-over cannot take the key back if there are too few copies.
+    /// Whether a release may grant the key to the next waiter, unless the server is strict. It may
+    /// not if copies are needed, because it cannot take the key back if there are too few.
     pub(super) fn hand_over(self) -> bool {
         !self.is_any()
     }
@@ -193,8 +193,8 @@ impl Terms {
         confirm: false,
     };
 
-    /// Whether a release surely may grant the key to the next waiter. A hand-over cannot check
-    /// whether the server has forgotten its leases.
+    /// Whether it is certain that a release may grant the key to the next waiter. A hand-over
+    /// cannot check whether the server has forgotten its leases.
     pub(super) fn hand_over(&self) -> bool {
         self.strict == Strictness::No && self.copies.hand_over()
     }
@@ -226,7 +226,7 @@ pub(super) fn no_line(key: &Key) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "in strict mode, and with `replicas` or `fsync` in its URL, a server does not hand locks \
-         over; no request was sent, watch the lock instead",
+         over; no request was sent; watch the lock instead",
     )
     .with_name(key.as_str())
 }

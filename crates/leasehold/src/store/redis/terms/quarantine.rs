@@ -17,8 +17,8 @@ use crate::store::redis::{LIMIT, keys};
 use crate::unpoisoned::Unpoisoned;
 
 /// Returns the quarantine of the server, if there is one. If the server forgot its leases and no
-/// acquire request has noticed it, the next one begins the quarantine. Then its whole length is
-/// returned.
+/// acquire request has noticed that yet, the next acquire request begins the quarantine. Then the
+/// whole length is returned.
 pub(in crate::store::redis) fn look(
     strict: Strict,
     asks: Lane<'_>,
@@ -107,7 +107,7 @@ struct Epoch {
 
 impl Request for Epoch {
     fn command(&mut self, known: &mut Known) -> Command {
-        // If it is sent more than once, the last connection counts.
+        // If the request is sent more than once, the last connection counts.
         self.heard.lock().run_id = known.strictly().map(|it| Arc::clone(&it.process.run_id));
         Command::new("HMGET").arg(keys::EPOCH).arg("run").arg("until").arg("replid")
     }

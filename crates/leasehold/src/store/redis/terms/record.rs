@@ -1,4 +1,4 @@
-//! What the record of a database says: who switched strict mode last, when and why.
+//! The record of a database: who last switched strict mode on or off, when and why.
 
 use crate::core::moment::WallTime;
 
@@ -13,15 +13,15 @@ pub struct Act {
     pub is_on: bool,
     /// When, by the clock of the server. `None` if the record does not say.
     pub at: Option<WallTime>,
-    /// Who did it, as `user@host`. Empty if the record does not say.
+    /// The user who did it, as `user@host`. Empty if the record does not say.
     pub who: String,
     /// The reason. Empty if none was given.
     pub why: String,
 }
 
 impl Act {
-    /// Whether a record switches its database on. Any word but `off` does: that is the safe side if
-    /// somebody wrote it by hand. `switch.lua` decides in the same way.
+    /// Whether a record puts its database in strict mode. Any word but `off` does, which is safe if
+    /// somebody wrote the record by hand. `switch.lua` decides in the same way.
     pub(in crate::store::redis) fn switches_on(record: &[u8]) -> bool {
         let word = record.split(|byte| *byte == b' ').next().unwrap_or_default();
         !word.is_empty() && word != b"off"

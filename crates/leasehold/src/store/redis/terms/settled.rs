@@ -1,18 +1,18 @@
 //! Whether the clients of a store are strict: what its URL expects, and what the database says.
 //!
-//! | the database | `strict=yes` | nothing | `strict=no` |
+//! | the database | `strict=yes` | no option | `strict=no` |
 //! |---|---|---|---|
-//! | is not switched on | strict, with a warning | not strict | not strict |
-//! | is switched on | strict | strict | refused |
+//! | is not in strict mode | strict, with a warning | not strict | not strict |
+//! | is in strict mode | strict | strict | refused |
 //!
-//! The first answer settles *nothing* for the life of the store. No right to read the record counts
-//! as *not switched on*. So all requests of a store are strict, or none, whatever happens to the
-//! record meanwhile:
+//! Without an option, the first answer decides for the life of the store. If the user has no right
+//! to read the record, the database counts as *not in strict mode*. So all requests of a store are
+//! strict, or none, whatever happens to the record meanwhile:
 //!
-//! | the store is settled as | and a later connection finds the database | it is |
+//! | the store is | and a later connection finds the database | the connection is |
 //! |---|---|---|
-//! | strict | not switched on: it was emptied, or switched off | strict |
-//! | not strict | switched on | refused |
+//! | strict | not in strict mode: it was emptied, or switched off | strict |
+//! | not strict | in strict mode | refused |
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +21,10 @@ use std::sync::{Arc, OnceLock};
 use super::{Strict, Strictness};
 use crate::core::error::{Error, ErrorKind};
 
-/// What the connections of one store agree on. Clones share it.
+/// The agreement of the connections of one store. Clones share it.
 #[derive(Clone, Default)]
 pub(in crate::store::redis) struct Settled {
-    /// Whether the database was switched on when the first connection asked it.
+    /// Whether the database was in strict mode when the first connection asked it.
     is_on: Arc<OnceLock<bool>>,
     told: Arc<AtomicBool>,
     record: Record,
@@ -40,7 +40,7 @@ enum Record {
 }
 
 impl Settled {
-    /// Of connections that ask for no record and are not strict.
+    /// Makes an agreement for connections that ask for no record and are not strict.
     pub(in crate::store::redis) fn without_record() -> Self {
         Self { record: Record::Ignored, ..Self::default() }
     }
@@ -65,7 +65,7 @@ impl Settled {
     ///
     /// # Errors
     ///
-    /// `Config` if the database is switched on, and the client is not strict.
+    /// `Config` if the database is in strict mode, and the client is not strict.
     pub(in crate::store::redis) fn agree(
         &self,
         expected: Strictness,
@@ -82,7 +82,7 @@ impl Settled {
         }
     }
 
-    /// Whether this is the first call, of all clones.
+    /// Whether this is the first call on any clone.
     pub(in crate::store::redis) fn tell_once(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }

@@ -8,13 +8,13 @@
 //! | that it is not ready now | is asked for alone |
 //! | anything else | is asked for alone, and so are all later ones |
 //!
-//! Requests about one key reach the server in their order. So those behind a step that may have to
-//! be asked for alone are held back until it has its answer.
+//! Requests about one key reach the server in their order. So requests behind a step that may have
+//! to be asked for alone are held back until the step has its answer.
 //!
-//! A proxy with several servers may lead a call to the server of its first key. There, the keys of
-//! the other steps are missing, and those are not done. If one of them then turns out to have the
-//! counter that was missing, this may be such a proxy, or another client was faster. After three in
-//! a row, all later ones are asked for alone.
+//! A proxy with several servers may lead a call to the server of its first key. That server lacks
+//! the keys of the other steps, and does not do these steps. If such a step finds its counter when
+//! it is asked for alone, there may be such a proxy, or another client was faster. After three such
+//! steps in a row, all later ones are asked for alone.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -34,19 +34,19 @@ pub(super) type Step = (Command, Waiting);
 pub(super) struct Gathering {
     /// The steps that are not written yet. No two have the same key.
     gathered: Vec<Step>,
-    /// The keys of those that were sent together and have no answer.
+    /// The keys of the steps that were sent together and have no answer.
     keys: HashSet<Box<[u8]>>,
-    /// The requests behind them, in their order.
+    /// The requests that are held back behind these steps, in their order.
     held: VecDeque<Step>,
     /// Whether the server has the script.
     is_known: bool,
     /// How many counters in a row were missing only in a call of several.
     doubts: u8,
-    /// Whether all are asked for alone.
+    /// Whether all steps are asked for alone.
     is_refused: bool,
 }
 
-/// What the connection writes next.
+/// The next thing that the connection writes.
 pub(super) enum Gathered {
     One(Step),
     Several(Command, Several),
@@ -55,7 +55,7 @@ pub(super) enum Gathered {
 /// Steps that were sent in one call.
 pub(super) struct Several(Vec<Step>);
 
-/// What to do after an answer.
+/// The work to do after an answer.
 #[derive(Default)]
 pub(super) struct Answered {
     pub(super) done: Vec<(Waiting, Value)>,
@@ -66,7 +66,7 @@ pub(super) struct Answered {
 }
 
 impl Gathering {
-    /// Whether the command is such a step.
+    /// Whether the command is a step that may be done together with others.
     pub(super) fn may_have(&self, command: &Command) -> bool {
         !self.is_refused && matches!(command.part(), Part::Ask | Part::Release)
     }
@@ -75,7 +75,7 @@ impl Gathering {
         self.gathered.is_empty()
     }
 
-    /// Whether those that are gathered have to be written before this one can be.
+    /// Whether the gathered steps have to be written before this command can be.
     pub(super) fn come_before(&self, command: &Command) -> bool {
         let is_like_it = |(other, _): &Step| other.lock() == command.lock();
         self.gathered.len() >= STEPS_MAX || self.gathered.iter().any(is_like_it)
@@ -126,7 +126,8 @@ impl Gathering {
             }
             match done {
                 Done::Yes(value) => {
-                    // Led by the first key, a later step finds its own only by chance.
+                    // If a proxy looks at the first key only, a later step finds its own key by
+                    // chance.
                     self.doubts = if number > 0 { 0 } else { self.doubts };
                     answered.done.push((waiting, value));
                 }
@@ -142,7 +143,7 @@ impl Gathering {
         answered
     }
 
-    /// A step was asked for alone because its counter was missing.
+    /// Notes the answer to a step that was asked for alone because its counter was missing.
     pub(super) fn doubted(&mut self, answer: &Result<Value, NoAnswer>) {
         // Only a grant that finds the counter is one number.
         if matches!(answer, Ok(Value::Int(_))) {

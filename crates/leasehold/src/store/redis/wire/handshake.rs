@@ -54,8 +54,8 @@ pub(in crate::store::redis) struct ServerFacts {
 /// Like [`handshake`], and asks for what the terms need, in the same round trip:
 ///
 /// - whether the database is switched to strict mode
-/// - a strict client: the `run_id` and the `master_replid` of the server
-/// - terms with copies: whether the server can confirm copies
+/// - for a strict client: the `run_id` and the `master_replid` of the server
+/// - for terms with copies: whether the server can confirm copies
 ///
 /// A client that does not know yet that it is strict asks for the ids in a second round trip.
 pub(in crate::store::redis) async fn handshake_on_terms(
@@ -91,7 +91,7 @@ async fn exchange(
         let answer = match reader.next(stream).await {
             Ok(answer) => answer.map_err(|_refused| no_redis())?,
             Err(ended) => {
-                // The words of the server count more than that it took nothing.
+                // A refusal by the server says more than a failed write.
                 let refused = net::failure(&ended);
                 let cause = written.err().unwrap_or(ended);
                 return Err(refused.unwrap_or_else(|| went_away(cause, &steps[number..])));
@@ -115,7 +115,7 @@ impl Requests {
         self.steps.push(step);
     }
 
-    /// What the terms need.
+    /// Adds the requests that the terms need.
     fn questions(&mut self, access: &Access, is_strict: bool) {
         let copies = access.terms.copies;
         if access.settled.asks() {
@@ -125,7 +125,7 @@ impl Requests {
         if is_strict {
             self.ids();
         }
-        // This connection has written nothing, so the server answers both without waiting.
+        // This connection has written nothing, so the server answers `WAIT` and `WAITAOF` at once.
         if copies.fsync {
             self.ask(Step::WaitAof, Command::new("WAITAOF").number(1).number(0).number(1));
         } else if copies.is_any() {
@@ -136,7 +136,7 @@ impl Requests {
         }
     }
 
-    /// The ids of the process and of its data.
+    /// Adds the requests for the ids of the process and of its data.
     fn ids(&mut self) {
         self.ask(Step::Info, Command::new("INFO").arg("server"));
         self.ask(Step::Replid, Command::new("INFO").arg("replication"));
@@ -228,7 +228,7 @@ impl Step {
         Ok(())
     }
 
-    /// Whether this refusal does no harm.
+    /// Returns the error for a refusal, unless the refusal does no harm.
     fn check(self, text: &str) -> Result<(), Error> {
         let code = codec::code(text);
         let error = refusal(code, text);
@@ -309,8 +309,8 @@ impl Step {
 /// Hears the record of the database, and decides whether the connection is strict.
 fn record(answer: &Frame, access: &Access, heard: &mut ServerFacts) -> Result<(), Error> {
     let is_on = match answer {
-        // It may have been the record of a strict database. A strict client learns this from its
-        // requests for locks, and still renews and releases.
+        // The key may have been the record of a database in strict mode. A strict client learns
+        // this from its requests for locks, and can still renew and release.
         Frame::Error(text) if codec::code(text) == "WRONGTYPE" && heard.strict.is_none() => {
             return Err(no_epoch().with_source(Said::new(text)));
         }
@@ -333,8 +333,9 @@ fn record(answer: &Frame, access: &Access, heard: &mut ServerFacts) -> Result<()
     Ok(())
 }
 
-/// Hears that the server does not show the record. A client that may be strict or not must not take
-/// that for *not switched on*, unless the user has no right to it or the server cannot have one.
+/// Hears that the server does not show the record. A client that does not know yet whether it is
+/// strict must not take that for *not in strict mode*, unless the user has no right to the record
+/// or the server cannot have one.
 fn unread(text: &str, access: &Access) -> Result<(), Error> {
     let code = codec::code(text);
     let expected = access.settled.resolve(access.terms.strict);
@@ -436,9 +437,9 @@ pub(in crate::store::redis) fn no_run_id() -> Error {
     Error::new(
         ErrorKind::Config,
         "the server does not report a `run_id` and a `master_replid` (`INFO server`, `INFO \
-         replication`), so a strict client cannot notice when it forgets its data; no request was \
-         sent; allow the command, or do without strict mode: `leasehold strict off`, and no \
-         `strict=yes` in the URL of any client",
+         replication`), so a strict client cannot notice that the server forgot its data; no \
+         request was sent; allow the command, or do without strict mode: `leasehold strict off`, \
+         and no `strict=yes` in the URL of any client",
     )
 }
 
@@ -469,7 +470,7 @@ fn went_away(cause: io::Error, unanswered: &[Step]) -> Error {
         .to_owned();
     let unknown = unanswered.iter().find_map(|step| match step {
         Step::Select => Some(("SELECT", LEAVE_OUT_DB)),
-        Step::Role => Some(("ROLE", "name the sentinels themselves")),
+        Step::Role => Some(("ROLE", "write the sentinels' own addresses in the URL")),
         Step::Wait | Step::Replication => Some(("WAIT", "leave `replicas` out of the URL")),
         Step::WaitAof => Some(("WAITAOF", "leave `fsync` out of the URL")),
         Step::Info | Step::Replid => Some(("INFO", "leave `strict=yes` out of the URL")),
@@ -481,5 +482,5 @@ fn went_away(cause: io::Error, unanswered: &[Step]) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(cause)
 }
 
-/// The remedy if the server may be a proxy that knows one database alone.
+/// The remedy if the server may be a proxy that knows only one database.
 const LEAVE_OUT_DB: &str = "leave the database out of the URL of every client";

@@ -1,5 +1,5 @@
-//! The state of the server, as far as it is known on one connection. Every connection starts
-//! without any: it may lead to another server, or to one that forgot its data.
+//! The state of the server, as far as it is known on one connection. Nothing is known on a new
+//! connection, because it may lead to another server, or to a server that forgot its data.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(in crate::store::redis) struct Known {
     warm: HashSet<Key>,
     /// Whether the server may come back with an old counter on this very connection.
     is_unsteady: bool,
-    /// What the server does for locks without companion keys.
+    /// The abilities of the server for locks without companion keys.
     pub(in crate::store::redis) bare: Abilities,
 }
 
@@ -72,7 +72,7 @@ impl Known {
         self.scripts & script.bit() != 0
     }
 
-    /// The script was sent in full, so later calls on this connection can use its hash.
+    /// Notes that the script was sent in full, so later calls on this connection can use its hash.
     pub(in crate::store::redis) fn sent_script(&mut self, script: &Script) {
         self.scripts |= script.bit();
     }
@@ -82,12 +82,12 @@ impl Known {
         self.scripts
     }
 
-    /// The server may lack every script.
+    /// Notes that the server may lack every script.
     pub(in crate::store::redis) const fn forget_scripts(&mut self) {
         self.scripts = 0;
     }
 
-    /// The server said that it does not have the script.
+    /// Notes that the server does not have the script.
     pub(in crate::store::redis) fn lacks_script(&mut self, script: &Script) {
         self.scripts &= !script.bit();
     }
@@ -98,12 +98,12 @@ impl Known {
         self.warm.contains(key)
     }
 
-    /// The server may keep other keys than before.
+    /// Notes that the server may keep other keys than before.
     pub(in crate::store::redis) fn forget_counters(&mut self) {
         self.warm.clear();
     }
 
-    /// The fencing counter of a key was raised.
+    /// Notes that the fencing counter of a key was raised.
     pub(in crate::store::redis) fn warmed(&mut self, key: &Key) {
         if self.is_unsteady {
             return;

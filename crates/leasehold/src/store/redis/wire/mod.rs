@@ -60,13 +60,13 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How many requests may wait for an answer. Further ones are refused.
 pub(super) const IN_FLIGHT_MAX: usize = 65_536;
 
-/// A request, whose command is built again for every connection that it is tried on.
+/// A request. Its command is built again for every connection on which it is tried.
 pub(super) trait Request: Send + 'static {
     /// The command, given the known state of the server. Called in the order in which commands are
     /// sent.
     fn command(&mut self, known: &mut Known) -> Command;
 
-    /// Why the request must not be sent on this connection. Then it is answered with that.
+    /// The error if the request must not be sent on this connection. Its caller gets this error.
     fn refusal(&self, _known: &Known) -> Option<Error> {
         None
     }
@@ -92,14 +92,14 @@ pub(super) trait Request: Send + 'static {
         false
     }
 
-    /// The server refused the last command with an answer that begins with `code`. Decides whether
-    /// to send the request again.
+    /// Decides whether to send the request again, after the server refused the last command with an
+    /// answer that begins with `code`.
     fn was_refused(&mut self, _known: &mut Known, _code: &str, _text: &str) -> Retry {
         Retry::No
     }
 
-    /// Whether the connection leads to another server than at first. Then nothing was done, and the
-    /// request must be sent again.
+    /// Whether the answer says that the connection leads to another server than at first. Then
+    /// nothing was done, and the request must be sent again.
     fn was_misled(&mut self, _answer: &Value) -> bool {
         false
     }
@@ -112,18 +112,18 @@ pub(super) trait Request: Send + 'static {
         false
     }
 
-    /// Its slot and its lock; `None` if any node of a cluster can serve it.
+    /// The slot and the lock of the request; `None` if any node of a cluster can serve it.
     fn subject(&self) -> Option<Subject> {
         None
     }
 
-    /// Receives the refusals instead of [`was_refused`](Self::was_refused), in the order of the
-    /// answers. `None` if only this server can serve the request.
+    /// The part that receives the refusals instead of [`was_refused`](Self::was_refused), in the
+    /// order of the answers. `None` if only this server can serve the request.
     fn redirect(&self) -> Option<Arc<dyn Redirect>> {
         None
     }
 
-    /// There was no answer in time, wherever the request is now.
+    /// Notes that no answer came in time, wherever the request is now.
     fn was_late(&self) {}
 }
 
@@ -226,7 +226,7 @@ impl Wire {
         let limit = CONNECT_LIMIT * 3;
         let mut answer = Answer::new(&self.shared, self.shared.host.now() + limit, None);
         answer.submit(Box::new(Plain(Command::new("PING"))))?;
-        // Any answer will do: it proves that there is a connection.
+        // Any answer will do, because it proves that there is a connection.
         answer.connection(limit).await
     }
 }
@@ -263,7 +263,7 @@ struct Answer {
     in_flight: Option<InFlight>,
     waiting: Option<Waiting>,
     deadline: Moment,
-    /// The runtime that keeps this waiting after the caller has dropped it. `None` before that.
+    /// The runtime that waits for the answer after the caller has dropped this. `None` before that.
     keeper: Option<Home>,
 }
 
@@ -302,7 +302,7 @@ impl Answer {
         loop {
             self.connection(limit).await?;
             let Some(Waiting::Reply(sent)) = &mut self.waiting else {
-                unreachable!("what has its connection was sent")
+                unreachable!("the request was sent once it had a connection")
             };
             let reply = self.shared.ticks.until(self.deadline, &mut sent.reply).await;
             // Nothing is pending from here on, so `drop` has nothing to keep.
@@ -327,7 +327,7 @@ impl Answer {
                     self.submit(sent.request)?;
                     continue;
                 }
-                // It waited for less than its limit, but another request before it had no answer
+                // This request waited for less than its limit, but an earlier request had no answer
                 // either.
                 Some(Err(NoAnswer::Broken { .. })) if self.shared.was_silent(sent.generation) => {
                     return Err(unanswered(limit));
@@ -342,8 +342,9 @@ impl Answer {
             let retry = match &failed {
                 NoAnswer::Refused { code, text } => {
                     if is_replica(code, text) {
-                        // It may have been the primary. It does not end its connections when
-                        // another server takes over, but its name may lead to that one now.
+                        // This server may have been the primary until now. After a failover it
+                        // keeps its connections, but its host name may already lead to the new
+                        // primary.
                         self.shared.leave(sent.generation);
                     }
                     self.shared.again(&mut sent, code, text)
@@ -378,15 +379,15 @@ impl Answer {
 
     /// Keeps the request until its answer is there, although the caller is gone.
     async fn keep(mut self) {
-        // The limit still holds: a later release may have been given up before the connection is
-        // made. Nobody reads the error, so its duration does not matter.
+        // Keep the limit of the request. Otherwise it could be sent after a later release was given
+        // up. The zero only appears in the text of an error, which nobody reads.
         if self.connection(Duration::ZERO).await.is_err() {
             return;
         }
         if let Some(Waiting::Reply(sent)) = &mut self.waiting {
             // The connection stays open until the answer is there, unless the server is silent. If
-            // callers always gave up before the limit, nobody else would find out that it is
-            // silent.
+            // callers always gave up before the limit, nobody else would find out that the server
+            // is silent.
             let answer = self.shared.ticks.until(self.deadline, &mut sent.reply).await;
             self.shared.note_answer(answer.as_ref());
             if let Some(Err(NoAnswer::Refused { code, text })) = &answer
@@ -409,7 +410,8 @@ impl Drop for Answer {
         // The request may wait for its connection, and the connection must last until the answer.
         let Some(waiting) = self.waiting.take() else { return };
         let keeper = match (self.keeper, &waiting) {
-            // Most likely the connection's runtime, so that the answer wakes no other thread.
+            // Most likely this is the connection's runtime, so that the answer wakes no other
+            // thread.
             (None, Waiting::Reply(_)) => Home::Asker,
             // The limit of a request that was not sent must hold even if that runtime ends. A
             // runtime can also end before an answer is there.
@@ -424,7 +426,7 @@ impl Drop for Answer {
     }
 }
 
-/// Whether a server that refuses a request in this way follows another one.
+/// Whether a server that refuses a request in this way follows another server.
 fn is_replica(code: &str, text: &str) -> bool {
     ["READONLY", "MASTERDOWN"].contains(&error::inside_script(code, text).0)
 }
@@ -460,7 +462,7 @@ fn too_many() -> Error {
         ErrorKind::Unavailable,
         format!(
             "{IN_FLIGHT_MAX} requests already wait for an answer, which is the limit; no request \
-             was sent, try again once some of them are answered"
+             was sent; try again once some of them are answered"
         ),
     )
 }

@@ -1,8 +1,9 @@
 //! One connection: requests go out and answers come in, in the same order.
 //!
-//! Callers write to a buffer, and one task does the I/O. All requests up to its turn leave in one
-//! write, and [steps](super::gathering) that may be done together as one command. We do not use a
-//! library's connection, because one request through it cost as much as all the rest of a lock.
+//! Callers write to a buffer, and one task does the I/O. All requests that wait at its turn are
+//! sent in one write. [Steps](super::gathering) that may be done together are sent as one command.
+//! We do not use a library's connection, because one request through it cost as much as all the
+//! rest of a lock.
 
 #[cfg(test)]
 mod tests;
@@ -29,16 +30,16 @@ use crate::store::redis::connector::{Access, Connector, Stream};
 use crate::store::redis::terms::copies::Confirmation;
 use crate::unpoisoned::Unpoisoned;
 
-/// A buffer that has grown larger is dropped.
+/// A buffer that has grown beyond this is dropped.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 /// A new connection.
 pub(in crate::store::redis) struct Connected {
     pub(in crate::store::redis) pipeline: Arc<Pipeline>,
     pub(in crate::store::redis) mover: Mover,
-    /// What the server said of itself.
+    /// The facts that the server told about itself.
     pub(in crate::store::redis) known: Known,
-    /// Whether this client is strict, and the database lets others in that are not.
+    /// Whether this client is strict, but the database also lets in clients that are not.
     keeps_nobody_out: bool,
 }
 
@@ -101,7 +102,7 @@ struct State {
     steps: Gathering,
     /// The requests that wait for answers, the first one first.
     waiting: VecDeque<Sent>,
-    /// How many of those are in `out`.
+    /// How many of the waiting requests are still in `out`.
     unsent: usize,
     /// The different requests for copies of the writes in `out`, and who waits for each answer.
     confirming: Vec<(Confirmation, Vec<Answering>)>,
@@ -137,9 +138,9 @@ impl State {
         self.unsent += 1;
     }
 
-    /// Asks for copies of all writes before, behind all that leave together: the server serves no
-    /// other request of this connection until the copies are there. Locks of different ttls may
-    /// wait for different spans.
+    /// Asks for copies of all earlier writes, behind all requests that are sent together. The
+    /// server serves no other request of this connection until the copies are there. Locks of
+    /// different ttls may wait for different spans.
     fn confirm(&mut self, asked: Confirmation, answering: Answering) {
         match self.confirming.iter_mut().find(|(same, _)| *same == asked) {
             Some((_, callers)) => callers.push(answering),
@@ -149,9 +150,9 @@ impl State {
 
     fn write_confirmations(&mut self) {
         let mut confirming = std::mem::take(&mut self.confirming);
-        // The shortest comes first: nobody waits for longer than it asked for. All ask for the same
-        // copies of the same writes. So the span of a longer one includes the shorter ones, and its
-        // own `WAIT` has the rest.
+        // The shortest comes first, so that nobody waits for longer than it asked for. All ask for
+        // the same copies of the same writes. So a longer span includes the shorter ones, and its
+        // own `WAIT` needs only the rest.
         confirming.sort_by_key(|(asked, _)| asked.within());
         let mut waited = Duration::ZERO;
         for (asked, callers) in confirming {
@@ -206,8 +207,8 @@ impl Pipeline {
         Pending(answer)
     }
 
-    /// Asks for copies of the writes that were submitted before. Requests that ask for the same,
-    /// and leave together, share the answer.
+    /// Asks for copies of the writes that were submitted before. Requests for the same copies that
+    /// are sent together share the answer.
     pub(super) fn confirm(&self, asked: Confirmation) -> Pending {
         let (answering, answer) = oneshot::channel();
         self.enqueue(answering, |state, answering| state.confirm(asked, answering));
@@ -255,7 +256,7 @@ impl Pipeline {
         wake(state);
     }
 
-    /// Passes the answer to several steps on, and asks alone for those that were not done.
+    /// Passes on the answer to several steps. Sends those that were not done again, each alone.
     fn answer_several(&self, several: Several, answer: &Reply) {
         let mut state = self.state.lock();
         let Answered { done, alone, held } = state.steps.answered(several, answer);
@@ -314,7 +315,7 @@ impl Future for Mover {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // Read first: the server may have sent answers before it closed.
+        // Read first, because the server may have sent answers before it closed.
         let ended = match this.read(cx) {
             Poll::Ready(ended) => Some(ended),
             Poll::Pending => match this.write(cx) {
@@ -351,8 +352,9 @@ impl Mover {
     /// Takes what was submitted. Returns whether there was anything; if not, the next submission
     /// wakes this task.
     ///
-    /// While the server is busy with earlier requests, this task first lets those submit that are
-    /// ready now. On several threads it would run between any two of them, and write for each.
+    /// While the server is busy with earlier requests, this task first lets other tasks submit if
+    /// they are ready now. Otherwise, on several threads, it would run between any two of them, and
+    /// write for each.
     fn take_out(&mut self, cx: &Context<'_>) -> bool {
         self.written = 0;
         self.writing.clear();

@@ -46,7 +46,7 @@ pub(super) fn send(
     Sent { request, reply: Replying::new(answer, confirming), generation, probes }
 }
 
-/// Sends all requests, in order. Returns passed ones that cannot be sent, or too late.
+/// Sends all requests, in order. Returns the passed requests that cannot be sent, or come too late.
 pub(super) fn send_all(
     queue: VecDeque<Queued>,
     pipeline: &Pipeline,
@@ -75,7 +75,7 @@ pub(super) fn send_all(
     late
 }
 
-/// No connection was made.
+/// Refuses all requests, because no connection was made.
 pub(super) fn refuse_all(queue: VecDeque<Queued>, why: &Error) {
     for queued in queue {
         match queued {

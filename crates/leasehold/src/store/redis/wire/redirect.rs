@@ -1,8 +1,8 @@
 //! Requests of a cluster, which another node may have to serve.
 //!
-//! The answers of a connection arrive in the order of its requests. In the same order, refused
-//! requests are passed to the wire of another node, by the task that reads the answers. So requests
-//! keep their order, and no caller has to be there.
+//! The answers of a connection arrive in the order of its requests. The task that reads the answers
+//! passes refused requests to the wire of another node, in the same order. So requests keep their
+//! order, even if their callers are gone.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ pub(in crate::store::redis) trait Redirect: Send + Sync {
     /// The command for a server of which nothing is known.
     fn command(&self) -> Command;
 
-    /// After this, nobody expects an answer.
+    /// The moment after which nobody expects an answer.
     fn deadline(&self) -> Moment;
 
-    /// A server answered the request, or its connection ended. Called like
+    /// Notes that a server answered the request, or that its connection ended. Called like
     /// [`was_refused`](Self::was_refused).
     fn was_answered(&self);
 
-    /// A server refused the request. Passes it to another server, or passes the refusal on. Called
-    /// in the order of the answers, and without any lock of the wire.
+    /// Passes a refused request to another server, or passes the refusal on. Called in the order of
+    /// the answers, and without any lock of the wire.
     fn was_refused(self: Arc<Self>, refused: NoAnswer, answering: Answering);
 }
 
-/// A request that a server refused, on its way to another one.
+/// A request that a server refused, on its way to another server.
 pub(in crate::store::redis) struct Passed {
     pub(in crate::store::redis) request: Arc<dyn Redirect>,
     pub(in crate::store::redis) answering: Answering,
@@ -41,7 +41,7 @@ pub(in crate::store::redis) struct Passed {
 }
 
 impl Passed {
-    /// There is no connection to the other server.
+    /// Marks the request as not sent, because there is no connection to the other server.
     pub(super) const fn unsent(self, why: Error) -> Unsent {
         Unsent { passed: self, why }
     }
@@ -55,8 +55,8 @@ pub(in crate::store::redis) struct Unsent {
 
 impl Unsent {
     pub(in crate::store::redis) fn refuse(self) {
-        // A long time may pass until its caller reads the answer, and other requests may wait for
-        // it.
+        // Tell the request now. A long time may pass until its caller reads the answer, and other
+        // requests may wait for it.
         self.passed.request.was_answered();
         // A caller that gave up needs no answer.
         let reason = self.why.to_string();

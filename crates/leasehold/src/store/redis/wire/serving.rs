@@ -46,7 +46,7 @@ impl Serving {
         if let Some(wire) = self.wire.upgrade() {
             wire.opened(self.generation, pipeline, known, Arc::clone(&self.kill));
         }
-        // Dropped before the mover, even if a runtime drops this task: when the mover fails the
+        // Drop this before the mover, even if a runtime drops the task. When the mover fails the
         // requests under way, their callers may ask again at once, and must find no connection.
         let _ending = self;
         tokio::select! {
@@ -72,7 +72,7 @@ impl Drop for Serving {
     }
 }
 
-/// Makes an unknown outcome `Unavailable`: while connecting, no request of the user has been sent.
+/// Makes an unknown outcome `Unavailable`, because no request of the user is sent while connecting.
 fn unavailable(error: Error, connector: &dyn Connector) -> Error {
     if error.kind() != ErrorKind::Unknown {
         return error;

@@ -33,10 +33,10 @@ const RECONNECT: Backoff =
     Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(500) };
 
 /// A connection that lasted this long is replaced at once when it is left. If connections are left
-/// sooner, a proxy keeps switching servers, and each new connection waits for a pause.
+/// sooner, a proxy keeps switching servers, so each new connection waits for a pause.
 const LASTING: Duration = Duration::from_secs(1);
 
-/// How many connections that were left stay open for their last answers. Further ones end at once.
+/// How many left connections stay open for their last answers. Further ones end at once.
 const LEFT_MAX: usize = 4;
 
 /// The state that all handles of a wire share.
@@ -55,10 +55,11 @@ pub(in crate::store::redis) struct Shared {
 }
 
 struct State {
-    /// Where the next connection is made, or where this one was.
+    /// Where the next connection is made, or where the current one was made.
     home: Home,
     phase: Phase,
-    /// Rises with every attempt to connect, so that late reports about an older one are recognized.
+    /// Rises with every attempt to connect, so that late reports about an older attempt are
+    /// recognized.
     generation: u64,
     /// The latest connection that was given up because the server was silent.
     silent: Option<u64>,
@@ -91,7 +92,7 @@ enum Phase {
 }
 
 impl Phase {
-    /// The next attempt to connect may begin.
+    /// The closed phase without a pause, so the next attempt to connect may begin.
     const CLOSED: Self = Self::Closed { not_before: Moment::from_nanos(0), why: None };
 }
 
@@ -194,7 +195,8 @@ impl Shared {
         }
     }
 
-    /// A request that was passed here was not answered in time.
+    /// Suspects the current connection, because a request that was passed to it had no answer in
+    /// time.
     pub(in crate::store::redis) fn suspect_now(self: &Arc<Self>) {
         let generation = self.state.lock().generation;
         self.suspect(generation);
@@ -214,10 +216,10 @@ impl Shared {
         self.serve(home, serving);
     }
 
-    /// The connection is gone. Requests that wait for a probe on it move to a new connection.
+    /// Closes the open connection. Requests that wait for a probe on it move to a new connection.
     fn replace(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let Phase::Open { probing, .. } = std::mem::replace(&mut state.phase, Phase::CLOSED) else {
-            unreachable!("only what is open is replaced")
+            unreachable!("only an open connection is replaced")
         };
         state.home = self.home;
         if let Some(queue) = probing.filter(|queue| !queue.is_empty()) {
@@ -258,7 +260,8 @@ impl Shared {
         }
     }
 
-    /// A request learns what the server has, and tells others if the connection is the same.
+    /// Lets a request learn what the server has. If the connection is still the same, later
+    /// requests on it learn this too.
     pub(super) fn was_probed(&self, sent: &mut Sent, answers: &[Result<Value, NoAnswer>]) {
         let mut state = self.state.lock();
         let generation = state.generation;
@@ -278,7 +281,7 @@ impl Shared {
             Phase::Open { known, .. } if generation == sent.generation => {
                 sent.request.was_refused(known, code, text)
             }
-            // Another connection, about which nothing is known.
+            // There is another connection now, about which nothing is known.
             _ => sent.request.was_refused(&mut Known::default(), code, text),
         }
     }
@@ -290,8 +293,8 @@ impl Shared {
         }
     }
 
-    /// A request was not answered in time. Sends a probe, and gives the connection up if the server
-    /// does not answer that either.
+    /// Sends a probe, because a request was not answered in time. Gives the connection up if the
+    /// server does not answer the probe either.
     pub(super) fn suspect(self: &Arc<Self>, suspected: u64) {
         let mut state = self.state.lock();
         let generation = state.generation;
@@ -317,7 +320,7 @@ impl Shared {
             };
             if let Some(wire) = wire.upgrade() {
                 // Behind many requests, the answer to a probe comes late although the server works.
-                // Repeating all requests on a new connection would only slow it down.
+                // Repeating all requests on a new connection would only slow the server down.
                 let alive = alive || wire.answered.load(Ordering::Relaxed) != answered;
                 wire.probed(suspected, alive);
             }
@@ -348,7 +351,7 @@ impl Shared {
         tracing::warn!(server = self.connector.label(), "the server is silent; reconnecting");
     }
 
-    /// The connection is made. Sends the queued requests.
+    /// Notes that the connection is made, and sends the queued requests.
     pub(super) fn opened(
         &self,
         generation: u64,
@@ -371,7 +374,7 @@ impl Shared {
         late.into_iter().for_each(Unsent::refuse);
     }
 
-    /// The connection could not be made, or its task is gone.
+    /// Notes that the connection could not be made, or that its task is gone.
     pub(super) fn failed(&self, generation: u64, why: &Error) {
         let mut state = self.state.lock();
         if state.generation != generation {
@@ -379,8 +382,8 @@ impl Shared {
         }
         let pause = state.delays.next(random_u32(&*self.host));
         let now = self.host.now();
-        // Counted from the start of the attempt: a slow attempt was pause enough, and a stopped
-        // server should be reached as soon as it continues.
+        // Count the pause from the start of the attempt. A slow attempt was pause enough, and a
+        // stopped server should be reached as soon as it continues.
         let not_before = match &state.phase {
             Phase::Connecting { since, .. } => now.max(*since + pause),
             Phase::Open { .. } | Phase::Closed { .. } => now + pause,
@@ -392,7 +395,7 @@ impl Shared {
         }
     }
 
-    /// A connection that was open has ended.
+    /// Notes that an open connection has ended.
     pub(super) fn ended(self: &Arc<Self>, generation: u64) {
         let state = self.state.lock();
         if state.generation == generation && matches!(state.phase, Phase::Open { .. }) {
@@ -401,9 +404,9 @@ impl Shared {
         }
     }
 
-    /// The connection may lead to another server than at first, or to a replica. New requests use a
-    /// new connection, after a pause if this one was new too. Requests under way are still answered
-    /// if the answer is in time.
+    /// Leaves the connection, because it may lead to another server than at first, or to a replica.
+    /// New requests use a new connection, after a pause if the old one was new too. Requests under
+    /// way are still answered if the answer is in time.
     pub(super) fn leave(self: &Arc<Self>, generation: u64) {
         let mut state = self.state.lock();
         let Phase::Open { kill, since, .. } = &state.phase else { return };
@@ -435,8 +438,8 @@ impl Shared {
         }));
     }
 
-    /// The connecting task ended without a report: the runtime of the caller shut down, or has no
-    /// I/O. The host's own thread takes over.
+    /// Moves the connecting to the host's own thread, because its task ended without a report. The
+    /// runtime of the caller shut down, or has no I/O.
     pub(super) fn abandoned(self: &Arc<Self>, generation: u64) {
         let state = self.state.lock();
         let is_connecting = matches!(state.phase, Phase::Connecting { .. });

@@ -15,9 +15,10 @@ use tokio::sync::Notify;
 
 use crate::core::moment::Moment;
 use crate::host::Host;
+use crate::host::shielded::Shielded;
 
-/// The time between two ticks. A limit may be noticed that much later. As long as the shortest
-/// limit of any command.
+/// The time between two ticks. A limit may be noticed that much later. It is as long as the
+/// shortest limit of any command.
 const TICK: Duration = Duration::from_millis(25);
 
 pub(super) struct Ticks {
@@ -40,8 +41,18 @@ impl Ticks {
         })
     }
 
-    /// The output of `future`, unless `deadline` passes first.
+    /// The output of `future`, unless `deadline` passes first. The tasks of the wire wake this one,
+    /// and survive a panic of its waker.
     pub(super) async fn until<T>(
+        self: &Arc<Self>,
+        deadline: Moment,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let watching = pin!(self.watch(deadline, future));
+        Shielded::new(watching).await
+    }
+
+    async fn watch<T>(
         self: &Arc<Self>,
         deadline: Moment,
         future: impl Future<Output = T>,
@@ -55,8 +66,8 @@ impl Ticks {
                 output = &mut future => return Some(output),
                 () = poll_fn(|cx| {
                     let passed = passed.as_mut().poll(cx);
-                    // Not earlier: the tick that takes the limit away must find this waiter
-                    // registered.
+                    // Set the limit only after `passed` is registered. The tick that clears the
+                    // limit wakes registered waiters only.
                     waiting.0.limit(deadline);
                     passed
                 }) => {}
@@ -73,7 +84,7 @@ impl Ticks {
         self.start();
     }
 
-    /// Wakes all waiters if a limit has passed. They set the next one.
+    /// Wakes all waiters if a limit has passed. The waiters set the next limit.
     fn tick(&self) {
         let earliest = Moment::from_nanos(self.earliest.load(Ordering::Acquire));
         if self.host.now() >= earliest {
@@ -95,8 +106,8 @@ impl Ticks {
                 if ticks.waiting.load(Ordering::Acquire) > 0 {
                     continue;
                 }
-                // A swap, not a store: if a waiter found the ticks still running, it did so before
-                // the swap, and the check below sees it. A store could take effect after the check.
+                // This is a swap because a store could take effect after the check below. A waiter
+                // that found the ticks still running did so before the swap, so the check sees it.
                 ticks.ticking.swap(false, Ordering::AcqRel);
                 if ticks.waiting.load(Ordering::Acquire) == 0
                     || ticks.ticking.swap(true, Ordering::AcqRel)
@@ -121,5 +132,95 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::Mutex;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    use super::*;
+    use crate::core::error::Error;
+    use crate::core::moment::WallTime;
+    use crate::host::shielded::panicking_waker;
+    use crate::host::{Sleep, Task};
+
+    /// A host whose clock the test sets, and whose tasks the test polls.
+    #[derive(Default)]
+    struct ByHand {
+        now: Arc<AtomicU64>,
+        tasks: Mutex<Vec<Task>>,
+    }
+
+    impl ByHand {
+        /// Lets the tasks do what is due at this moment.
+        fn pass_to(&self, at: Moment) {
+            self.now.store(at.as_nanos(), Ordering::SeqCst);
+            let mut context = Context::from_waker(Waker::noop());
+            let mut tasks = self.tasks.lock().expect("no panic");
+            tasks.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
+        }
+    }
+
+    impl Host for ByHand {
+        fn now(&self) -> Moment {
+            Moment::from_nanos(self.now.load(Ordering::SeqCst))
+        }
+        fn wall(&self) -> WallTime {
+            WallTime::default()
+        }
+        fn sleep_until(&self, at: Moment) -> Sleep {
+            let now = Arc::clone(&self.now);
+            Box::pin(poll_fn(move |_| {
+                let is_over = now.load(Ordering::SeqCst) >= at.as_nanos();
+                if is_over { Poll::Ready(()) } else { Poll::Pending }
+            }))
+        }
+        fn spawn(&self, task: Task) {
+            self.tasks.lock().expect("no panic").push(task);
+        }
+        fn spawn_blocking(&self, _: &str, _: Task) -> Result<(), Error> {
+            unreachable!("ticks have no thread");
+        }
+        fn random(&self, bytes: &mut [u8]) {
+            bytes.fill(0);
+        }
+    }
+
+    /// Whether a task was woken.
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn ms(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    /// Otherwise no request of the wire would have a limit any more.
+    #[test]
+    fn limits_hold_after_the_waker_of_a_caller_has_panicked() {
+        let host = Arc::new(ByHand::default());
+        let ticks = Ticks::new(host.clone());
+        let until = |at| Box::pin(ticks.until(ms(at), pending::<()>()));
+        let (panics, woken) = (panicking_waker(), Arc::new(Woken::default()));
+        let (mut first, mut second, mut third) = (until(10), until(10), until(30));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        host.pass_to(ms(0));
+        host.pass_to(ms(25));
+        assert!(woken.0.load(Ordering::SeqCst), "another caller is woken by the same tick");
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(second.as_mut().poll(&mut context), Poll::Ready(None));
+        assert!(third.as_mut().poll(&mut context).is_pending());
+        host.pass_to(ms(50));
+        assert_eq!(third.as_mut().poll(&mut context), Poll::Ready(None), "later ticks come, too");
     }
 }

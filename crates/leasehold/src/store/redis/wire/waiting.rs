@@ -12,7 +12,7 @@ pub(super) type Reply = Result<Value, NoAnswer>;
 pub(super) enum Sent {
     One(Waiting),
     Several(Several),
-    /// A request for copies of all writes before, for all who wait for it.
+    /// A request for copies of all earlier writes, and all callers that wait for it.
     Confirmation(Vec<Answering>),
 }
 
@@ -40,7 +40,7 @@ pub(super) fn answer_all(callers: Vec<Answering>, answer: &Reply) {
 /// A request without an answer.
 pub(super) struct Waiting {
     answering: Answering,
-    /// `None` if only this server can serve it.
+    /// The receiver of a refusal; `None` if only this server can serve the request.
     redirect: Option<Arc<dyn Redirect>>,
     /// Whether its answer shows if there are several servers, see [`gathering`](super::gathering).
     is_in_doubt: bool,

@@ -206,12 +206,12 @@ impl<const MAX: usize> Server<MAX> {
     }
 }
 
-/// An overloaded server would only be asked for more by a new connection every 1.5 s.
+/// A new connection every 1.5 s would only ask more of an overloaded server.
 #[test]
 fn each_silent_connection_is_given_twice_the_time_of_the_one_before_until_an_answer_comes_soon() {
     let server = Server::<1>::default();
     let (host, wire) = wire(&server, SILENT_AFTER_MAX);
-    // Each connection takes one along.
+    // Each connection takes one request along.
     ask(&wire, 10);
     host.pass_until(40);
     assert_eq!(server.connected(), [100, 1_600, 4_600, 10_600, 22_600, 34_600]);
@@ -221,7 +221,7 @@ fn each_silent_connection_is_given_twice_the_time_of_the_one_before_until_an_ans
     host.pass_until(41);
     server.0.answers.store(false, Ordering::SeqCst);
     assert_eq!(server.connected(), [], "the connection that was given so much time is kept");
-    // The second one waits behind the first, and so for the next connection.
+    // The second request waits behind the first, and so for the next connection.
     ask(&wire, 2);
     host.pass_until(45);
     assert_eq!(server.connected(), [42_600]);
@@ -254,7 +254,7 @@ fn a_wire_whose_messages_are_urgent_gives_each_connection_the_same_time() {
     assert_eq!(server.connected(), [100, 1_600, 3_100, 4_600]);
 }
 
-/// Otherwise each connection would end in the middle of a message, and nothing be confirmed.
+/// Otherwise each connection would end in the middle of a message, and nothing would be confirmed.
 #[test]
 fn messages_become_shorter_until_a_slow_server_answers_them_in_time() {
     let server = Server::<100>::default();
@@ -320,7 +320,7 @@ fn a_server_that_was_slow_to_let_a_client_in_has_as_much_time_for_the_checks() {
     assert_eq!(server.connected().len(), 1);
 }
 
-/// It is slow, and not far away.
+/// The server is slow, and not far away.
 #[test]
 fn an_overloaded_server_is_sent_no_longer_messages() {
     let server = Server::<2>::default();

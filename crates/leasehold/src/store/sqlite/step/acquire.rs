@@ -42,7 +42,7 @@ impl Step for Acquire {
                 return Ok(Some(taken.into()));
             }
             if holding != Holding::Mine && (holding != Holding::FREE || row.has_line) {
-                // Before the transaction, which must be short.
+                // Do this before the transaction, which must be short.
                 self.hang_bell(turn);
             }
             if holding == Holding::Others(Taken::Shared) && only_tries && ask.claim.is_alone() {
@@ -80,19 +80,19 @@ impl Step for Acquire {
         if matches!(answer, Err(Failure::Sql(_))) {
             return answer;
         }
-        // Even if a full line refused the ask: ended leases were removed.
+        // Write the row even if a full line refused the ask, because ended leases were removed.
         row.settle(turn, &ask.key)?;
         answer
     }
 }
 
 impl Acquire {
-    /// Whether both this ask and the key are of a lock, and not of a semaphore.
+    /// Whether both this ask and the key are for a lock, and not for a semaphore.
     fn is_a_lock(&self, row: &LockRow) -> bool {
         row.limit.is_none() && self.0.claim.usage() == Usage::Lock
     }
 
-    /// Decides with a row that knows what is taken, and carries it out.
+    /// Decides with a row that knows what is taken, and carries out the decision.
     fn decide(&self, turn: &mut Turn<'_>, row: &mut LockRow) -> Result<Acquired, Failure> {
         let ask = &self.0;
         let mut holding = row.holding(turn.now, ask.owner.as_str());
@@ -130,7 +130,7 @@ impl Acquire {
                 AskDecision::Grant => {
                     line_rows::leave(turn, &ask.key, owner)?;
                     let granted = in_transaction(self.grant(turn, row)?);
-                    // Those behind it may share the key too.
+                    // The waiters behind this one may share the key too.
                     line_rows::hand_over_run(turn, row, &ask.key)?;
                     return Ok(granted);
                 }
@@ -166,8 +166,8 @@ fn in_transaction(granted: Option<Acquired>) -> Acquired {
 }
 
 impl Acquire {
-    /// Hangs up the client's bell before others can see its place: the process that hands it the
-    /// key must find the bell.
+    /// Hangs up the client's bell before others can see its place, because the process that hands
+    /// it the key must find the bell.
     fn hang_bell(&self, turn: &mut Turn<'_>) {
         if let Some(place) = self.0.line.place() {
             turn.bells.hang(place.inbox);

@@ -51,8 +51,8 @@ impl List {
                 page.next = last;
                 break;
             }
-            // Another program wrote a name that we would refuse. Such a name does not count: a page
-            // that ends at it could not say where the next page begins.
+            // Another program wrote a name that Leasehold would refuse. Such a name does not count,
+            // because a page that ends at it could not say where the next page begins.
             let name = row.get_ref(0)?.as_str().map(Key::new);
             let Ok(Ok(key)) = name else { continue };
             if row.get(1)? && matches_pattern(&self.pattern, key.as_str()) {
@@ -83,8 +83,8 @@ impl Step for Evict {
         if !is_alone && share.is_none() {
             return Ok(Evicted::Changed);
         }
-        // The next holder's number must be above the evicted one, even if nobody is granted a
-        // number before that holder.
+        // Raise the counter now. The next fencing token must be above those of the evicted holder,
+        // even if this step grants none.
         row.seed(turn)?;
         row.counter = (row.counter + 1).min(FencingToken::MAX);
         row.is_changed = true;

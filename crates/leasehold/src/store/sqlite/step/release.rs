@@ -7,7 +7,7 @@ use rusqlite::params;
 use super::Step;
 use crate::core::claim::{Claim, Taken};
 use crate::core::key::Key;
-use crate::core::line::{GIVES_WAY_FOR, Head, ReleaseDecision, Wish, decide_release};
+use crate::core::line::{GIVES_WAY_FOR, Head, ReleaseDecision, Wish, decide_release, wakes_next};
 use crate::core::token::OwnerToken;
 use crate::store::sqlite::error::Failure;
 use crate::store::sqlite::line_rows::{self, FrontRows};
@@ -44,18 +44,50 @@ impl Step for Release {
     fn full(&self, turn: &mut Turn<'_>) -> Result<Released, Failure> {
         let LeaseId { key, owner, .. } = &self.lease;
         let mut row = LockRow::find(turn.conn, key)?;
+        let was_head = is_head_of_free(turn, &row, key, owner.as_str())?;
         if row.has_line {
             line_rows::leave(turn, key, owner.as_str())?;
             turn.effects.push(Effect::Settled(key.clone(), owner.clone()));
         }
         let answer = end_lease(turn, &mut row, key, owner.as_str(), &self.on_release)?;
+        if was_head {
+            wake_next(turn, &mut row, key)?;
+        }
         row.settle(turn, key)?;
         Ok(answer)
     }
 }
 
-/// Ends the lease of an owner whose place has left the line: hands the key to those that are due,
-/// frees it, or keeps it. The row is still to be settled.
+/// Whether the key is free, and the first living place of its line is that of `owner`.
+fn is_head_of_free(
+    turn: &mut Turn<'_>,
+    row: &LockRow,
+    key: &Key,
+    owner: &str,
+) -> rusqlite::Result<bool> {
+    if row.taken(turn.now) != Taken::Nothing {
+        return Ok(false);
+    }
+    let FrontRows { front, first } = line_rows::drop_dead(turn, row, key)?;
+    let is_alive = matches!(front.head, Head::Alive { .. });
+    Ok(is_alive && first.is_some_and(|(_, first)| first == owner))
+}
+
+/// Tells the next place that the key is free, if it still is, after the head has left the line.
+fn wake_next(turn: &mut Turn<'_>, row: &mut LockRow, key: &Key) -> rusqlite::Result<()> {
+    let FrontRows { front, first } = line_rows::drop_dead(turn, row, key)?;
+    if wakes_next(true, row.taken(turn.now), front)
+        && let Some((seq, _)) = first
+    {
+        row.awaits_until = turn.now + GIVES_WAY_FOR;
+        row.is_changed = true;
+        line_rows::tell(turn, key, seq)?;
+    }
+    Ok(())
+}
+
+/// Ends the lease of an owner whose place has left the line. Hands the key to the waiters whose
+/// turn it is, frees it, or keeps it. The row is still to be settled.
 pub(super) fn end_lease(
     turn: &mut Turn<'_>,
     row: &mut LockRow,
@@ -83,7 +115,7 @@ pub(super) fn end_lease(
     }
     let FrontRows { front, first } = line_rows::drop_dead(turn, row, key)?;
     let others = if is_alone { Taken::Nothing } else { row.taken(turn.now) };
-    // Only the one that has the key alone gets it again.
+    // Only a holder that has the key alone can keep it.
     let wish = match on_release.wish() {
         Wish::Keep(_) if !is_alone => Wish::Free,
         wish => wish,
@@ -119,8 +151,8 @@ pub(super) fn end_lease(
     }
 }
 
-/// Makes the holder that has the key alone one that shares it, and lets in those that wait for that
-/// at the front of the line.
+/// Turns the holder that has the key alone into one that shares it. Lets in the waiters at the
+/// front of the line that want to share it, too.
 fn share(
     turn: &mut Turn<'_>,
     row: &mut LockRow,

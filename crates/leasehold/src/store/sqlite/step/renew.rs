@@ -44,7 +44,8 @@ impl Step for Renew {
             sql_span(ttl.get()),
             idle,
         ])?;
-        // Lost, unless the owner shares the key: a handle for another process does not know that.
+        // The lease is lost, unless the owner shares the key. A handle for another process does not
+        // know that.
         let Some(row) = rows.next()? else { return Ok(None) };
         let first =
             row.get::<_, Option<i64>>(0)?.and_then(|first| FencingToken::new(number(first)));
@@ -87,8 +88,8 @@ impl Step for Renew {
 }
 
 impl Renew {
-    /// Renews the lease of an owner that shares the key. Nothing is raised to `at_least`: a quorum
-    /// shares no keys.
+    /// Renews the lease of an owner that shares the key. Nothing is raised to `at_least`, because
+    /// that comes from a quorum, and a quorum shares no keys.
     fn share(
         &self,
         turn: &Turn<'_>,

@@ -127,7 +127,7 @@ fn who_died_while_it_waited_costs_nothing_when_its_turn_comes() {
     let world = World::new();
     let here = world.open_belled();
     granted(run(here.acquire(ask("a", owner(1, 1)))));
-    // The first purge also removes dead bells. It must not come when they hang.
+    // The first purge also removes dead bells. It must not come while the bells hang.
     settle(&here);
     for number in [2, 3] {
         let dead = world.open_belled();
@@ -183,7 +183,7 @@ fn who_comes_near_the_front_is_told_to_ask_and_nobody_behind() {
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert_eq!(hint, Hint::MaybeFree { key: key("a") });
     assert_eq!(last_hints.try_recv().ok(), None, "its turn is further away");
-    // Also when a waiter ahead goes away.
+    // It is also told when a waiter ahead goes away.
     run(other.release(lease("a", owner(2, 9)), OnRelease::Free)).expect("an answer");
     let hint = last_hints.recv_timeout(EVENTUALLY).expect("a hint");
     assert_eq!(hint, Hint::MaybeFree { key: key("a") });

@@ -73,6 +73,21 @@ fn containers_that_show_boot_ids_of_their_own_share_one_clock() {
     assert_eq!(seen.waiting, 1, "a place stays while the one in it lives");
 }
 
+/// The longest lease ends two days after its grant, so its end says little about the present.
+#[test]
+fn the_longest_lease_makes_no_container_think_that_the_machine_restarted() {
+    let world = World::new();
+    let here = world.open_in_boot("here");
+    let longest = Ttl::MAX.with_delay(Ttl::MAX.get());
+    granted(run(here.acquire(Ask { ttl: longest, ..ask("long", owner(1, 1)) })));
+    granted(run(here.acquire(ask("a", owner(1, 2)))));
+    world.clock.advance(Duration::from_secs(1));
+    let there = world.open_in_boot("there");
+    let seen = run(there.inspect(key("a"))).expect("an answer");
+    assert_eq!(seen.holders[0].ttl_left, Some(Duration::from_secs(9)));
+    is_taken(run(there.acquire(ask("a", owner(2, 1)))));
+}
+
 #[test]
 fn a_boot_id_that_is_the_same_after_a_restart_keeps_no_lease_for_as_long_as_the_last_boot() {
     let world = World::new();
@@ -104,7 +119,7 @@ fn a_forgotten_counter_begins_above_where_it_ended() {
     assert!(next > token, "{next} after {token}");
 }
 
-/// The last lock to be forgotten need not have it.
+/// The last lock to be forgotten need not have the highest counter.
 #[test]
 fn a_new_counter_begins_above_the_highest_that_was_forgotten() {
     let world = World::new();

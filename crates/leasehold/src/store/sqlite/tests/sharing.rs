@@ -38,7 +38,23 @@ fn readers_of_several_processes_keep_a_writer_of_another_one_out() {
     is_taken(run(stores[0].acquire(shared("a", owner(1, 2), READ))));
 }
 
-/// Both readers that got the key, and none of those behind the next writer.
+/// The row of an owner whose lease ended would be subtracted from what later owners take.
+#[test]
+fn a_forgotten_semaphore_gives_no_permit_twice() {
+    let world = World::new();
+    let store = world.open();
+    let long = shared("a", owner(1, 1), permits(2, 2));
+    is_shared(run(store.acquire(Ask { ttl: ttl(1_200_000), ..long })));
+    // Nobody has written the lock for longer than the ttl, and the lease ended a second ago.
+    world.clock.advance(Duration::from_secs(1_201));
+    for _ in 0..2 {
+        run(store.inspect(key("x"))).expect("the purge runs after a request");
+    }
+    is_shared(run(store.acquire(shared("a", owner(2, 1), permits(2, 2)))));
+    is_taken(run(store.acquire(shared("a", owner(3, 1), permits(1, 2)))));
+}
+
+/// Both readers that got the key are told, and no reader behind the next writer.
 #[test]
 fn readers_in_another_process_are_told_that_they_share_the_key() {
     let world = World::new();

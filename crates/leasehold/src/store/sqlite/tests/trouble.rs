@@ -42,7 +42,7 @@ fn in_one_batch_each_request_waits_as_long_as_it_may() {
     drop(held_up);
     refused(run(hasty), ErrorKind::Unavailable, "nothing was changed");
     raw.execute_batch("ROLLBACK").expect("it is unlocked");
-    // On a slow machine the second may be over. Then the error says so.
+    // On a slow machine, the second for which it waits may be over. Then the error says so.
     match run(patient) {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable),
         answer => assert!(granted(answer) > 0),
@@ -151,8 +151,8 @@ impl Step for Fails {
     }
 }
 
-/// A broken disk takes its time for each try, and meanwhile nobody else is served. A full one may
-/// have room for some.
+/// A broken disk takes its time for each try, and meanwhile nobody else is served. A full disk may
+/// have room for some jobs.
 #[test]
 fn a_file_that_cannot_be_used_fails_a_whole_batch_in_one_try() {
     let world = World::new();

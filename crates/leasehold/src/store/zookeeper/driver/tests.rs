@@ -1,10 +1,12 @@
 use std::sync::atomic::AtomicU64;
+use std::task::Context;
 
 use futures_util::FutureExt as _;
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
 use crate::core::moment::WallTime;
+use crate::host::shielded::panicking_waker;
 use crate::host::{SystemHost, Task};
 use crate::store::zookeeper::error::Fault;
 use crate::store::zookeeper::rpc::{delete, exists};
@@ -36,7 +38,7 @@ async fn a_request_after_a_standstill_waits_for_the_next_connection() {
     let host = SystemHost::shared();
     let connector = ZookeeperConnector::new("zookeeper://127.0.0.1/a").expect("a URL");
     let (ticket, timeout) = (Ticket { id: 1, password: [0; 16] }, Duration::ZERO);
-    // It was used when this machine started.
+    // The connection was last used when this machine started.
     let sent = Moment::from_nanos(0);
     let frames = Frames::new(Box::new(ours));
     let opened = Opened { frames, ticket, timeout, number: 0, sent };
@@ -105,6 +107,25 @@ fn requests_without_an_answer_in_time_end_without_timers_of_their_own() {
     assert_eq!(driver.waiting.len(), 1, "a younger one goes on");
     drop(driver);
     assert!(matches!(ended(young), Err(Fault::SessionOver)));
+}
+
+/// The requests of tools go past `InOrder`, so the driver wakes their callers itself.
+#[test]
+fn a_caller_whose_waker_panics_costs_no_session() {
+    let host: Arc<dyn Host> = Arc::new(Set::default());
+    let (session, mut driver, _frames) = driver_of(&host, Moment::from_nanos(0));
+    let asked = || Box::pin(session.ask(exists("/a"), |_| Ok(())));
+    let (mut one, other) = (asked(), asked());
+    let panics = panicking_waker();
+    assert!(one.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+    for xid in [1, 2] {
+        let Some(Item::Ask(packet)) = driver.next_now() else { panic!("it was asked") };
+        driver.add(packet, host.now(), &mut Vec::new());
+        let caller = take_answered(&mut driver.pending, xid).flatten().expect("it waits");
+        caller.end(Ok(Vec::new()));
+    }
+    assert!(ended(one).is_ok() && ended(other).is_ok());
+    assert!(!session.is_over());
 }
 
 fn ended(request: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {

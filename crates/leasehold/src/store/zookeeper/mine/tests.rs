@@ -9,7 +9,7 @@ fn add(mine: &Mine, name: &str, until: Moment) -> Arc<Node> {
     add_to(mine, "a", name, until).0
 }
 
-/// Adds a node of a lock. Returns also whether its time is over before that of all others.
+/// Adds a node of a lock. Also returns whether it ends before all others.
 fn add_to(mine: &Mine, lock: &str, name: &str, until: Moment) -> (Arc<Node>, bool) {
     let key = Key::new(lock).expect("a name");
     let owner = OwnerToken::new("x").expect("printable");

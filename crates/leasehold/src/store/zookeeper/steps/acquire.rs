@@ -28,7 +28,7 @@ use crate::store::zookeeper::rpc::{
 use crate::store::zookeeper::session::Session;
 use crate::store::{Acquired, Ask, Hint, Line as Wish, Refusal, line_is_full, unsupported_claim};
 
-/// How often a waiter reads the whole line. In between, it makes sure of its own node.
+/// How often a waiter reads the whole line. In between, it only checks its own node.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
 impl Core {
@@ -53,7 +53,7 @@ impl Core {
             if let Some(answer) = self.ask_again(&node, &ask).await? {
                 return Ok(answer);
             }
-            // Its time is over. The next node must not wait behind it.
+            // The time of the node is over. The next node must not wait behind it.
             self.end(&node).await?;
         }
         self.ask_anew(&session, &of, &ask).await
@@ -83,7 +83,7 @@ impl Core {
         let answer = if is_held {
             self.granted(node, ask, None).await
         } else if is_watched && ask.line != Wish::None {
-            // Its turn comes with an event, unless somebody deleted the node.
+            // An event tells the node's turn, unless somebody deleted the node.
             let there = node.session.ask(exists(&node.path), Stat::read).await;
             there.map(|_| Refusal::taken(None, node.state.lock().ahead).into())
         } else {
@@ -94,7 +94,7 @@ impl Core {
         };
         match answer {
             Ok(answer) => Ok(Some(answer)),
-            // Somebody deleted it.
+            // Somebody deleted the node.
             Err(Fault::NoNode) => Ok(None),
             Err(fault) => Err(fault),
         }
@@ -145,12 +145,12 @@ impl Core {
         let at = line.position(&node.name).and_then(|at| at.checked_sub(1));
         let Some(ahead) = at.map(|at| &line.nodes()[at]) else { return Ok(false) };
         let path = format!("{}/{ahead}", node.parent());
-        // Before it is asked for: the event may be faster than this task.
+        // Note the watch before asking for it, because the event may be faster than this task.
         if !self.mine.watch(node, &path) {
             return Ok(true);
         }
         // A node that ends with its session has no children, so its end is the only event. Its data
-        // may change without one.
+        // may change without an event.
         match node.session.ask(children(&path, true), read_children).await {
             Ok(_) => Ok(true),
             Err(fault) => {
@@ -164,13 +164,15 @@ impl Core {
     async fn refuse(&self, session: &Session, ask: &Ask, line: &Line, ahead: u32) -> Acquired {
         let mut retry_in = None;
         if ask.line != Wish::None {
-            // A holder of this store hears of it. Others hear by their next renewal.
+            // A holder of this store hears of the waiter now. Other holders hear of it by their
+            // next renewal.
             if let Some(holder) = line.holder().and_then(|holder| holder.client()) {
                 self.sinks.send(&holder, Hint::Wanted { key: ask.key.clone() });
             }
         } else if let Some(first) = line.first() {
             let path = format!("{}/{first}", self.names.lock(&ask.key));
-            // A waiter has a watch. Only people and timers use it, so a failure does not matter.
+            // A waiter has a watch. Only people and timers use the time left, so a failure does not
+            // matter.
             if let Ok((data, stat)) = session.ask(get_data(&path), read_data).await {
                 let left = Entry::read(&data).map(|entry| self.left(&entry, stat));
                 retry_in = left.filter(|left| !left.is_zero());
@@ -179,7 +181,7 @@ impl Core {
         Refusal::taken(retry_in, ahead).into()
     }
 
-    /// How long a lease lasts unrenewed, for people and timers: by the clocks of the leader and of
+    /// How long a lease lasts unrenewed, for people and timers, by the clocks of the leader and of
     /// this machine.
     pub(super) fn left(&self, entry: &Entry, stat: Stat) -> Duration {
         let ends = stat.modified_ms.saturating_add(entry.lasts);
@@ -188,7 +190,7 @@ impl Core {
         Duration::from_millis(left.unsigned_abs())
     }
 
-    /// Asks by an owner that has no node.
+    /// Asks for an owner that has no node.
     async fn ask_anew(
         &self,
         session: &Arc<Session>,
@@ -277,8 +279,9 @@ impl Core {
         for _ in 0..ROUNDS_MAX {
             let making = create(&path, &data, self.acl, rpc::Node::Numbered);
             match session.ask(making, read_path).await {
-                // A lock that was gone in between counts from zero again. The late delete of an
-                // earlier node must not meet this one.
+                // If the node of the lock was deleted meanwhile, its numbers start at zero again.
+                // So this path may be that of an old node, whose late delete must not delete this
+                // one.
                 Ok(path) if self.mine.is_dying(&path) => {
                     gone(session.ask(delete(&path), |_| Ok(())).await)?;
                 }
@@ -331,7 +334,7 @@ impl Core {
             made => made,
         };
         let made = match made {
-            // Before 3.5, nobody removes the node of a lock that is free.
+            // Before 3.5, no server removes the node of a lock that is free.
             Err(Fault::Unknown) => make(&path, rpc::Node::Lasting).await,
             made => made,
         };
@@ -341,9 +344,9 @@ impl Core {
         }
     }
 
-    /// Checks that the owner has no other node. One of this session is about to be deleted, and one
-    /// of an earlier session was given up. Any other one is of another handle. Returns whether one
-    /// was deleted.
+    /// Checks that the owner has no other node. Deletes a leftover node of this session, or of an
+    /// earlier one of this store. A node of any other session belongs to another handle, which is
+    /// an error. Returns whether it deleted a node.
     async fn check_alone(
         &self,
         session: &Session,
@@ -366,8 +369,8 @@ impl Core {
         node.session == session.id || self.wire.has_given_up(node.session)
     }
 
-    /// Finds out whether a node was made for an owner, if the answer to that was lost. With an ask,
-    /// goes on with the node.
+    /// Finds out whether a node was made for an owner, after the answer to that request was lost.
+    /// With an ask, goes on with the node.
     pub(super) async fn settle(
         &self,
         of: &Of,
@@ -390,7 +393,7 @@ impl Core {
                 Err(fault) => return Err(fault),
             }
             match ask {
-                // An earlier one has ended, and may only not be deleted yet.
+                // An earlier node has ended, and may just not be deleted yet.
                 Some(ask) if at + 1 == nodes.len() && !self.mine.is_dying(&path) => {
                     let span = ask.ttl.get();
                     let entry = Entry::of(ask, millis(span), self.wire.host.wall());
@@ -406,10 +409,11 @@ impl Core {
         Ok(node)
     }
 
-    /// Reads the line of a lock when all that this session asked for before has arrived, or never
-    /// will: a server carries out the requests of a session in order, and the leader refuses what
-    /// comes by an old connection. A change proves it, even one that fails: a majority agrees to
-    /// it. A `sync` does not, since a leader answers it alone, even if it was replaced.
+    /// Reads the line of a lock once every earlier request of this session has arrived, or never
+    /// will. A server carries out the requests of a session in order, and the leader refuses
+    /// requests of an old connection. A change proves this, even if it fails, because a majority
+    /// agrees to it. A `sync` does not prove it, since a leader answers it alone, even if it was
+    /// replaced.
     async fn look_behind_a_change(&self, session: &Session, key: &Key) -> Result<Line, Fault> {
         let path = self.names.lock(key);
         let changing = session.ask(fail_below(&path), |_| Ok(()));

@@ -1,5 +1,5 @@
-//! The steps of the contract, and what happens between them: places that move up, and nodes whose
-//! time is over.
+//! The steps of the contract, and the work between them: places that move up, and nodes whose time
+//! is over.
 
 mod acquire;
 mod release;
@@ -30,7 +30,7 @@ use crate::host::Host;
 use crate::store::entry::Entry;
 use crate::store::{Revocation, Sinks};
 
-/// What Apache Curator writes into the node of a holder to ask it to let go.
+/// The data that Apache Curator writes into the node of a holder to ask it to let go.
 const ASKED_BY_CURATOR: &[u8] = b"__REVOKE__";
 
 /// How often a step starts again before it gives up. Each time, another client was faster.
@@ -40,7 +40,7 @@ const ROUNDS_MAX: usize = 16;
 /// leader's term in its upper half. So tokens suffice for 131 071 terms.
 const TOKENS_EACH: u32 = 16;
 
-/// What all steps of a store share.
+/// The part that all steps of a store share.
 pub(super) struct Core {
     pub(super) wire: Wire,
     names: Names,
@@ -95,7 +95,7 @@ impl Core {
     /// of a node that was alone when it was made.
     ///
     /// A node that came while others had the lock is written again. So its number is higher than
-    /// that of any change by those before.
+    /// that of any change by earlier holders.
     async fn grant(
         &self,
         node: &Arc<Node>,
@@ -138,9 +138,9 @@ impl Core {
         Ok(Granted { fencing, is_new: true, is_wanted: false })
     }
 
-    /// Writes the data of a node, with the time that it has left: the data of the last write, or
-    /// others. Keeps what somebody asked the holder for meanwhile. Returns also whether somebody
-    /// waits, if the data are those of the last write.
+    /// Writes the data of a node, with the time that it has left: `changed`, or else the data of
+    /// the last write. Keeps a request to let go that came meanwhile. Without `changed`, also
+    /// returns whether somebody waits.
     async fn write(&self, node: &Node, mut changed: Option<Entry>) -> Result<(Stat, bool), Fault> {
         for _ in 0..ROUNDS_MAX {
             let writing = {
@@ -155,8 +155,8 @@ impl Core {
                 }
             };
             let writing = node.session.ask(writing, Stat::read);
-            // A renewal asks who waits. The server answers in order, so that is no older than the
-            // change.
+            // A renewal asks whether somebody waits. The server answers in order, so this answer is
+            // no older than the change.
             let looking =
                 changed.is_none().then(|| node.session.ask(exists(node.parent()), Stat::read));
             match writing.await {
@@ -175,14 +175,15 @@ impl Core {
                     };
                     return Ok((stat, is_wanted));
                 }
-                // By somebody else, or by this store: the answer was lost.
+                // Somebody else wrote the node, or this store wrote it and the answer was lost.
                 Err(Fault::OtherVersion) => {
                     let (data, stat) = node.session.ask(get_data(&node.path), read_data).await?;
                     let revoked = match &data[..] {
                         ASKED_BY_CURATOR => Some(Arc::new(self.asked_by_curator())),
                         _ => Entry::read(&data).and_then(|entry| entry.revoked),
                     };
-                    // Both, or a later write would replace a request that it does not know.
+                    // Set both, version and request. Otherwise a later write would replace a
+                    // request that it does not know.
                     let mut state = node.state.lock();
                     state.version = stat.version;
                     if state.entry().revoked.is_none() {
@@ -200,7 +201,7 @@ impl Core {
         Err(Error::new(ErrorKind::Unavailable, message).into())
     }
 
-    /// How many milliseconds are left until then, rounded up: so that a renewal for the same ttl
+    /// How many milliseconds are left until then, rounded up, so that a renewal for the same ttl
     /// writes the same text.
     fn lasts(&self, until: Moment) -> i64 {
         millis(until.since(self.wire.host.now()) + Duration::from_nanos(999_999))
@@ -211,7 +212,7 @@ impl Core {
         Revocation::new("a client of Curator", "it asks to let go", self.wire.host.wall())
     }
 
-    /// Refuses a ttl that may be longer than what the server surely keeps.
+    /// Refuses a ttl that may be longer than the server certainly keeps the session.
     fn check(&self, session: &Session, ttl: Ttl) -> Result<(), Error> {
         let (granted, ttl) = (session.timeout, ttl.get());
         if ttl + margin(granted) <= granted {
@@ -242,12 +243,12 @@ fn needed(ttl: Duration) -> Duration {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // The task that looks after the nodes ends.
+        // Lets the task that looks after the nodes end.
         self.wire.board.reader.notify_one();
     }
 }
 
-/// A lock without a node is free.
+/// The line in an answer. A lock without a node is free.
 fn line_of(read: Result<(Vec<String>, Stat), Fault>) -> Result<Line, Fault> {
     match read {
         Ok(read) => Ok(Line::of(read)?),
@@ -256,7 +257,7 @@ fn line_of(read: Result<(Vec<String>, Stat), Fault>) -> Result<Line, Fault> {
     }
 }
 
-/// A node that is to be gone may be gone, also with its session.
+/// The result of a delete. The node may be gone already, perhaps with its session.
 fn gone(deleted: Result<(), Fault>) -> Result<(), Fault> {
     match deleted {
         Err(Fault::NoNode | Fault::SessionOver) => Ok(()),

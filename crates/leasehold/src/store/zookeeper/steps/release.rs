@@ -63,7 +63,8 @@ impl Core {
         }
         let ending = self.begin_to_end(&node);
         let left = ending.answered(self.delete_and_look(&node.session, of, &node.name).await);
-        // Even if the request was not sent: the node is deleted as soon as there is a connection.
+        // This holds even if the request was not sent, because the node is deleted as soon as there
+        // is a connection.
         Ok(released(has_lock, &left.map_err(Fault::after_a_change)?))
     }
 
@@ -77,7 +78,7 @@ impl Core {
         Ok(super::line_of(read.await).unwrap_or_default())
     }
 
-    /// Releases the lease or the place of another handle: its token is enough.
+    /// Releases the lease or the place of another handle. Its token is enough.
     async fn release_other(&self, of: &Of, keep: Option<Keep<'_>>) -> Result<Released, Fault> {
         let session = self.wire.session().await?;
         let line = self.look(&session, &of.0).await?;
@@ -116,7 +117,7 @@ impl Core {
         let done = node.session.ask(multi(&[made, delete(&node.path)]), read_multi).await;
         let made = match done {
             Ok(Ok(path)) => path,
-            // Nothing was changed: the node is gone already.
+            // Nothing was changed, because the node is gone already.
             Ok(Err(code)) => {
                 return Err(Failure::Refused(code).fault(Effect::Nothing, &self.label()));
             }

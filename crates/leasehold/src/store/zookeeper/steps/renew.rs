@@ -40,7 +40,7 @@ impl Core {
         if node.state.lock().held.is_none() {
             let line = self.look(&node.session, &node.of.0).await?;
             if line.first() != Some(&*node.name) {
-                // It waits.
+                // The owner still waits.
                 return Ok(Renewed::Lost);
             }
             wanted = line.waiting() > 0;
@@ -83,14 +83,14 @@ impl Core {
         Ok(node.state.lock().hold(numbers))
     }
 
-    /// A lease that this store did not grant, or that has ended.
+    /// Answers for a lease that this store did not grant, or that has ended.
     async fn renew_other(&self, of: &Of) -> Result<Renewed, Fault> {
         let session = self.wire.session().await?;
         let line = self.look(&session, &of.0).await?;
         let Some(node) = line.node_of(&of.1, "") else { return Ok(Renewed::Lost) };
         let path = format!("{}/{node}", self.names.lock(&of.0));
         let stat = session.ask(exists(&path), Stat::read).await?;
-        // One of this store is about to be deleted.
+        // A node of this store is about to be deleted.
         if self.is_of(stat, &session) { Ok(Renewed::Lost) } else { Err(bound(of).into()) }
     }
 }

@@ -1,5 +1,5 @@
-//! What happens between steps: a place comes to the front, and nodes whose time is over are
-//! deleted. One task looks after all nodes of a store.
+//! The work between steps: a place comes to the front, and nodes whose time is over are deleted.
+//! One task looks after all nodes of a store.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -17,8 +17,7 @@ use crate::store::zookeeper::rpc::{children, delete, read_children};
 use crate::store::zookeeper::session::Board;
 
 impl Core {
-    /// Begins to look after the nodes, or looks again: the time of one is over before that of all
-    /// others.
+    /// Begins to look after the nodes, or looks again, because a node ends before all others.
     pub(super) fn tend(&self) {
         if self.is_tended.swap(true, Ordering::AcqRel) {
             self.wire.board.reader.notify_one();
@@ -55,20 +54,20 @@ impl Core {
         next
     }
 
-    /// Watches are lost, or the places with their session. Waiters ask again.
+    /// Lets all waiters ask again, because watches are lost, or the places with their session.
     fn tell_all(&self) {
         for inbox in self.mine.inboxes() {
             self.sinks.send(&inbox, Hint::Missed);
         }
     }
 
-    /// The node ahead of a place is gone.
+    /// Moves a place up, because the node ahead of it is gone.
     async fn advance(self: Arc<Self>, node: Arc<Node>) {
         let place = node.state.lock().place.clone();
         let Some(place) = place else { return };
         let key = node.of.0.clone();
         if self.try_advance(&node).await.is_err() {
-            // Its client finds out.
+            // Let the client of the place find out.
             self.sinks.send(&place.inbox, Hint::MaybeFree { key });
         }
     }
@@ -78,7 +77,7 @@ impl Core {
             if node.state.lock().is_ended || node.state.lock().held.is_some() {
                 return Ok(());
             }
-            // This server sent the event, so it knows of what happened.
+            // This server sent the event, so it knows of the change.
             let read = node.session.ask(children(node.parent(), false), read_children);
             let line = line_of(read.await)?;
             match line.position(&node.name) {
@@ -94,9 +93,9 @@ impl Core {
         Err(Fault::NoNode)
     }
 
-    /// The lock is given to a place that came to the front.
+    /// Gives the lock to a place that came to the front.
     async fn hand_over(&self, node: &Arc<Node>) -> Result<(), Fault> {
-        // Of an ask that surely came before.
+        // This place is from an ask that certainly came before.
         let Some(place) = node.state.lock().place.clone() else { return Ok(()) };
         let granted = self.grant(node, place.handed, None).await?;
         if granted.is_new {
@@ -115,14 +114,14 @@ impl Core {
         gone(ending.answered(node.session.ask(delete(&node.path), |_| Ok(())).await))
     }
 
-    /// From now on a node counts as ended. Its caller deletes it, or else a task does.
+    /// Makes a node count as ended from now on. The caller deletes it, or else a task does.
     pub(super) fn begin_to_end<'a>(&'a self, node: &'a Arc<Node>) -> Ending<'a> {
         self.mine.condemn(node);
         Ending { core: self, node, is_gone: false }
     }
 
-    /// Deletes a node of which [`Mine`] knows that it is to be deleted, now or when there is a
-    /// connection again. The end of the session deletes it too.
+    /// Deletes a node that [`Mine`] has condemned, now or when there is a connection again. The end
+    /// of the session deletes it too.
     ///
     /// [`Mine`]: crate::store::zookeeper::mine::Mine
     fn delete_later(&self, node: Arc<Node>) {
@@ -185,7 +184,8 @@ impl Drop for Ending<'_> {
 /// When something that failed is tried again.
 const AGAIN_IN: Duration = Duration::from_millis(200);
 
-/// When a node is deleted again that the server refused to delete. Somebody has to allow it first.
+/// When to try again to delete a node, if the server refused to delete it. Somebody has to allow it
+/// first.
 const REFUSED_AGAIN_IN: Duration = Duration::from_secs(60);
 
 /// The task that looks after the nodes, while the store lives.

@@ -31,7 +31,7 @@ impl Core {
         for (at, (node, answer)) in asked.into_iter().enumerate() {
             let read = match answer.await {
                 Ok((data, stat)) => Entry::read(&data).map(|entry| (entry, stat)),
-                // It left just now.
+                // The node ended just now.
                 Err(Fault::NoNode) => None,
                 Err(fault) => return Err(fault),
             };
@@ -156,7 +156,7 @@ impl Core {
             let writing = set_data(&path, &asked.write(), stat.version);
             match session.ask(writing, |_| Ok(())).await {
                 Ok(()) => return Ok(Revoked::Asked),
-                // Its holder renewed it just now.
+                // The holder renewed its lease just now.
                 Err(Fault::OtherVersion) => {}
                 Err(Fault::NoNode) => return Ok(Revoked::Changed),
                 Err(fault) => return Err(fault),

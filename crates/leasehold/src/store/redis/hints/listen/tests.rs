@@ -205,7 +205,7 @@ async fn a_server_may_refuse_either_and_one_that_goes_away_is_told_from_it() {
 
 /// Writes while there is room, and returns how many bytes that were.
 async fn write_while_it_is_read(server: &mut DuplexStream, bytes: &[u8]) -> usize {
-    /// Turns of the only thread without progress. After these, nobody reads.
+    /// After this many turns of the only thread without progress, nobody reads.
     const STILL: usize = 1_000;
     let (mut written, mut still) = (0, 0);
     while written < bytes.len() && still < STILL {

@@ -11,7 +11,7 @@ if type(claim) == 'number' then
 end
 local shares
 
--- The lock is written last: an error on the way grants nothing.
+-- The lock is written last, so that an error on the way grants nothing.
 local function grant(line)
   local first, count = take(reserve, cold)
   if reserve > 0 and count == 0 then
@@ -20,7 +20,7 @@ local function grant(line)
   if count > 0 then
     keep_counter(ttl)
   end
-  -- A start without a reason is noted only when the client meets the key for the first time.
+  -- Without a reason, the start is noted only when the client uses the key for the first time.
   local text = (cold or why ~= '-') and why or ''
   if not claim then
     call('DEL', GRANT)
@@ -49,7 +49,7 @@ if holder == owner then
     -- The answer to an earlier ask was lost, and its fencing tokens are lost with the counter.
     first, count = take(reserve, cold)
     if count == 0 then
-      -- The lease stays: this may be a late copy of an ask whose answer arrived.
+      -- The lease stays, because this may be a late copy of an ask whose answer arrived.
       return { 7 }
     end
     note_block(owner, first, count)
@@ -141,8 +141,8 @@ if of > 0 then
   shares.limit_to(of)
 end
 
--- While the key is free for other libraries, a client that can wait does so. A place that is only
--- woken would wait for nobody: its client never holds others up.
+-- While the key is free for other libraries, a client that joins the line waits. A client that only
+-- watches does not: its place holds nobody up.
 local openings = open_openings()
 if not holder then
   openings.after_gap()
@@ -151,7 +151,8 @@ local open_ms, look_ms = openings.left()
 local is_open = not holder and open_ms > 0 and not EPOCH
 local waits = stance and stance ~= 'w'
 
--- Nobody waits, so nobody is passed. A place that is removed at once would take most of the time.
+-- If nobody waits, nobody is passed. Adding a place and removing it at once would take most of the
+-- time.
 local is_passed = has_line or (is_open and waits)
 if not is_passed and shares.admits(shares.taken(), claim) then
   return grant()
@@ -167,7 +168,8 @@ local denied, handed = 0, 0
 if is_open then
   local head, place = line.front()
   if place and head ~= 'w' and (waits or not stance) then
-    -- Reported as behind another library, so that the head hears at once when one takes the key.
+    -- The reply says `?`, as if another library held the key. So the client of the head hears at
+    -- once when another library takes it.
     local places = ahead()
     return { 0, places == 0 and waits and look_ms or -1, places, '?', 0 }
   end
@@ -179,7 +181,7 @@ for _ = 0, RUN_MAX do
   if (head == NOBODY or is_head) and shares.admits(taken, claim) then
     local reply = grant(line)
     if claim and is_head and reply[1] == 1 then
-      -- Those behind it may share the key too.
+      -- The waiters behind this client may share the key too.
       line.run(shares.taken())
     end
     return reply
@@ -187,8 +189,8 @@ for _ = 0, RUN_MAX do
   if head == UNEXAMINED and taken ~= ALONE then
     return { 0, 0, ahead(), '', denied }
   end
-  -- A strict request, which has an epoch, hands nothing over: waiters that joined a line here have
-  -- other terms.
+  -- A strict request, which has an epoch, hands nothing over, because waiters that joined a line
+  -- here have other terms.
   local joins = place and head ~= 'w' and not EPOCH
   if not place or is_head or (joins and not shares.admits(taken, place.claim)) then
     break

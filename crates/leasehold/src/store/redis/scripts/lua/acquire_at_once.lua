@@ -1,7 +1,7 @@
--- acquire_at_once.lua: grants a free key without waiters, to one who wants one token or none. Tells
--- one who takes no place that the key is taken.
--- Comes before all functions: it needs none, and defining them would take as long as a command.
--- acquire.lua answers all other requests.
+-- acquire_at_once.lua: grants a free key without waiters, if the client wants one token or none.
+-- Tells a client that takes no place that the key is taken.
+-- Comes before all functions, because it needs none, and defining them would take as long as a
+-- command. acquire.lua answers all other requests.
 -- KEYS  lock, fence, grant, line, ends, places, shares, open
 -- ARGV  owner token, ttl_ms, reserve, cold (1 or 0), why (`=` and the text; `-` for
 --       none; '' if the client says nothing about itself)
@@ -15,8 +15,8 @@
 --          {1, first, count, 1} granted before, by an earlier request with this owner token. The
 --            counter was not raised to the clock
 --          {0, retry_in_ms (-1: the lease has no end), ahead, holder, denied} taken; holder: if the
---            place is new, the client that holds the key, or `?` if it is not one of ours; denied:
---            1 if the user may not publish the hint for another client
+--            place is new, the client that holds the key, or `?` if it has other client software;
+--            denied: 1 if the user may not publish the hint for another client
 --          {2} the line is full
 --          {7} the fencing counter has reached its end: nothing was granted by this request
 --          {8, of} the key is used as a lock (of = 0), or as a semaphore of so many permits
@@ -25,8 +25,9 @@ local owner, ttl, why = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 -- A strict request has other arguments there, and never shares.
 local wish = not EPOCH and ARGV[7] or nil
 local is_plain = not wish and ARGV[4] == '0' and (why == '' or why == '-')
--- Counted three times, so 3 means: the counter exists, and neither a line nor openings do. A
--- missing counter is not created here, because an error halfway would leave it behind.
+-- EXISTS counts the counter three times. So 3 means that the counter exists, and neither a line nor
+-- openings do. A missing counter is not created here, because an error halfway would leave it
+-- behind.
 if is_plain and ARGV[3] == '1' and call('EXISTS', FENCE, FENCE, FENCE, LINE, OPEN) == 3 then
   -- Lua passes text on as it is. Turning a number into text would take as long as a command.
   if call('SET', LOCK, owner, 'NX', 'PX', ARGV[2]) then
@@ -49,7 +50,7 @@ elseif is_plain and ARGV[3] == '0' and call('EXISTS', LINE, FENCE, OPEN) == 0 th
   end
 elseif not wish and ARGV[3] == '1' and ARGV[4] == '1' and call('EXISTS', LINE, OPEN) == 0
   and call('SET', LOCK, owner, 'NX', 'PX', ARGV[2]) then
-  -- As `leap` in counter.lua and `note_grant` in grant.lua, with fewer commands.
+  -- Does the same as `leap` in counter.lua and `note_grant` in grant.lua, with fewer commands.
   local is_done, token = pcall(function()
     local counter, time = call('GET', FENCE), call('TIME')
     local now = time[1] * 1000000 + time[2]
@@ -70,11 +71,11 @@ elseif not wish and ARGV[3] == '1' and ARGV[4] == '1' and call('EXISTS', LINE, O
   if is_done and token then
     return token
   end
-  -- acquire.lua finds the key free, writes the rest again, and gives the error.
+  -- After this, acquire.lua finds the key free, writes the rest again, and gives the error.
   call('DEL', LOCK)
 end
 local holder = call('GET', LOCK)
--- As acquire.lua answers a client that takes no place. One holder has the key alone.
+-- Answers like acquire.lua for a client that takes no place, if one holder has the key alone.
 if holder and holder ~= owner and not wish and holder ~= SHARED and holder ~= PERMITS
   and not string.find(ARGV[6] or '', '|', 1, true) then
   local left = call('PTTL', LOCK)

@@ -3,8 +3,8 @@
 -- ARGV  none of its own
 -- replies  none of its own
 
--- Lua itself turns numbers with more than 14 digits into text without their last digits. And a
--- command with a number takes twice as long as with text.
+-- Lua itself turns numbers with more than 14 digits into text without their last digits. A command
+-- also takes twice as long with a number as with text.
 local function whole(number)
   return string.format('%.0f', number)
 end

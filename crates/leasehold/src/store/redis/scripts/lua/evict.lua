@@ -12,7 +12,8 @@ if not is_one and (is_mark(holder) or holder ~= seen) then
 end
 
 -- The next fencing token must be above those of the evicted holder, even if this step grants none.
--- Start with a command that is allowed at the server's memory limit: then the later ones are too.
+-- Start with a command that is allowed at the server's memory limit. Then the later commands are
+-- allowed too.
 keep_counter(0)
 leap(1)
 local line = open_line(shares)

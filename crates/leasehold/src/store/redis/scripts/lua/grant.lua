@@ -4,7 +4,8 @@
 -- replies  none of its own
 
 -- Notes the start, the reason and the fencing tokens, if the lock and the counter do not show them.
--- Most grants need no note: they have one fencing token, which is the counter, and no reason.
+-- Most grants need no note, because they have one fencing token, which is the counter, and no
+-- reason.
 local function note_grant(owner, ttl_ms, first, count, why)
   -- If there is a counter, a holder without a note would count as the owner of the last token.
   if why ~= '' or count > 1 or (count == 0 and call('EXISTS', FENCE) == 1) then
@@ -13,7 +14,7 @@ local function note_grant(owner, ttl_ms, first, count, why)
   end
 end
 
--- Whether there is a note about this holder. Deletes a note about another one.
+-- Whether there is a note about this holder. Deletes a note about another holder.
 local function is_noted(owner)
   if call('HGET', GRANT, 'o') == owner then
     return true
@@ -49,8 +50,8 @@ local function note_idle(owner, first, count, idle)
   call('HSET', GRANT, 'o', owner, 'f', whole(first), 'n', count, 'i', '1')
 end
 
--- The fencing tokens of the holder, none if the counter was forgotten; whether it is idle; and the
--- request to let go that was made to it, or false.
+-- Returns the fencing tokens of the holder (none if the counter was forgotten), whether the holder
+-- is idle, and the request to let go that it got, or false.
 local function block_of(owner)
   local counter = counted()
   local noted = call('HMGET', GRANT, 'o', 'f', 'n', 'i', 'r', 'q')
@@ -70,9 +71,9 @@ local function block_of(owner)
   return counter, 1, is_idle, request
 end
 
--- Restarts the time to live, and never shortens it. The lock comes first: at the server's memory
--- limit, a script that has begun to write may go on, but must not begin with SET or INCR. Returns
--- the time left, as a number and as text.
+-- Restarts the time to live, and never shortens it. The lock comes first, because at the server's
+-- memory limit a script must not begin with SET or INCR. A script that has begun to write may go
+-- on. Returns the time left, as a number and as text.
 local function lift(ttl_ms)
   local lease_ms = math.max(call('PTTL', LOCK), ttl_ms)
   local lease = whole(lease_ms)

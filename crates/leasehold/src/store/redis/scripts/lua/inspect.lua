@@ -54,7 +54,7 @@ local shares = open_shares(token)
 -- A lock may remember how many permits its name had as a semaphore.
 local is_alone = token and not is_mark(token)
 local of, taken = 0, 0
--- Who only locks has no right to ZSCORE.
+-- A user who only locks has no right to ZSCORE.
 if not is_alone and call('EXISTS', SHARES) == 1 then
   of = shares.limit() or 0
 end

@@ -5,8 +5,8 @@
 if holder == SHARED and not has_line and not keep_ttl and call('EXISTS', GRANT) == 0 then
   local rank = call('ZRANK', SHARES, owner)
   local last = rank and call('ZCARD', SHARES) - 1
-  -- The lock ends with the last of its shares. So an only share lives, and one that is not the last
-  -- leaves the end of the lock as it is.
+  -- The lock ends with the last of its shares. So if there is only one share, it is alive. A share
+  -- that is not the last to end does not change the end of the lock.
   if last == 0 then
     call('DEL', LOCK, SHARES)
     return 1

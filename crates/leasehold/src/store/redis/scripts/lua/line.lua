@@ -15,7 +15,7 @@ local RUN_MAX = 64
 -- Publishes a hint to an inbox, which is `{TAG}CLIENT` or CLIENT alone. With a tag, the client may
 -- listen to a shard channel, whose messages stay at the nodes of one shard. If nobody got it there,
 -- the hint goes to the channel of the client, which a cluster publishes at all nodes. Returns 1 if
--- that is forbidden, which changes nothing else.
+-- publishing is forbidden. That changes nothing else.
 local function tell(inbox, hint)
   local told = 0
   if string.sub(inbox, 1, 1) == '{' then

@@ -2,19 +2,19 @@
 -- Clients of other libraries poll and take no place. With hand-overs alone, the key would never be
 -- free for them.
 --
--- | another library | the line has the key for | then it opens for | which ends |
+-- | another library | the line has the key for | then it opens for at most | earlier end |
 -- |---|---|---|---|
--- | was not seen lately | 1 s | 30 ms | then |
--- | was seen | 100 ms (*) | 300 ms | 30 ms after one of them was seen to have the key |
+-- | was not seen lately | 1 s | 30 ms | - |
+-- | was seen | 100 ms (*) | 300 ms | 30 ms after another library was seen to have the key |
 --
--- (*) Doubled by each opening that nobody used, up to 2 s. After seven of them, nobody was seen
--- lately. During an opening, our clients take places and wait.
+-- (*) Doubled by each opening that nobody used, up to 2 s. After seven unused openings, no library
+-- counts as seen lately. During an opening, clients of Leasehold take places and wait.
 -- KEYS  open: due_ms|till_ms|missed
 --   due     when the next opening is due (ms of the server's clock); 0: one turn after the first
 --           release from now on
 --   till    the end of the last opening, or when another library was seen before it was due
 --   missed  how many openings in a row nobody used. OPENINGS_MISSED_MAX: nobody is there. GAP:
---           nobody is there, and the key is free since `till`, because no client of ours wanted it
+--           nobody is there, and the key is free since `till`: no client of Leasehold wanted it
 -- ARGV  none of its own
 -- replies  none of its own
 local OPENS_EVERY_MS = 1000
@@ -30,14 +30,14 @@ local LOOKS_OFTEN_MS = 10
 local LOOKS_OFTEN_FOR_MS = 1000
 local LOOKS_FOR_MS = 10000
 
--- Whether an owner token is one of ours: 22 characters, a dot, and the 12 characters of a client.
--- Returns the client, or '' if it is not.
+-- Returns the client of an owner token of Leasehold: 22 characters, a dot, and the 12 characters of
+-- the client. Returns '' for any other token.
 local function client_of(token)
   local client = string.match(token, '^[A-Za-z0-9_%-]+%.([A-Za-z0-9_%-]+)$')
   return client and #client == 12 and #token == 35 and client or ''
 end
 
--- Opens the openings for this step. One function, as `open_line`.
+-- Opens the openings for this step. One function, for the same reason as `open_line`.
 local function open_openings()
   local now_ms = math.floor(now_us() / 1000)
   local text = call('GET', OPEN) or ''
@@ -60,14 +60,15 @@ local function open_openings()
 
   local openings = {}
 
-  -- How long the opening lasts, if there is one now; else 0. And when to look again.
+  -- Returns how long the current opening lasts, or 0 if there is none, and when to look again.
   function openings.left()
     local left = math.max(till - now_ms, 0)
     return left, math.min(left, missed < OPENINGS_MISSED_MAX and LOOKS_EVERY_MS or LOOKS_OFTEN_MS)
   end
 
-  -- A client of another library holds the key. Returns when the head is to look again, if our turn
-  -- ended just now. The others may follow each other at once, so that the key is free for moments.
+  -- Notes that a client of another library holds the key. Returns when the head is to look again,
+  -- if the turn of the line ended just now. Clients of other libraries may follow each other at
+  -- once, so that the key is free only for moments.
   function openings.seen()
     if till > now_ms then
       till = math.min(till, now_ms + ENDS_AFTER_MS)
@@ -82,8 +83,9 @@ local function open_openings()
     end
   end
 
-  -- A client of ours finds the key free. If it was free for as long as an opening, the line begins
-  -- anew: a lock that is wanted now and then must not open each time.
+  -- Notes that a client of Leasehold finds the key free. If the key was free for as long as an
+  -- opening, the openings begin anew, because a lock that is wanted now and then must not open each
+  -- time.
   function openings.after_gap()
     if missed < GAP then
       return
@@ -96,8 +98,8 @@ local function open_openings()
     call('DEL', OPEN)
   end
 
-  -- Begins an opening if it is due. `is_wanted`: clients of ours want the key, so that it would not
-  -- be free otherwise. Returns whether it began. The caller frees the key then.
+  -- Begins an opening if it is due. `is_wanted`: clients of Leasehold want the key, so that it
+  -- would not be free otherwise. Returns whether it began. The caller frees the key then.
   function openings.begin(is_wanted)
     if missed >= OPENINGS_MISSED_MAX and not is_wanted then
       -- The key is free from now on, as in an opening.

@@ -37,5 +37,5 @@ local PLACES_MAX = 10000
 -- No opening is due later than that, see open.lua.
 local OPENS_WITHIN_MS = 10000
 local SHARED, PERMITS = ':lh:shared', ':lh:permits'
--- Of the scores of `shares`, numbers of permits are below, and ends of leases above.
+-- In `shares`, numbers of permits have lower scores than this, and ends of leases have higher ones.
 local SCORE_MIN = '(1000000'

@@ -20,7 +20,8 @@ end
 local may_keep = is_held and keep_ttl and not (reserve > 0 and is_at_its_end())
 local openings = open_openings()
 if is_held and may_open then
-  -- First: at the server's memory limit, a script must not begin with SET, see grant.lua.
+  -- This comes first, because at the server's memory limit a script must not begin with SET, see
+  -- grant.lua.
   keep_counter(0)
 end
 local opens = is_held and may_open and not has_line and openings.begin(may_keep)
@@ -40,10 +41,15 @@ end
 local line = open_line(shares)
 
 -- Ends the lease and the place of an owner that does not have the key alone. Others may have waited
--- behind that place although there is room for them, or may wait since before a lease ended that
--- was to be shared.
+-- behind that place although there is room for them, or behind a lease that ended by itself.
 local function leave()
   local is_one = shares.has(owner)
+  -- A release may have told the head alone that the key is free.
+  local was_head = false
+  if not holder then
+    local _, first = line.front()
+    was_head = first and first.owner == owner
+  end
   line.remove({ owner })
   if is_one then
     shares.leave(owner)
@@ -54,11 +60,19 @@ local function leave()
   end
   local is_shared = not holder or is_mark(holder)
   if not holder and openings.left() > 0 then
-    -- The next in line may not know of the opening, which it has to look for the end of.
+    -- The next waiter may not know of the opening, but has to look for the end of it.
     local head, place = line.front()
     denied = place and head ~= 'w' and tell(place.inbox, 'f ' .. LOCK) or 0
+    -- A place that joined was told just now.
+    was_head = was_head and head == 'w'
   elseif is_shared and (hands_over or ARGV[2] == 'share') then
     handed, denied = line.run(shares.taken())
+  end
+  if was_head and handed == 0 then
+    local _, place = line.front()
+    if place then
+      line.wake(place)
+    end
   end
   if not is_one then
     return { 0 }
@@ -76,7 +90,7 @@ if not is_held then
 end
 
 if ARGV[2] == 'share' then
-  -- It keeps the time that it has left, and its reason.
+  -- The lease keeps the time that it has left, and its reason.
   local lease_ms = math.max(call('PTTL', LOCK), tonumber(ARGV[3]))
   local why = is_noted(owner) and call('HGET', GRANT, 'w') or ''
   call('DEL', GRANT)
@@ -86,7 +100,7 @@ if ARGV[2] == 'share' then
   return { 3, 0, 0 }
 end
 
--- A holder has no place: each grant and each hand-over removes it.
+-- A holder has no place, because each grant and each hand-over removes it.
 local head, place = NOBODY, nil
 if has_line then
   head, place = line.front()

@@ -1,6 +1,6 @@
--- release_at_once.lua: ends the lease of an owner if nobody waits. Comes before all functions: it
--- needs none, and defining them would take as long as a command. release.lua answers all other
--- requests.
+-- release_at_once.lua: ends the lease of an owner if nobody waits. Comes before all functions,
+-- because it needs none, and defining them would take as long as a command. release.lua answers all
+-- other requests.
 -- KEYS  lock, fence, grant, line, ends, places, shares, open
 -- ARGV  owner token and, if the client wants to keep the lease while nobody waits: ttl_ms, reserve,
 --       cold (1 or 0), the owner token for the kept lease, and perhaps `wake` or `hand` as below,
@@ -17,10 +17,10 @@
 local owner, keep_ttl = ARGV[1], tonumber(ARGV[2])
 local holder = call('GET', LOCK)
 local is_held = holder == owner
--- The line counts twice: 1 means that it has no places, and may have to stand aside.
+-- EXISTS counts the line twice. 1 means that the line has no places, and may have to stand aside.
 local beside = call('EXISTS', LINE, LINE, OPEN)
 local has_line = beside >= 2
--- Without a word, which is the usual case: the server is slower with each argument.
+-- The usual case has no word for this, because the server is slower with each argument.
 local may_open = not (keep_ttl and ARGV[6] or not keep_ttl and ARGV[2])
 
 if is_held and beside == 0 and not keep_ttl and ARGV[2] ~= 'share' then

@@ -23,7 +23,7 @@ local function wanted()
   return call('ZCOUNT', ENDS, '(' .. whole(now_ms), '+inf') > 0 and 1 or 0
 end
 
--- Nothing here is raised to `at_least`: a quorum shares no keys.
+-- No share is raised to `at_least`, because that comes from a quorum, and a quorum shares no keys.
 if is_shared then
   local first, count, request = shares.lift(owner, ttl)
   local reserved_first, reserved = take(reserve, cold)

@@ -12,7 +12,7 @@ local before = shares.limit() or 0
 shares.limit_to(tonumber(ARGV[1]))
 local line = open_line(shares)
 local _, denied = line.run(shares.taken())
--- The next waiter may want more than there are now: let it ask, and hear that.
+-- The next waiter may want more permits than there are now. Let it ask, so that it learns this.
 local _, place = line.front()
 if place then
   denied = math.max(denied, tell(place.inbox, 'f ' .. LOCK))

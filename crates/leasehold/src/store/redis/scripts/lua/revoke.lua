@@ -22,8 +22,8 @@ local first, count, _, earlier = block_of(seen)
 if earlier then
   return { 1 }
 end
--- The next change of a note deletes one that does not name its owner. The note of a foreign owner
--- would show it with the last fencing token, and such an owner changes none.
+-- Name the owner, because the next change of the note deletes a note that does not. Do not name a
+-- foreign owner: it never changes a note, and would be shown with the last fencing token.
 if #seen == 35 and string.match(seen, '^[%w_%-]+%.[%w_%-]+$') then
   is_noted(seen)
   call('HSET', GRANT, 'o', seen, 'f', whole(first), 'n', count)

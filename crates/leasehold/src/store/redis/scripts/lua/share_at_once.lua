@@ -3,7 +3,8 @@
 -- acquire.lua answers all other requests.
 -- KEYS, ARGV, replies  as acquire_at_once.lua says
 if wish == 's' and ARGV[3] == '0' and ARGV[4] == '0' and (why == '' or why == '-') then
-  -- Counted four times, so 4 means: the shares exist, and no notes, line or openings do.
+  -- EXISTS counts the shares four times. So 4 means that the shares exist, and no notes, line or
+  -- openings do.
   local beside = call('EXISTS', SHARES, SHARES, SHARES, SHARES, GRANT, LINE, OPEN)
   local is_free = not holder and beside == 0
   if is_free or (holder == SHARED and beside == 4) then
@@ -11,7 +12,7 @@ if wish == 's' and ARGV[3] == '0' and ARGV[4] == '0' and (why == '' or why == '-
     local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
     local ends = string.format('%.0f', now_ms + ttl)
     if is_free then
-      -- The lock is written last: an error on the way grants nothing.
+      -- The lock is written last, so that an error on the way grants nothing.
       call('ZADD', SHARES, ends, owner)
       if type(redis.pcall('PEXPIRE', SHARES, ARGV[2])) == 'number' then
         call('SET', LOCK, SHARED, 'PX', ARGV[2])
@@ -19,7 +20,7 @@ if wish == 's' and ARGV[3] == '0' and ARGV[4] == '0' and (why == '' or why == '-
       end
       call('DEL', SHARES)
     elseif
-      -- acquire.lua forgets the dead, and repeats the answer to a holder.
+      -- acquire.lua forgets dead holders, and repeats the answer to a living one.
       call('ZCOUNT', SHARES, SCORE_MIN, string.format('(%.0f', now_ms)) == 0
       and not call('ZSCORE', SHARES, owner)
     then

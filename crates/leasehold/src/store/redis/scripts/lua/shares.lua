@@ -3,8 +3,8 @@
 -- ARGV  none of its own
 -- replies  none of its own
 
--- What is taken, if one holder has the key alone; 's' if holders share it; a number of permits; nil
--- if the key is free. As `Taken` in core/claim.rs.
+-- The values of `taken`, as `Taken` in core/claim.rs: ALONE if one holder has the key alone, 's' if
+-- holders share it, a number of permits, or nil if the key is free.
 local ALONE = 'j'
 local OF, TAKEN = '\tof', '\ttaken'
 local BURIED_MAX = 1000
@@ -22,7 +22,7 @@ local function claim_of(stance)
   return tonumber(string.match(stance, '^p(%d+)$'))
 end
 
--- Opens the shares for this step. One function, as `open_line`.
+-- Opens the shares for this step. One function, for the same reason as `open_line`.
 local function open_shares(holder)
   local now_ms = math.floor(now_us() / 1000)
   local shares = {}
@@ -30,7 +30,7 @@ local function open_shares(holder)
   -- said so lately) and are taken, and how many holders live.
   local limit, total, living
 
-  -- What is known of a holder.
+  -- Reads the note about a holder.
   local function details_of(owner)
     local text = call('HGET', GRANT, '+' .. owner)
     local want, first, count, since, why =
@@ -110,7 +110,7 @@ local function open_shares(holder)
     expire(SHARES, whole(math.max(call('PTTL', SHARES), left, is_semaphore and FENCE_IDLE_MS or 0)))
   end
 
-  -- What the living holders have.
+  -- Returns the part that the living holders have.
   function shares.taken()
     if holder and not is_mark(holder) then
       return ALONE
@@ -121,7 +121,7 @@ local function open_shares(holder)
     return holder == PERMITS and total_taken() or 's'
   end
 
-  -- What the key is used as: nil if nobody uses it, 0 as a lock, or the number of permits.
+  -- Returns the use of the key: nil if nobody uses it, 0 for a lock, or the number of permits.
   function shares.usage(has_line)
     if holder == PERMITS then
       return shares.limit() or 0
@@ -132,7 +132,7 @@ local function open_shares(holder)
     if not has_line then
       return nil
     end
-    -- Any living place: all of them want the same.
+    -- Any living place will do, because all of them want the same.
     local waiter = call('ZRANGEBYSCORE', ENDS, whole(now_ms + 1), '+inf', 'LIMIT', 0, 1)[1]
     local stance = waiter and string.match(call('HGET', PLACES, waiter) or '', '^([^|]+)|')
     if not stance then
@@ -143,7 +143,7 @@ local function open_shares(holder)
 
   -- Whether there is room for a claim. As `Taken::admits`.
   function shares.admits(taken, claim)
-    -- Their number may have been lowered below what is wanted.
+    -- The number of permits may have been lowered below the claim.
     if type(claim) == 'number' and (taken == nil or tonumber(taken)) then
       return (taken or 0) + claim <= (shares.limit() or 0)
     end
@@ -174,7 +174,7 @@ local function open_shares(holder)
   function shares.grant(owner, claim, ttl_ms, first, count, why)
     local is_semaphore = type(claim) == 'number'
     if not holder then
-      -- All that is left of earlier holders.
+      -- Delete all that is left of earlier holders.
       local of = shares.limit()
       call('DEL', GRANT, SHARES)
       total, living = 0, 0
@@ -203,7 +203,7 @@ local function open_shares(holder)
   function shares.ask(owner, request)
     local details = details_of(owner)
     if not details.is_noted then
-      -- `forget` looks for more to forget only behind such a note.
+      -- Note the holder in any case: `forget` deletes the request only if there is a note.
       call('HSET', GRANT, '+' .. owner, '0|0|0||')
     end
     call('HSET', GRANT, '?' .. owner, request)
@@ -214,7 +214,8 @@ local function open_shares(holder)
   -- the request to let go that was made to it, or false.
   function shares.lift(owner, ttl_ms)
     local ends = math.max(tonumber(call('ZSCORE', SHARES, owner)), now_ms + ttl_ms)
-    -- First: at the server's memory limit, a script must not begin with ZADD, see grant.lua.
+    -- This comes first, because at the server's memory limit a script must not begin with ZADD, see
+    -- grant.lua.
     call('PEXPIRE', LOCK, whole(math.max(call('PTTL', LOCK), ttl_ms)))
     call('ZADD', SHARES, whole(ends), owner)
     seal(holder == PERMITS)
@@ -249,7 +250,7 @@ local function open_shares(holder)
     end
   end
 
-  -- The key is free, or one holder has it alone from now on.
+  -- Notes that the key is free, or that one holder has it alone from now on.
   function shares.hold_alone(owner)
     holder = owner
   end

@@ -19,10 +19,11 @@
 --          {6} the epoch holds data of another type
 --          as the script says
 local run_id, replid, quarantine_ms = ARGV[#ARGV - 2], ARGV[#ARGV - 1], ARGV[#ARGV]
--- Without them, no change would ever be noticed.
+-- Without these ids, no change would ever be noticed.
 assert(run_id ~= '' and replid ~= '', 'an ask without a run id or a replication id')
 
--- Asked each time: nothing else shows that the server of this connection was a replica meanwhile.
+-- Asked each time, because nothing else shows that the server of this connection was a replica
+-- meanwhile.
 local replication = call('INFO', 'replication')
 if string.match(replication, 'master_replid:(%w+)') ~= replid then
   return { 5 }
@@ -32,7 +33,7 @@ if epoch.err then
   if string.find(epoch.err, 'WRONGTYPE', 1, true) then
     return { 6 }
   end
-  -- Raises the same error again: a returned error lacks its code before Redis 7.0.
+  -- Raises the same error again, because a returned error lacks its code before Redis 7.0.
   call('HMGET', EPOCH, 'run', 'until', 'replid')
 end
 local is_known = epoch[1] == run_id
@@ -52,7 +53,7 @@ end
 if not is_known or epoch[2] then
   local time = call('TIME')
   local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-  -- If `until` is not a time, its end is unknown, so the quarantine begins anew.
+  -- If `until` is not a time, the end of the quarantine is unknown, so it begins anew.
   local ends_ms = tonumber(string.match(epoch[2] or '', '^%d+$'))
   if not is_known or not ends_ms then
     ends_ms = now_ms + quarantine_ms

@@ -15,7 +15,7 @@ if type(before) == 'table' then
   if string.find(before.err, 'WRONGTYPE', 1, true) then
     return { 2 }
   end
-  -- Raises the same error again: a returned error lacks its code before Redis 7.0.
+  -- Raises the same error again, because a returned error lacks its code before Redis 7.0.
   call('HGET', EPOCH, 'switch')
 end
 before = before or ''

@@ -21,7 +21,7 @@ for step = 1, #ARGV / 2 do
       done[step] = 1
     end
   else
-    -- Counted three times, so less than 3 means that it is missing.
+    -- EXISTS counts the fence three times. So less than 3 means that the fence is missing.
     local found = call('EXISTS', FENCE, FENCE, FENCE, LINE, OPEN)
     local set = found == 3 and call('SET', LOCK, owner, 'NX', 'PX', ttl)
     if type(found) == 'number' and found < 3 then

@@ -9,7 +9,7 @@ use crate::store::redis::connect::RedisConnector;
 use crate::store::redis::connector::Connector as _;
 use crate::store::redis::connector::Settling;
 
-/// Between the answers to the first requests and those to later ones.
+/// Separates the answers to the first requests from the answers to later ones.
 const LATER: &str = "\0";
 
 /// The requests and the outcome, for a URL and the answers of a server that then closes.
@@ -88,7 +88,7 @@ async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
     }
 }
 
-/// What the database says, and whether a client is then strict, not strict, or refused.
+/// The answer of the database, and whether a client is then strict, not strict, or refused.
 #[tokio::test]
 async fn a_client_is_strict_by_its_url_or_by_what_its_database_says() {
     let off_again = "*1\r\n$14\r\noff 1 anna@web\r\n";

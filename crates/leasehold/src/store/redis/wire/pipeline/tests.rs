@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
+use crate::host::SystemHost;
+use crate::host::shielded::panicking_waker;
 use crate::store::redis::codec::command::Value;
 use crate::store::redis::terms::{Copies, Replicas};
+use crate::store::redis::wire::ticks::Ticks;
 
 /// A stream that counts how often it is written to.
 struct Counting {
@@ -105,6 +108,26 @@ async fn whoever_waits_for_copies_does_not_wait_for_the_spans_of_others_too() {
         }
         moved(&mut io).await;
         assert_eq!(commands(&mut server).await, expected, "{limits:?}");
+    }
+}
+
+/// The executor of a caller may be gone, so that its waker panics.
+#[tokio::test]
+async fn a_caller_whose_waker_panics_costs_no_other_caller_its_answer() {
+    let (stream, mut server) = tokio::io::duplex(1_000);
+    let (pipeline, mut io) = Pipeline::open(Box::new(stream));
+    let host = SystemHost::shared();
+    let (ticks, limit) = (Ticks::new(Arc::clone(&host)), host.now() + Duration::from_secs(60));
+    let ask = || Box::pin(ticks.until(limit, pipeline.submit(&Command::new("PING"))));
+    let (mut one, mut other) = (ask(), ask());
+    let panics = panicking_waker();
+    assert!(one.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+    assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    moved(&mut io).await;
+    server.write_all(b"+PONG\r\n+PONG\r\n").await.expect("room");
+    moved(&mut io).await;
+    for asked in [one, other] {
+        assert_eq!(asked.await, Some(Ok(Value::Bytes(b"PONG".to_vec()))));
     }
 }
 

@@ -13,6 +13,7 @@ use self::server::{NO_AUTH, Rule, Server, kind};
 use super::*;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, OwnerToken};
+use crate::host::shielded::panic_quietly;
 use crate::host::{Sleep, SystemHost, Task};
 use crate::store::zookeeper::mine::Doubt;
 use crate::store::{
@@ -22,7 +23,7 @@ use crate::store::{
 /// The ttl of each lease: longer than any pause of a driver.
 const TTL: Duration = Duration::from_secs(6);
 
-/// Of the sleeps of this host, those are long that no driver needs.
+/// A sleep of this length is long: no driver needs it.
 const LONG: Duration = Duration::from_secs(3);
 
 /// Runs everything on the runtime of the test, and counts long sleeps.
@@ -233,7 +234,7 @@ async fn a_node_in_doubt_stays_in_doubt_until_a_majority_agrees_to_a_later_chang
         let unknown = Error::from(unknown.expect_err("in doubt"));
         assert_eq!(unknown.kind(), ErrorKind::Unknown, "{unknown}");
         assert!(core.mine.doubt_of(&of).is_some());
-        // It was made at the leader that has been elected.
+        // The node was made at the leader that has been elected.
         server.rule(None);
         server.add("/x/a/_c_x-lock-0000000001");
         let node = core.settle(&of, Some(&ask)).await.expect("answered").expect("it was made");
@@ -279,7 +280,7 @@ async fn a_node_that_may_not_be_deleted_is_told_of_once_and_tried_again_once_a_m
         let mut deletes = 0;
         until(|| {
             deletes += server.take_asked().iter().filter(|it| **it == kind::DELETE).count();
-            // That of the release, the first of the task, and one after each minute.
+            // The delete of the release, the first one of the task, and one after each minute.
             deletes == 2 + SKIPS
         })
         .await;
@@ -320,6 +321,38 @@ async fn waiters_are_told_once_that_their_session_has_ended() {
             until(|| looks() > before).await;
         }
         assert_eq!(*hints.0.lock().expect("no panic"), [Hint::Missed]);
+    })
+    .await;
+}
+
+/// A client whose tasks cannot be woken.
+#[derive(Default)]
+struct Panicking(AtomicUsize);
+
+impl HintSink for Panicking {
+    fn hint(&self, _: Hint) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        panic_quietly();
+    }
+}
+
+/// Otherwise no lease and no place would end by its time any more.
+#[tokio::test]
+async fn nodes_are_looked_after_although_a_client_panics_when_it_is_told() {
+    beside(async |core, server, host| {
+        let client = Arc::new(Panicking::default());
+        let sink: Arc<dyn HintSink> = client.clone();
+        core.sinks.watch(inbox(), Arc::downgrade(&sink));
+        server.add("/x/a/_c_other-lock-0000000000");
+        assert!(core.acquire(joining(&inbox())).await.expect("answered").is_taken());
+        core.wire.board.add(|news| news.are_watches_lost = true);
+        settle().await;
+        assert_eq!(client.0.load(Ordering::SeqCst), 1, "it is told");
+        let looks = || host.long_sleeps.load(Ordering::SeqCst);
+        let before = looks();
+        core.tend();
+        settle().await;
+        assert_eq!(looks(), before + 1);
     })
     .await;
 }

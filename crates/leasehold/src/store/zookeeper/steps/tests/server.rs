@@ -30,7 +30,7 @@ const BAD_VERSION: i32 = -103;
 const SESSION: i64 = 7;
 const TIMEOUT: i32 = 15_000;
 
-/// What the server does with a request instead of answering it.
+/// A way in which the server treats a request instead of answering it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     /// It refuses it with this code.
@@ -57,7 +57,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// From now on, does this with requests of a kind.
+    /// Sets the rule for requests of a kind from now on.
     pub(super) fn rule(&self, rule: Option<(i32, Rule)>) {
         *self.rule.lock().expect("no panic") = rule;
     }

@@ -1,0 +1,108 @@
+//! Keeps a panic of the user's code, such as a waker, from ending a background task.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+/// A future that background tasks wake, such as a timer or an answer. A panic of the waker ends
+/// none of these tasks.
+pub(crate) struct Shielded<F> {
+    future: F,
+    /// The waker of the task, and the one that others call instead.
+    waker: Option<(Waker, Waker)>,
+}
+
+impl<F> Shielded<F> {
+    pub(crate) const fn new(future: F) -> Self {
+        Self { future, waker: None }
+    }
+}
+
+impl<F: Future + Unpin> Future for Shielded<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { future, waker } = &mut *self;
+        if !waker.as_ref().is_some_and(|(of_task, _)| of_task.will_wake(context.waker())) {
+            let of_task = context.waker().clone();
+            let contained = Arc::new(Contained(of_task.clone())).into();
+            *waker = Some((of_task, contained));
+        }
+        let (_, contained) = waker.as_ref().expect("it was just set");
+        Pin::new(future).poll(&mut Context::from_waker(contained))
+    }
+}
+
+/// A waker whose panic does not end the task that wakes. All timers of the process need one thread,
+/// and all requests on a connection need one task.
+struct Contained(Waker);
+
+impl Wake for Contained {
+    fn wake(self: Arc<Self>) {
+        contain(move || {
+            self.0.wake_by_ref();
+            drop(self);
+        });
+    }
+}
+
+/// Runs code of the user in a background task, such as a waker. Its panic does not end the task.
+pub(crate) fn contain(foreign: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(foreign)).is_err() {
+        // A log subscriber that panicked may panic again.
+        drop(catch_unwind(|| {
+            tracing::error!("a waker or a log subscriber panicked; a waiting task may hang");
+        }));
+    }
+}
+
+/// A waker that panics, as that of an executor that is gone.
+#[cfg(test)]
+pub(crate) fn panicking_waker() -> Waker {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic_quietly();
+        }
+    }
+    Arc::new(Panics).into()
+}
+
+/// Panics without a message on stderr.
+#[cfg(test)]
+pub(crate) fn panic_quietly() {
+    std::panic::resume_unwind(Box::new("a defect of the user"));
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+
+    /// A subscriber that panics at each event.
+    struct Broken;
+
+    impl Subscriber for Broken {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            panic_quietly();
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_panic_of_a_waker_ends_nothing_although_the_log_panics_too() {
+        tracing::subscriber::with_default(Broken, || contain(panic_quietly));
+    }
+}
