@@ -115,7 +115,8 @@ pub(crate) enum Command {
     /// Run a command while holding the lock NAME, or several locks together
     #[command(after_help = notes(notes::RUN))]
     Run(Run),
-    /// Run a command on one of many machines, and on another one if that fails
+    /// Run a command on one of many machines. If the command or its machine fails, another one runs
+    /// it
     #[command(after_help = notes(notes::ELECT))]
     Elect(Elect),
     /// Acquire the lock NAME for a script, and print shell lines. Only `renew` extends the lease
@@ -174,12 +175,13 @@ pub(crate) struct Run {
     pub(crate) take: Take,
     /// Run CMD once per this time, from its start: after a success, no host runs it again before
     /// that. If CMD fails, others may run it at once. Never waits: exits with 75 if CMD runs or was
-    /// done. At least the ttl, at most 24h. For an hourly job, 55m leaves room for early starts
+    /// done. Must be at least the ttl and at most 24h. For an hourly job, 55m leaves room for early
+    /// starts
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     #[arg(conflicts_with_all = ["wait", "shared", "permits", "weight", "coexist"])]
     pub(crate) once_per: Option<Typed>,
     /// Hold the lock for at most this time, even if CMD hangs: tell CMD to stop --grace before its
-    /// end, kill CMD before its end, release the lock, and exit with 124. At least the ttl
+    /// end, kill CMD before its end, release the lock, and exit with 124. Must be at least the ttl
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     pub(crate) max_hold: Option<Typed>,
     #[command(flatten)]
@@ -246,7 +248,7 @@ pub(crate) struct Release {
 pub(crate) struct Resize {
     #[command(flatten)]
     pub(crate) name: Name,
-    /// How many permits there are from now on. Holders keep theirs, even if that is more
+    /// How many permits there are from now on. Holders keep their permits, even if these are more
     #[arg(long, value_name = "N", value_parser = count::parse)]
     pub(crate) permits: u32,
 }

@@ -45,7 +45,7 @@ impl Typed {
         let ttl = Ttl::new(self.span).map_err(|_| {
             let text = self.text.escape_debug();
             let message = format!(
-                "a ttl is between 10 ms and 24 h, not {text}; the store was not contacted; \
+                "a ttl must be between 10 ms and 24 h, not {text}; the store was not contacted; \
                  change --ttl"
             );
             Failure::config(message).about_any(name)

@@ -50,7 +50,7 @@ pub(crate) struct Unknown {
 }
 
 impl Unknown {
-    /// Whether it was probably meant to name the store.
+    /// Whether the variable was probably meant to name the store.
     pub(crate) fn is_store(&self) -> bool {
         matches!(self.meant, Some(URL | URL_FILE))
     }

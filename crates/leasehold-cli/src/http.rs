@@ -26,13 +26,13 @@ pub(crate) struct Request {
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is not HTTP/1.1 or HTTP/1.0.
+    /// The request is not HTTP/1.1 or HTTP/1.0.
     Malformed,
-    /// There is no such page.
+    /// The page does not exist.
     NoSuchPage,
     /// The method is neither `GET` nor `HEAD`.
     NoSuchMethod,
-    /// Its head is longer than [`HEAD_MAX`].
+    /// The head of the request is longer than [`HEAD_MAX`].
     TooLong,
 }
 
@@ -97,7 +97,7 @@ impl Answer {
             Refusal::NoSuchPage => ("404 Not Found", "the pages are /leader and /readyz\n"),
             Refusal::NoSuchMethod => ("405 Method Not Allowed", "the methods are GET and HEAD\n"),
             Refusal::TooLong => {
-                ("431 Request Header Fields Too Large", "a request has at most 8 KiB\n")
+                ("431 Request Header Fields Too Large", "a request must have at most 8 KiB\n")
             }
         };
         Self { status, content_type: "text/plain", body: body.to_owned() }

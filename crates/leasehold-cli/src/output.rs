@@ -94,8 +94,8 @@ pub(crate) fn refuse_without_reader() -> Result<(), Failure> {
     }
 }
 
-/// The failure if the reader is gone, as after `leasehold ls | head`. It ends this process as other
-/// programs end then.
+/// The failure if the reader is gone, as after `leasehold ls | head`. This process then ends as
+/// other programs do.
 fn without_reader() -> Failure {
     Failure::new(Exit::Signal(SIGPIPE), QUIET, String::new())
 }
@@ -142,10 +142,10 @@ pub(crate) async fn write_out_aside(text: String) -> Result<(), Errno> {
 
 /// Why nobody would read our output, unless the user asked for that.
 ///
-/// The standard library opens `/dev/null` in place of a closed stream before `main` runs. It opens
-/// it for reading and writing; a shell opens it for writing only. A daemon may open it for both on
-/// purpose, but then it does so for stderr too. So this cannot tell if stdout and stderr are both
-/// closed.
+/// Before `main` runs, the standard library opens `/dev/null` in place of a closed stream, for
+/// reading and writing. A shell opens `/dev/null` for writing only. A daemon may open it for both
+/// on purpose, but then it does so for stderr too. So this cannot tell if stdout and stderr are
+/// both closed.
 pub(crate) fn why_unread() -> Option<&'static str> {
     let mode = |stream| fcntl_getfl(stream).map(|flags| flags & OFlags::ACCMODE);
     let is_stand_in = |stream| is_null(stream) && mode(stream) == Ok(OFlags::RDWR);

@@ -97,9 +97,13 @@ const fn may_pass(kind: ErrorKind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::Color;
 
     #[test]
     fn a_server_that_is_away_or_falls_silent_is_tried_again_and_a_refusal_is_not() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.expect("a runtime of one thread");
+        let talk = Talk::new(false, true, Color::Never);
         for (kind, expected) in [
             (ErrorKind::Unavailable, true),
             (ErrorKind::Unknown, true),
@@ -108,7 +112,10 @@ mod tests {
             (ErrorKind::Unsupported, false),
             (ErrorKind::WaitElapsed, false),
         ] {
-            assert_eq!(may_pass(kind), expected, "{kind:?}");
+            let error = Error::new(kind, "on purpose");
+            let mut patience = Patience::endless();
+            let is_tried = runtime.block_on(patience.try_again(&error, None, &talk));
+            assert_eq!(is_tried, expected, "{kind:?}");
         }
     }
 }

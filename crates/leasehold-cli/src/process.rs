@@ -53,7 +53,7 @@ pub(crate) fn read(pid: i32) -> Option<Process> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Reads our own process by a name that holds even if /proc shows another pid namespace.
+/// Reads our own process from `/proc/self`. That works even if /proc shows another pid namespace.
 fn read_own() -> Option<Process> {
     parse(&fs::read_to_string("/proc/self/stat").ok()?)
 }

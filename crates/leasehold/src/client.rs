@@ -77,7 +77,8 @@ pub struct Shutdown {
     /// How many releases the store confirmed during the shutdown.
     pub released: usize,
     /// How many leases were not released: a guard holds them, a call is still asking for them, or
-    /// their release got no answer. Guards go on renewing theirs. The others end by their ttl.
+    /// their release got no answer. Guards go on renewing their leases. Other leases end by their
+    /// ttl.
     pub not_released: usize,
 }
 
@@ -393,7 +394,7 @@ impl ClientBuilder {
     /// Makes the store keep each lease longer than its holder relies on it. This margin covers
     /// short pauses and clock steps of the store. It delays others after a crash. It also delays
     /// them after a lock that [stays taken](crate::Guard::keep_for) for only a little longer than
-    /// its guard. Default: zero. At most 24 h.
+    /// its guard. Default: zero. Must be at most 24 h.
     pub const fn lock_delay(mut self, lock_delay: Duration) -> Self {
         self.lock_delay = lock_delay;
         self
@@ -429,7 +430,7 @@ impl ClientBuilder {
             return Err(Error::new(
                 ErrorKind::Config,
                 format!(
-                    "a lock delay is 24 h at most, not {:?}; no request was sent",
+                    "a lock delay must be at most 24 h, not {:?}; no request was sent",
                     self.lock_delay
                 ),
             ));

@@ -234,12 +234,12 @@ impl fmt::Debug for Leadership {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The number of its term. `None` if another program, or a lock without fencing, holds the
-    /// name.
+    /// The number of the leader's term. `None` if another program, or a lock without fencing, holds
+    /// the name.
     pub term: Option<FencingToken>,
     /// The process, if it left its record.
     pub client: Option<ClientRecord>,
-    /// Its [text](Election::why).
+    /// The leader's [text](Election::why).
     pub why: Option<String>,
 }
 

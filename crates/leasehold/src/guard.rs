@@ -342,8 +342,8 @@ pub(crate) fn check_kept(span: Duration, state: &str) -> Result<(), Error> {
     Err(Error::new(
         ErrorKind::Config,
         format!(
-            "a lock stays taken for at most 24 h after its grant, not for {span:?}; {state}; ask \
-             for a shorter time"
+            "a lock can stay taken for at most 24 h after its grant, not for {span:?}; {state}; \
+             ask for a shorter time"
         ),
     ))
 }

@@ -332,8 +332,8 @@ async fn watch_clock_until(at: Moment) {
 #[cfg(feature = "redis")]
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 
-/// Runs the task that `begin` makes until it ends. A task that panics is followed by another one.
-/// The cause may be a log subscriber.
+/// Runs the task that `begin` makes until it ends. If the task panics, for example in a log
+/// subscriber, `begin` makes another one after a pause.
 #[cfg(feature = "redis")]
 pub(crate) async fn run_again(host: Arc<dyn Host>, mut begin: impl FnMut() -> Task + Send) {
     use futures_util::FutureExt as _;

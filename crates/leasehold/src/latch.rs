@@ -31,7 +31,7 @@ const LOOKS: Backoff =
 ///
 /// # Waiting
 ///
-/// A task that waits asks the store again and again, so no lost message can make it hang. The
+/// A waiting task asks the store again and again, so no lost message can make it hang. The
 /// pauses grow from 10 ms to 1 s. So each task looks about once a second, and it notices up to a
 /// second late that the latch is open. A look is one request. On Redis it is a few requests, which
 /// also show up to 100 of the parties that counted.

@@ -109,8 +109,9 @@ impl Locking {
         if (1..=PERMITS_MAX).contains(&number) {
             return Ok(());
         }
-        let message =
-            format!("{what} is between 1 and {PERMITS_MAX}, not {number}; no request was sent");
+        let message = format!(
+            "{what} must be between 1 and {PERMITS_MAX}, not {number}; no request was sent"
+        );
         self.refused(ErrorKind::Config, message)
     }
 
@@ -120,7 +121,7 @@ impl Locking {
             return Ok(());
         }
         let message =
-            format!("{what} is between 10 ms and 24 h, not {span:?}; no request was sent");
+            format!("{what} must be between 10 ms and 24 h, not {span:?}; no request was sent");
         self.refused(ErrorKind::Config, message)
     }
 
@@ -132,9 +133,9 @@ impl Locking {
         let least = spec.kept_ttl().get();
         if span < least {
             let message = format!(
-                "the period or the time for which a lock stays taken is its ttl and lock delay or \
-                 longer, not {span:?}; no request was sent; choose a longer time, or a ttl and a \
-                 lock delay of less than {least:?} together"
+                "the period, or the time for which a lock stays taken, must be at least the ttl \
+                 plus the lock delay ({least:?}), not {span:?}; no request was sent; choose a \
+                 longer time, or a ttl and lock delay whose sum is at most {span:?}"
             );
             return self.refused(ErrorKind::Config, message);
         }

@@ -140,8 +140,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`WaitElapsed`](ErrorKind::WaitElapsed) if one of the locks was still taken at the end. The
-    /// error names it. Otherwise as [`lock`](Self::lock).
+    /// [`WaitElapsed`](ErrorKind::WaitElapsed) if one of the locks was taken, and the store answered
+    /// for the others. The error names it. Otherwise as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
@@ -172,8 +172,8 @@ impl MultiLock {
         if names > Self::NAMES_MAX {
             let most = Self::NAMES_MAX;
             let message = format!(
-                "at most {most} locks are taken together, not {names}; no request was sent; name \
-                 fewer, or one that stands for all of them"
+                "at most {most} locks can be taken together, not {names}; no request was sent; \
+                 name fewer locks, or use one lock for the whole group"
             );
             return Err(Error::new(ErrorKind::Config, message));
         }
@@ -216,15 +216,19 @@ async fn take_at_once(locks: &[Locking], wait: Wait) -> Result<Vec<Guard>, Error
             () = session.sleep(wait) => lock.named(Err(UNANSWERED.clone())),
         }
     }));
-    let answers = answers.await;
+    let mut answers = answers.await;
     let is_over = matches!(wait, Wait::Until(at) if session.now() >= at);
+    if is_over && let Some(at) = answers.iter().position(Result::is_err) {
+        // A failure says more than a lock that was taken at the beginning.
+        return answers.swap_remove(at).map(|_| Vec::new());
+    }
     let (mut guards, mut all_granted) = (Vec::with_capacity(locks.len()), true);
     for (lock, answer) in locks.iter().zip(answers) {
         match answer {
             Ok(Some(guard)) if all_granted => guards.push(guard),
             Ok(Some(_)) => {}
             Ok(None) if is_over => return lock.named(Err(wait_elapsed())),
-            Err(error) if is_over || !error.is_retryable() => return Err(error),
+            Err(error) if !error.is_retryable() => return Err(error),
             // The lock is asked for again. That request may wait, and reports its own error.
             Ok(None) | Err(_) => all_granted = false,
         }

@@ -19,9 +19,8 @@ use crate::session::{Spec, lost_error};
 /// # Fairness
 ///
 /// Clients are served first come, first served. Each client has one place in the line of a key, and
-/// its tasks queue behind that place in order. A task that releases passes the lock on to the next
-/// task of its client that asks with the same settings (ttl, fencing, reason). This needs no
-/// request.
+/// its tasks queue behind that place in order. When a task releases the lock, the next task of its
+/// client that asks with the same settings (ttl, fencing, reason) gets it. This needs no request.
 ///
 /// Once another client waits, a client passes the lock on at most 64 times and for at most 20 ms.
 /// Then it hands the lock over and queues again at the end. Use [`strict_fifo`](Self::strict_fifo)
@@ -123,16 +122,17 @@ impl Mutex {
     }
 
     /// Keeps the lock taken for at least this long after each grant, even if its guard ends before.
-    /// Use it for work that must happen at most once per interval. The span is at least the ttl and
-    /// the [lock delay](crate::ClientBuilder::lock_delay) together, and at most 24 h. The first
-    /// call reports other spans. Default: zero, which frees the lock at once.
+    /// Use it for work that must happen at most once per interval. The span must be at least the
+    /// ttl plus the [lock delay](crate::ClientBuilder::lock_delay), and at most 24 h. With another
+    /// span, the first attempt to lock returns an error. Default: zero, which frees the lock at
+    /// once.
     ///
     /// Each guard that ends early leaves the lock as [`Guard::keep_for`] does, also if it is
-    /// dropped. The next holder gets the lock when the time is over, whether it belongs to this
-    /// client or not. If little of the time was left, it gets the lock up to one ttl and the lock
-    /// delay later. A lock that was lost or [detached](Guard::detach) is not kept. If the process
-    /// dies, the lock is free after the ttl. If the store does not confirm that the lock stays
-    /// taken, [`Guard::release`] says so.
+    /// dropped. The next holder gets the lock when the time is over, even if it is a task of this
+    /// client. If the lease lasts longer than the span when the guard ends, the lock stays taken
+    /// until the lease ends: up to one ttl and the lock delay after the span. A lock that was lost
+    /// or [detached](Guard::detach) is not kept. If the process dies, the lock is free after the
+    /// ttl. If the store does not confirm that the lock stays taken, [`Guard::release`] says so.
     ///
     /// Each task has its own place in line, as with [`strict_fifo`](Self::strict_fifo), and
     /// [`keep_idle`](Self::keep_idle) has no effect. A store in

@@ -23,9 +23,9 @@ use crate::locking::Locking;
 /// | was never reported, because the runner died | after the [ttl](Self::ttl) |
 ///
 /// The period runs on the clocks of the runner and of the store, and no step of a wall clock
-/// changes it. It is at least the ttl and the [lock delay](crate::ClientBuilder::lock_delay)
-/// together, and at most 24 h. If the work takes nearly the whole period, others start up to one
-/// ttl and the lock delay later.
+/// changes it. It must be at least the ttl plus the [lock delay](crate::ClientBuilder::lock_delay),
+/// and at most 24 h. If the work takes nearly the whole period, others may have to wait longer, by
+/// up to one ttl and the lock delay.
 ///
 /// A schedule that fires exactly once per period may fire a moment before the last period is over,
 /// and then skips that turn. So choose a period that is a little shorter than the schedule's: 55
@@ -76,7 +76,7 @@ impl Once {
     }
 
     /// Sets how long others wait if the runner dies, see [`Mutex::ttl`](crate::Mutex::ttl). The ttl
-    /// and the lock delay together are at most the period.
+    /// plus the lock delay must not be longer than the period.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { locking: self.locking.ttl(ttl), ..self }
     }

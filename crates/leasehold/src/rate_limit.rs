@@ -97,7 +97,8 @@ impl RateLimit {
     pub(crate) fn new(locking: Locking, starts: u32, per: Duration) -> Self {
         let locking = locking.permits(1, starts).changed(|spec| {
             // A lease that outlives its period would count for too long. A permit protects no work,
-            // so it needs no margin and no fencing token, and its grant may come later.
+            // so it needs no margin and no fencing token. Half of the usual validity is enough when
+            // the grant arrives.
             spec.half_validity = true;
             spec.ttl = spec.ttl.min(Ttl::nearest(per));
             spec.lock_delay = Duration::ZERO;

@@ -89,9 +89,9 @@ pub struct Node {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct State {
-    /// The last time that somebody switched it. `None` if nobody has.
+    /// The last time that somebody switched the mode. `None` if nobody has.
     pub act: Option<Act>,
-    /// Whether this call has switched it.
+    /// Whether this call has switched the mode.
     pub is_changed: bool,
     /// What a client with this URL expects.
     pub expected: Strictness,

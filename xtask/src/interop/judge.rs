@@ -33,7 +33,7 @@ struct Tally {
 /// The rules for a pair, besides the rule that no two processes have the lock at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Judged {
-    /// Whether the other library must have its turns.
+    /// Whether the other library, too, must get the lock as often as wanted.
     pub(super) their_turns: bool,
     /// Whether a side must have its share, and how long it may wait. A busy machine distorts both.
     pub(super) fairness: bool,

@@ -84,7 +84,10 @@ impl Process {
             }
             Err(RecvTimeoutError::Timeout) => {
                 let seconds = ANSWERS_WITHIN.as_secs();
-                let what = format!("no answer `{kind}` within {seconds} s: a task waits for ever");
+                let what = format!(
+                    "the program did not answer `{kind}` within {seconds} s: one of its tasks \
+                     waits for ever"
+                );
                 Err(self.failed(&what))
             }
             Err(RecvTimeoutError::Disconnected) => Err(self.hung_up()),

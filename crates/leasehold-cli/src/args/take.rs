@@ -31,8 +31,8 @@ pub(crate) struct Take {
     /// Tell waiters why the lock is held. Longer text is truncated to 1 KiB
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
-    /// Share the lock with others that take it by --shared. They exclude commands without --shared,
-    /// and queue behind those that wait. A shared lock has no fence
+    /// Share the lock with other commands that use --shared. Commands without --shared are excluded
+    /// meanwhile. If such a command waits, this one queues behind it. A shared lock has no fence
     #[arg(short, long, conflicts_with = "permits")]
     shared: bool,
     /// Take a permit of a semaphore of N permits instead of a lock, so that N commands may run at a

@@ -39,8 +39,8 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     let wait = args.take.wait();
     let word = context.settings.words(&args.name);
     let advice = format!(
-        "below `leasehold run`, use its lock or another name; in a shell with a lease of its own, \
-         extend it by `leasehold renew {word}`, or release it first"
+        "under `leasehold run`, do not acquire its lock again, or use another name; in a shell \
+         with a lease of its own, extend it by `leasehold renew {word}`, or release it first"
     );
     if let Some(own) = Own::find(&client, &args.name).await? {
         let failure = own.refused(&args.name, &advice);

@@ -39,7 +39,7 @@ pub(crate) struct Context {
 /// The token of a lease, and its origin.
 struct Given {
     token: OwnerToken,
-    /// Whether it came from the environment, which may contain the token of another lock.
+    /// Whether the token came from the environment, which may contain the token of another lock.
     inherited: bool,
 }
 

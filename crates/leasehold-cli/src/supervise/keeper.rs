@@ -401,7 +401,7 @@ impl Keeper {
 
 /// Whether a signal is meant for all processes of a job: to end them, to stop or to continue them.
 /// The other signals tell one process something, such as to read its settings again. They would end
-/// its children that do not expect them.
+/// children of that process that do not expect them.
 fn is_for_all(signal: Signal) -> bool {
     [Signal::TERM, Signal::INT, Signal::QUIT, Signal::STOP, Signal::CONT].contains(&signal)
 }

@@ -76,7 +76,7 @@ pub(crate) enum Note {
 
 /// A message as bytes.
 pub(crate) trait Frame: Sized {
-    /// Its letter and its body.
+    /// The letter and the body of the message.
     fn encode(&self) -> (u8, Vec<u8>);
 
     /// The message of that letter and body; `None` if they make no known message.

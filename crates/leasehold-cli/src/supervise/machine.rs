@@ -160,7 +160,7 @@ pub(crate) struct Supervision {
     reserve: Duration,
     ended: Option<(Exit, Moment)>,
     ended_by_itself: bool,
-    /// The moment that the keeper was last told.
+    /// The time at which the keeper will kill the command, as we last told it.
     keeper_kills_at: Moment,
     overdue: bool,
     lingering_said: bool,

@@ -6,8 +6,8 @@
 //!   copy on to us. Our keeper does the same, and so does the keeper of a `leasehold run` around
 //!   us.
 //! - timeout(1) signals its command, and immediately after that its whole group.
-//! - A shell that closes signals its jobs with HUP, and then the terminal does so too.
-//! - A session that ends gets TERM and HUP.
+//! - When a shell closes, it signals its jobs with HUP, and then the terminal does so too.
+//! - When a session ends, its processes get TERM and HUP.
 //!
 //! A HUP never counts: many daemons only read their settings again.
 

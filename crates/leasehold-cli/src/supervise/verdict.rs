@@ -30,9 +30,9 @@ pub(crate) struct Verdict {
 /// Why a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It ended by itself, or something else ended it.
+    /// The command ended by itself, or something else ended it.
     Command,
-    /// Its lease was lost, or about to end.
+    /// The lease was lost, or about to end.
     Lease,
     /// We were asked to stop.
     Request,

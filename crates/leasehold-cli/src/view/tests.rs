@@ -164,7 +164,7 @@ fn a_store_that_forgot_is_said_to_be_in_the_way() {
     let (since, left) = (Duration::from_millis(12_900), Duration::from_millis(52_100));
     let quarantine = Quarantine::new(Some(since), left);
     let seen = quarantined(quarantine);
-    let why = "the store is new, restarted or forgot its data (noticed 12 s ago); \
+    let why = "the store is new, was restarted, or forgot its data (noticed 12 s ago); \
                no new locks for 53 s more";
     let card = card("x", &seen, NOW, None).expect("there is something to say");
     assert_eq!(card, format!("`x` is not granted: {why}"));

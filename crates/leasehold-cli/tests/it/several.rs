@@ -147,7 +147,7 @@ fn several_names_that_cannot_be_taken_together_are_refused(world: &World) {
         (&["a", "b", "--permits", "3"], "--permits is for one name, and 2 were given"),
         (&["a", "b", "--once-per", "1h"], "--once-per is for one name, and 2 were given"),
         (&["a", "b:lh:c"], "reserved"),
-        (&many, "at most 64 locks are taken together, not 65"),
+        (&many, "at most 64 locks can be taken together, not 65"),
     ] {
         let mut command = world.leasehold(["run"]);
         command.args(args).args(["--", "echo", "inner"]);

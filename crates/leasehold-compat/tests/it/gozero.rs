@@ -215,7 +215,7 @@ fn a_strict_server_that_may_have_forgotten_is_an_error_and_not_another_holder() 
         assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, Some("job")));
         assert_eq!(
             error.to_string(),
-            "`job`: the store is new, restarted or forgot its data (noticed 0 s ago); \
+            "`job`: the store is new, was restarted, or forgot its data (noticed 0 s ago); \
              no new locks for 65 s more; nothing was granted; try again then"
         );
         assert_eq!(world.value("job"), None);

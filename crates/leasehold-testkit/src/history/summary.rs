@@ -48,8 +48,8 @@ pub struct Injected {
     pub counted: u64,
 }
 
-/// The times from the end of one window to the beginning of the next, in calm weather, with a
-/// waiter all the time.
+/// The times from the end of one window to the beginning of the next, while no fault disturbs the
+/// run and a client waits all the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WakeUps {
     /// How many there were of each length, in whole milliseconds, rounded up.

@@ -18,7 +18,7 @@ pub struct FakeServer {
     _listening: Listening,
 }
 
-/// How it treats a connection.
+/// How a fake server treats its connections.
 #[derive(Clone, Debug)]
 enum Manner {
     Silent,

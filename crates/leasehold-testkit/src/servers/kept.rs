@@ -1,4 +1,5 @@
-//! Servers whose processes a shell keeps, so that they end with the test process, however it ends.
+//! Servers that run under a shell. The shell kills the server when the test process ends, even by a
+//! crash.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -11,9 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::servers::process::tail;
 
-/// Starts the server, and ends it when the test process ends, in whatever way. It notices this
-/// because the other end of the pipe is closed then. Removes the folder unless it is told to keep
-/// it.
+/// Starts the server, and kills it when the test process ends. The shell notices the end, because
+/// the other end of its stdin is closed then. It removes the folder unless it reads `keep`.
 const KEEPER: &str = r#"home=$1; shift
 "$@" & server=$!
 echo $server > "$home/pid"

@@ -293,8 +293,8 @@ impl Plan {
             ttl_max: self.lease_max(),
             lock_delay: self.lock_delay + self.steps_back(),
             margin: self.lock_delay,
-            // This covers request, reply and message, and a grant that comes too late and is
-            // repeated.
+            // Time for a request, its reply and a hint. Also for a grant that comes too late, and
+            // for the request that follows it.
             slack: Duration::from_millis(50) + message * 8 + splits,
             reconnect: LISTENS_AGAIN_WITHIN + quarantine,
             poll: if self.is_unqueued { POLLS_WITHIN } else { usual.poll },

@@ -100,7 +100,7 @@ impl Replicas {
         *last
     }
 
-    /// Makes a replica receive data and confirm it, unless it has left meanwhile.
+    /// Makes a replica receive and confirm data. `None` if the replica has disconnected meanwhile.
     pub(super) fn receive(&mut self, sent: Sent) -> Option<Confirmation> {
         let Sent { replica: number, link, data, written } = sent;
         let replica = &mut self.all[number];

@@ -56,7 +56,7 @@ const ASK_STAGGER: Duration = Duration::from_millis(20);
 /// How often a client that does not wait asks for a grant that arrives in time.
 pub(crate) const LATE_GRANTS_MAX: u32 = 3;
 
-/// How many late grants a client that waits takes before it gives up. *Taken* resets the count.
+/// How many late grants a waiting client takes before it gives up. *Taken* resets the count.
 /// Each of these grants keeps the key from others.
 pub(crate) const LATE_GRANTS_MAX_WAITING: u32 = 20;
 
@@ -99,7 +99,7 @@ pub(crate) struct Acquisition {
     /// When the latest asks left, by ask number.
     sent: [Moment; SENT_MAX],
     answered: bool,
-    /// Whether it has asked again because the outcome of an ask was unknown.
+    /// Whether the acquisition has asked again because the outcome of an ask was unknown.
     has_repeated: bool,
     /// Whether the answer was ever *taken*.
     has_waited: bool,
@@ -110,7 +110,7 @@ pub(crate) struct Acquisition {
     failures: Delays,
     /// The pauses of a polling waiter. `None` with a place in line.
     polls: Option<Delays>,
-    /// Whether it gives way the next time the key may be free.
+    /// Whether the acquisition gives way the next time the key may be free.
     gives_way: bool,
     /// Whether the store tells the client when it comes near the front of the line.
     is_called_up: bool,

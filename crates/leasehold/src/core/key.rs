@@ -49,7 +49,7 @@ impl Key {
             "the name of a lock must not be empty".to_owned()
         } else if name.len() > Self::MAX_BYTES {
             let (most, bytes) = (Self::MAX_BYTES, name.len());
-            format!("the name of a lock has at most {most} bytes, not {bytes}")
+            format!("the name of a lock must have at most {most} bytes, not {bytes}")
         } else if name.chars().any(char::is_control) {
             "the name of a lock must not contain control characters".to_owned()
         } else if name.contains(COMPANION_MARK) {

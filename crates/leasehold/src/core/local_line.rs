@@ -44,7 +44,7 @@ pub(crate) trait SharedLease: Clone {
 
     fn settings(&self) -> &Self::Settings;
 
-    /// Its life, locked while the result exists.
+    /// The life of the lease, locked while the result exists.
     fn life(&self) -> impl DerefMut<Target = LeaseLife> + '_;
 
     /// Whether both are the same lease.
@@ -81,7 +81,7 @@ pub(crate) enum Found<L> {
     /// Release it. If the task waits, the store hands it over or grants it to this client again, in
     /// one step.
     Leaving(L),
-    /// It has other settings. Release it if no guard uses it.
+    /// The lease has other settings. Release it if no guard uses it.
     OfOthers(L),
 }
 

@@ -58,8 +58,8 @@ impl Passing {
         self.wanted.is_some()
     }
 
-    /// Notes that another client waits, or may wait. The limits of passing count from the first
-    /// such news.
+    /// Notes that another client waits, or may wait. The limits of passing count from the first of
+    /// these notes.
     pub(crate) fn want(&mut self, now: Moment) {
         let wanted = self.wanted.get_or_insert(Wanted { since: now, heard: now, passes: 0 });
         wanted.heard = wanted.heard.max(now);

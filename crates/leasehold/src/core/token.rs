@@ -69,8 +69,8 @@ impl OwnerToken {
             // The message leaves out the text, since it may be a secret with a typing error.
             return Err(Error::new(
                 ErrorKind::Config,
-                "an owner token is 1 to 128 printable ASCII characters without spaces; no request \
-                 was sent",
+                "an owner token must be 1 to 128 printable ASCII characters without spaces; no \
+                 request was sent",
             ));
         }
         Ok(Self(text.into()))
@@ -241,7 +241,7 @@ impl FromStr for FencingToken {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         text.parse().ok().and_then(Self::new).ok_or_else(|| {
-            Error::new(ErrorKind::Config, "a fencing token is a whole number from 1 to 2^53 - 1")
+            Error::new(ErrorKind::Config, "a fencing token must be a whole number, 1 to 2^53 - 1")
         })
     }
 }

@@ -38,7 +38,7 @@ impl Ttl {
         if ttl < Self::MIN.0 || ttl > Self::MAX.0 {
             return Err(Error::new(
                 ErrorKind::Config,
-                format!("a ttl is between 10 ms and 24 h, not {ttl:?}; no request was sent"),
+                format!("a ttl must be between 10 ms and 24 h, not {ttl:?}; no request was sent"),
             ));
         }
         Ok(Self(ttl))

@@ -47,7 +47,7 @@ pub struct Check {
     pub node: String,
     /// What was measured.
     pub evidence: String,
-    /// Why it matters for locks.
+    /// Why the check matters for locks.
     pub why: &'static str,
     /// What to change: a command, a line of a configuration, or a sentence.
     pub remedy: Option<String>,

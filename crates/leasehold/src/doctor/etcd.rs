@@ -162,6 +162,15 @@ mod tests {
                 "version",
                 Verdict::Warn,
             ),
+            // The oldest member is mended.
+            (
+                |it| {
+                    it.members[0].said = Ok(("3.4.31".to_owned(), true, Vec::new()));
+                    it.members[1].said = Ok(("3.5.12".to_owned(), true, Vec::new()));
+                },
+                "version",
+                Verdict::Warn,
+            ),
             (
                 |it| it.members[0].said = Ok(("3.5.13".to_owned(), false, Vec::new())),
                 "alarms",

@@ -120,7 +120,7 @@ struct Found {
 struct Examined {
     checks: Vec<Check>,
     deployment: Deployment,
-    /// Why it did not answer.
+    /// Why the store did not answer.
     refused: Option<Error>,
 }
 

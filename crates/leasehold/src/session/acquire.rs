@@ -25,11 +25,11 @@ use crate::process::OnlyHere;
 
 /// How a waiting task continues after its first step.
 enum Begun {
-    /// It gets an idle lease of this client.
+    /// The task gets an idle lease of this client.
     Taken(Hold),
-    /// It talks to the store.
+    /// The task talks to the store.
     Asks(OnlyHere<Result<Hold, Error>>),
-    /// It waits for other tasks.
+    /// The task waits for other tasks.
     Waits(Place),
 }
 

@@ -31,7 +31,7 @@ pub(super) enum Told {
 
 /// The progress of an asker.
 pub(super) struct Work {
-    /// Whether its task waited for others before.
+    /// Whether the asker's task waited for others before.
     has_queued: bool,
     leaving: Option<Leaving>,
     attempt: Option<Attempt>,

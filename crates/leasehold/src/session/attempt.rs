@@ -335,7 +335,7 @@ impl Attempt {
         }
     }
 
-    /// Whether it asks for the tasks of a local line.
+    /// Whether this attempt asks on behalf of all tasks of a local line.
     fn is_of_line(&self) -> bool {
         self.wake.is_some() && !self.spec.asks_alone()
     }

@@ -286,19 +286,19 @@ impl Drop for Hold {
 
 /// The outcome for the lease.
 pub(crate) enum Parted {
-    /// Another task of this client has it now.
+    /// Another task of this client has the lease now.
     Passed,
-    /// This client keeps it idle.
+    /// This client keeps the lease idle.
     Idle,
-    /// Its release was submitted.
+    /// The release was submitted.
     Releasing(ReleaseInFlight),
-    /// Its release was submitted, and the next task of this client also waits for the answer.
+    /// The release was submitted, and the next task of this client also waits for the answer.
     Leaving(Left),
     /// The key stays taken without a guard. The request for this was submitted.
     Keeping(BoxAnswer<()>),
-    /// It was lost before.
+    /// The lease was lost before.
     Lost(Lost),
-    /// It was released before.
+    /// The lease was released before.
     Over,
 }
 

@@ -375,8 +375,8 @@ impl Session {
         self.host.spawn(Box::pin(async move {
             // A handed-over key is kept at most as long as a place in line.
             let keeps_at_most = Ttl::MAX.waiter_ttl().get();
-            // The spec is not known here. With `Coexist::On`, the release of the dropped future
-            // came before this one and woke the others.
+            // The spec is not known here, so this is the usual release, which may wake nobody. With
+            // `Coexist::On`, the dropped future has already sent a release that woke the waiters.
             let on_release = session.usual_release(lease.claim);
             let release = ReleaseInFlight::submit(session, lease, on_release, keeps_at_most);
             let _followed_up = release.await;

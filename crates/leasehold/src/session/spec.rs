@@ -81,10 +81,11 @@ impl Spec {
     }
 
     /// How long a waiter waits for an answer, if not until the store's own limit ends. With a lock
-    /// delay, that limit may be longer than the life of the waiter's place. An ask leaves after a
-    /// third of this life, and its repetition arrives within it.
+    /// delay, that limit may be longer than the life of the waiter's place. After this time, the
+    /// next ask still finds the place alive.
     pub(crate) fn ask_limit(&self) -> Option<Duration> {
-        (!self.lock_delay.is_zero()).then(|| 2 * command_limit(self.ttl))
+        let limit = || (self.ttl.waiter_ttl().get() / 3).max(command_limit(self.ttl));
+        (!self.lock_delay.is_zero()).then(limit)
     }
 
     /// How a release treats the key.

@@ -42,14 +42,14 @@ pub struct Refusal {
 pub enum Why {
     /// Another owner has it. [`retry_in`](Refusal::retry_in) is the time left of its lease.
     Taken,
-    /// Some nodes of a quorum granted it and others did not, so no client has a majority.
+    /// Some nodes of a quorum granted the key and others did not, so no client has a majority.
     /// [`retry_in`](Refusal::retry_in) is how long one round of asking takes. Clients that split
     /// the votes come apart by random pauses of about that length.
     Split,
-    /// The store may have forgotten who has it. [`retry_in`](Refusal::retry_in) is the time left of
-    /// the quarantine. In a quorum, too few nodes can vote until then.
+    /// The store may have forgotten who has the key. [`retry_in`](Refusal::retry_in) is the time
+    /// left of the quarantine. In a quorum, too few nodes can vote until then.
     Quarantined(Quarantine),
-    /// It was granted with too few copies, so the store released it. If
+    /// The key was granted with too few copies, so the store released it. If
     /// [`retry_in`](Refusal::retry_in) is zero, this happened to an earlier request with this
     /// token, and the store sent no request this time. A quorum also answers this if too few nodes
     /// answered, but one of them has a place of the token.
@@ -155,10 +155,10 @@ impl Quarantine {
 }
 
 impl fmt::Display for Quarantine {
-    /// As in "the store is new, restarted or forgot its data (noticed 12 s ago); no new locks for
-    /// 53 s more".
+    /// As in "the store is new, was restarted, or forgot its data (noticed 12 s ago); no new locks
+    /// for 53 s more".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store is new, restarted or forgot its data")?;
+        f.write_str("the store is new, was restarted, or forgot its data")?;
         if let Some(since) = self.since {
             write!(f, " (noticed {} s ago)", since.as_secs())?;
         }

@@ -20,13 +20,13 @@ const SPECIAL: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'&').add(b'=');
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) owner: OwnerToken,
-    /// How long its lease lasts unrenewed: in seconds in etcd, in milliseconds in ZooKeeper.
+    /// How long the lease lasts without a renewal: seconds in etcd, milliseconds in ZooKeeper.
     pub(crate) lasts: i64,
-    /// Since when it holds or waits.
+    /// Since when the client holds or waits.
     pub(crate) since: WallTime,
-    /// How many fencing tokens it wants.
+    /// How many fencing tokens the client wants.
     pub(crate) reserve: u32,
-    /// Its first fencing token, if the text was written again after the grant.
+    /// The first fencing token, if the text was written again after the grant.
     pub(crate) fence: Option<FencingToken>,
     pub(crate) is_idle: bool,
     pub(crate) is_plain: bool,
@@ -108,7 +108,7 @@ impl Entry {
         text.into_bytes()
     }
 
-    /// Reads a value. `None` if somebody else wrote it.
+    /// Reads a value. `None` if it was not written by Leasehold.
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
         let text = str::from_utf8(value).ok()?;
         let mut parts = text.split('&').map(|part| part.split_once('='));

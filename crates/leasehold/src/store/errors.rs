@@ -14,8 +14,8 @@ pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
             format!("{want} of {of} permits cannot be had; no request was sent; ask for 1 to {of}")
         } else {
             format!(
-                "a semaphore has 1 to {PERMITS_MAX} permits, not {of}; no request was sent; use \
-                 such a number"
+                "a semaphore must have 1 to {PERMITS_MAX} permits, not {of}; no request was sent; \
+                 use such a number"
             )
         };
         Error::new(ErrorKind::Config, message).with_name(key.as_str())
@@ -28,7 +28,7 @@ pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
 pub fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
     let (wanted, advice) = match (used, claim.usage()) {
         (Usage::Permits { .. }, wanted @ Usage::Permits { .. }) => {
-            (wanted, "use the same number everywhere; `resize` changes that of a semaphore")
+            (wanted, "use the same number everywhere; `resize` changes it for all users")
         }
         (_, wanted) => (wanted, "use another name"),
     };
@@ -64,8 +64,8 @@ pub fn unsupported_claim(claim: Claim, key: &Key) -> Error {
     let why = if claim.is_alone() {
         "use a store that promises them"
     } else {
-        "strict mode, several servers, and the options `replicas` and `fsync` exclude them, and \
-         some engines have none"
+        "use one server without strict mode, `replicas` and `fsync`; some engines never grant \
+         shared locks or permits"
     };
     let message = format!("this store does not grant {what}; no request was sent; {why}");
     Error::new(ErrorKind::Unsupported, message).with_name(key.as_str())

@@ -124,7 +124,7 @@ impl Queues {
 struct Working {
     queues: Arc<Queues>,
     key: Key,
-    /// Whether it has given up the key. Then another task may work on the key.
+    /// Whether this value has given up the key. Then another task may work on the key.
     is_over: bool,
 }
 

@@ -7,12 +7,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::core::error::{Error, ErrorKind};
+use crate::host::shielded::Shielded;
 use crate::host::{Host, Sleep};
 
 /// Waits for an answer for at most `limit`, which a store usually takes from
 /// [`command_limit`](crate::core::validity::command_limit).
 ///
-/// Starts a timer only if the answer is not there at the first poll.
+/// Starts a timer only if the answer is not there at the first poll. A waker of the caller that
+/// panics does no harm to the task that sends the answer.
 ///
 /// # Errors
 ///
@@ -45,14 +47,14 @@ pub async fn within<T>(
 ) -> Result<T, Error> {
     let mut answer = pin!(answer);
     let mut timer: Option<Sleep> = None;
-    poll_fn(|context| {
+    let ended = poll_fn(|context| {
         if let Poll::Ready(answer) = answer.as_mut().poll(context) {
             return Poll::Ready(answer);
         }
         let timer = timer.get_or_insert_with(|| host.sleep_until(host.now() + limit));
         timer.as_mut().poll(context).map(|()| Err(unanswered(limit)))
-    })
-    .await
+    });
+    Shielded::new(ended).await
 }
 
 /// The error for a request without an answer in time.
@@ -61,4 +63,23 @@ pub(crate) fn unanswered(limit: Duration) -> Error {
         ErrorKind::Unknown,
         format!("the store did not answer within {limit:?}; the request may still take effect"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Context;
+
+    use super::*;
+    use crate::host::SystemHost;
+    use crate::host::shielded::panicking_waker;
+
+    #[test]
+    fn a_caller_whose_waker_panics_costs_the_sender_of_its_answer_nothing() {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let answer = async { told.await.expect("it is sent") };
+        let mut answer = pin!(within(SystemHost::shared(), Duration::from_secs(60), answer));
+        let waker = panicking_waker();
+        assert!(answer.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        tell.send(Ok(())).expect("its caller waits");
+    }
 }

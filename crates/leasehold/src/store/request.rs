@@ -115,7 +115,7 @@ pub struct ClientRecord {
     pub pid: u32,
     /// The user.
     pub user: String,
-    /// The command that it runs.
+    /// The command that the client runs.
     pub command: String,
     /// The ttl of its leases, if the client states one. A store that does not know the ttl of a
     /// lease shows this one as [`Holder::ttl`](super::Holder::ttl). In whole milliseconds.

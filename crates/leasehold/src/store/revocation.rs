@@ -61,8 +61,8 @@ impl Revocation {
         format!("{}|{}", self.by.replace('|', "/"), self.reason)
     }
 
-    /// Reads the time in microseconds, a `|` and [`words`](Self::words). `None` if somebody else
-    /// wrote it, or if it is longer than 4 KiB.
+    /// Reads the time in microseconds, a `|` and [`words`](Self::words). `None` if the text has
+    /// another form, or is longer than 4 KiB.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let mut parts = Some(text).filter(|text| text.len() <= TEXT_BYTES_MAX)?.splitn(3, '|');

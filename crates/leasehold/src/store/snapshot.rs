@@ -120,7 +120,7 @@ impl Snapshot {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// Its owner token, whatever bytes a foreign client may have written. `Debug` shows only a part
+    /// The owner token, whatever bytes a foreign client may have written. `Debug` shows only a part
     /// of it.
     pub token: Vec<u8>,
     /// The client, if it left its record.
@@ -129,17 +129,17 @@ pub struct Holder {
     pub why: Option<String>,
     /// Since when, where the store knows.
     pub since: Option<WallTime>,
-    /// How long each renewal makes its lease last, where that is known.
+    /// How long each renewal makes the lease last, where that is known.
     pub ttl: Option<Duration>,
-    /// How long its lease still lives unrenewed; `None` if it has no end.
+    /// How long the lease still lasts without a renewal; `None` if it has no end.
     pub ttl_left: Option<Duration>,
     /// The fencing tokens of this grant.
     pub fencing: Option<FencingBlock>,
     /// Whether the client keeps the lease with no guard in use.
     pub idle: bool,
-    /// How it has the key: alone, shared with others, or a number of its permits.
+    /// How the holder has the key: alone, shared with others, or a number of its permits.
     pub claim: Claim,
-    /// The request to let go that was made to it, if any, see
+    /// The request to let go that the holder got, if any, see
     /// [`Client::revoke`](crate::Client::revoke).
     pub revoked: Option<Arc<Revocation>>,
 }

@@ -35,7 +35,7 @@ fn leasehold(world: &World, args: &[&str]) -> Command {
 fn assert_refused(world: &World, flag: &[&str], code: i32, words: &[&str]) -> Done {
     let args = [&["run", "x"][..], flag, &["--", "touch", "began"]].concat();
     let done = finish(leasehold(world, &args));
-    done.code(code).says("`x` is not granted: the store is new, restarted or forgot its data");
+    done.code(code).says("`x` is not granted: the store is new, was restarted, or forgot its data");
     for part in words.iter().chain(&["nothing was acquired"]) {
         done.says(part);
     }

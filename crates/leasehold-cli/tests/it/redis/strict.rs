@@ -123,7 +123,7 @@ fn of_a_quorum_each_server_that_answers_is_switched_and_the_others_are_named() {
     two.command(&["DEL", ":lh:epoch"]);
     let mut inspect = world.bare();
     inspect.env("LEASEHOLD_URL", &urls).args(["inspect", "x"]);
-    finish(inspect).code(78).says("a quorum has all nodes strict or none");
+    finish(inspect).code(78).says("all nodes of a quorum must be strict, or none");
 }
 
 #[test]

@@ -1,11 +1,12 @@
-//! SQLite does not survive a fork. So a child is refused if its parent used SQLite.
+//! SQLite does not survive a fork. So the library refuses to open a SQLite store in a child if the
+//! parent used SQLite.
 
 use leasehold::{Client, ErrorKind};
 
 use crate::process::Child;
 use crate::{runtime, use_once};
 
-/// The parent used SQLite and closed it. The child is refused, whatever the file.
+/// The parent used SQLite and closed it. The child cannot open any SQLite store, whatever the file.
 pub(crate) fn child_is_refused(url: &str) {
     use_once(url);
     let child = Child::fork(|_| {

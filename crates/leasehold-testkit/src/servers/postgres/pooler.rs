@@ -62,8 +62,8 @@ impl Pooler {
         let log = tempfile::tempfile().expect("a file");
         let program = find_program();
         let process = if is_root() {
-            // PgBouncer refuses root, too. A change of the user clears the signal for the parent's
-            // end, so `setpriv` sets it after the change.
+            // PgBouncer refuses root, too. A change of the user clears the parent-death signal, so
+            // `setpriv` sets it after the change.
             own(home.path());
             let args = ["--reuid", USER, "--regid", USER, "--clear-groups", "--pdeathsig", "KILL"];
             let args = [&args[..], &[&program, settings]].concat();

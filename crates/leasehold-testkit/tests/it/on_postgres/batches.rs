@@ -61,6 +61,26 @@ async fn a_refused_step_fails_alone_and_the_others_of_its_message_go_again() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_told_to_the_caller_of_its_step_and_to_no_other() {
+    let schema = Schema::lend();
+    schema.sql(
+        "CREATE FUNCTION leasehold.refuse() RETURNS trigger LANGUAGE plpgsql
+         AS $$ BEGIN RAISE EXCEPTION 'on purpose'; END $$",
+    );
+    schema.sql(
+        "CREATE TRIGGER refuses BEFORE INSERT ON leasehold.locks FOR EACH ROW
+         WHEN (NEW.name = 'batch-050') EXECUTE FUNCTION leasehold.refuse()",
+    );
+    let client = client(&schema.url()).await;
+    drop(client.mutex("connected").lock().await.expect("free"));
+    let names = &names()[..100];
+    let answers = join_all(names.iter().map(async |name| client.mutex(name).try_lock().await));
+    for (name, answer) in names.iter().zip(answers.await) {
+        assert_eq!(answer.is_err(), name == "batch-050", "{name}: {answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_lock_that_is_dropped_while_it_is_asked_for_leaves_nothing_behind() {
     let schema = Schema::lend();
     let client = client(&schema.url()).await;

@@ -151,6 +151,28 @@ fn a_caller_whose_waker_panics_holds_up_nobody_who_waits_for_the_map() {
     host.drop_tasks();
 }
 
+/// All nodes of the map were replaced, and the URL still names a node.
+#[test]
+fn the_node_of_the_url_is_asked_when_no_node_of_the_map_answers() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        nodes.first_leaves();
+        // It is told that the slot has moved, so the client reads the map again.
+        let _granted = store.acquire(ask("anna")).await;
+        pass(host, Duration::from_secs(6)).await;
+        {
+            let mut state = nodes.state();
+            (state.owner, state.has_one_node, state.epoch) = (1, false, 2);
+            (state.is_second_mute, state.is_second_down) = (true, true);
+        }
+        for _ in 0..20 {
+            let _granted = store.acquire(ask("bert")).await;
+            pass(host, Duration::from_secs(1)).await;
+        }
+        assert!(nodes.seen().contains(&sent(1, "bert acquires")));
+    });
+}
+
 /// The first node may have lost numbers in between, as by two failovers.
 #[test]
 fn a_node_that_has_a_slot_again_is_not_trusted_with_its_counter() {

@@ -37,6 +37,8 @@ pub(super) struct State {
     /// Whether both nodes answer nothing.
     pub(super) is_mute: bool,
     pub(super) epoch: u32,
+    /// Whether the second node answers nothing.
+    pub(super) is_second_mute: bool,
     /// Whether the second node refuses connections.
     pub(super) is_second_down: bool,
     /// How long connecting to the second node takes.
@@ -73,7 +75,7 @@ impl Nodes {
         let words: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         let mut state = self.state();
         let owner = state.owner;
-        if state.is_mute {
+        if state.is_mute || state.is_second_mute && port == 2 {
             state.later.push(line.later());
             return;
         }

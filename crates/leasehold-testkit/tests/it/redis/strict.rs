@@ -288,8 +288,8 @@ fn who_waits_through_a_quarantine_is_told_why_and_then_has_it() {
         // millisecond.
         let as_of = [(4, 61), (5, 60)].map(|(since, left)| {
             format!(
-                "the store is new, restarted or forgot its data (noticed {since} s ago); no new \
-                 locks for {left} s more"
+                "the store is new, was restarted, or forgot its data (noticed {since} s ago); no \
+                 new locks for {left} s more"
             )
         });
         assert!(as_of.iter().any(|told| text.contains(told)), "{text}");

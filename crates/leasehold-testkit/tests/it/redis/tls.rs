@@ -84,7 +84,7 @@ async fn a_certificate_that_proves_nothing_is_refused_with_the_reason() {
         (authority.issue("other", &["localhost", "10.0.0.1"]), "for another host"),
         // Both authorities have the same name.
         (stranger.issue("strange", host), "has a wrong signature"),
-        (unsigned, "has `CA:FALSE`"),
+        (unsigned, "with `CA:FALSE`"),
     ];
     for (identity, says) in cases {
         let server = RedisServer::builder().with_tls(&identity, &authority).start();

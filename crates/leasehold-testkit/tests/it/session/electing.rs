@@ -109,6 +109,22 @@ fn an_observer_is_told_who_leads_at_once_and_then_of_each_change_alone() {
     });
 }
 
+#[test]
+fn an_observer_of_a_short_ttl_looks_more_often() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.client().await);
+        let first = election(&ours, "a").ttl(ms(300)).campaign().await.expect("nobody leads");
+        let mut leaders = election(&scene.calm_client().await, "").ttl(ms(300)).observe();
+        assert!(leaders.next().await.expect("asked").is_some());
+        let changed = scene.host.task(async move { leaders.next().await });
+        scene.pass(ms(1_030)).await;
+        drop(first);
+        let second = election(&other, "b").ttl(ms(300)).campaign().await.expect("it is free");
+        let seen = scene.host.within(ms(110), changed).await.expect("it looks every 100 ms");
+        assert_eq!(seen.expect("asked").expect("one leads").term, Some(second.term()));
+    });
+}
+
 /// Otherwise its caller would wait for a whole pause each time, and might never learn of a change.
 #[test]
 fn an_observer_that_gave_up_before_the_answer_asks_again_at_once() {

@@ -218,3 +218,16 @@ fn a_lock_that_asks_alone_ends_the_idle_lease_of_its_client() {
         assert!(reader.expect("nobody uses it").expect("an answer").is_held());
     });
 }
+
+/// Nobody could take the idle lease any more.
+#[test]
+fn a_guard_that_outlives_its_client_keeps_no_lease_idle() {
+    play(0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let guard = mutex(&client).lock().await.expect("free");
+        drop(client);
+        drop(guard);
+        scene.host.settle().await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}

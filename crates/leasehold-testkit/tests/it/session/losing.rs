@@ -215,3 +215,19 @@ fn a_step_of_the_time_of_day_loses_nothing() {
         }
     });
 }
+
+/// It notices before the driver does, whose timers stood still.
+#[test]
+fn a_guard_that_ends_after_a_suspend_lets_the_next_task_of_its_client_ask() {
+    play(0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock().await.expect("in turn") });
+        scene.host.settle().await;
+        scene.host.suspend(ms(20_000));
+        drop(guard);
+        let next = scene.host.within(ms(2_000), waiting).await;
+        assert!(next.expect("it asks").is_held());
+    });
+}

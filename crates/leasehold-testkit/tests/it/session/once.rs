@@ -229,8 +229,8 @@ fn a_period_out_of_bounds_is_refused_before_anything_is_asked() {
     play(0..1, async |scene| {
         let ours = scene.client().await;
         for (period, text) in [
-            (ms(0), "of less than 3s together"),
-            (ms(2_999), "of less than 3s together"),
+            (ms(0), "plus the lock delay (3s)"),
+            (ms(2_999), "plus the lock delay (3s)"),
             (ms(24 * 3_600_000 + 1), "at most 24 h"),
         ] {
             let refused = ours.once("report", period).start().await.expect_err(text);

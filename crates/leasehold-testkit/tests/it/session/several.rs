@@ -421,7 +421,7 @@ fn names_that_cannot_be_taken_together_are_refused_before_any_request() {
         for (locks, name, part) in [
             (client.lock_all(["b", "a", "b"]), Some("b"), "given twice"),
             (client.lock_all(Vec::<String>::new()), None, "no name"),
-            (client.lock_all(too_many), None, "at most 64 locks are taken together, not 65"),
+            (client.lock_all(too_many), None, "at most 64 locks can be taken together, not 65"),
             (client.lock_all(["a", "b\n"]), Some("b\n"), "control characters"),
             (client.lock_all(["a", "b"]).ttl(ms(1)), Some("a"), "10 ms"),
         ] {
@@ -465,6 +465,20 @@ fn a_wait_that_ends_names_the_lock_that_did_not_answer() {
         let error = locks.lock_timeout(ms(300)).await.expect_err("no answer about `b`");
         assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, Some("b")), "{error}");
         assert_free(scene, &client, &["a", "b"]).await;
+    });
+}
+
+/// That it was taken at the beginning says little about the end.
+#[test]
+fn a_lock_that_did_not_answer_is_named_rather_than_one_that_was_taken() {
+    play(0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("a").lock().await.expect("free");
+        scene.faults.next(Request::Acquire, Fault::Late(ms(1)));
+        scene.faults.next(Request::Acquire, Fault::LoseRequest);
+        let locks = client.lock_all(["a", "b"]);
+        let error = locks.lock_timeout(ms(300)).await.expect_err("no answer about `b`");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, Some("b")), "{error}");
     });
 }
 

@@ -321,6 +321,20 @@ fn a_late_hint_leaves_a_detached_lease_untouched() {
     });
 }
 
+/// It would end the time for which the lock stays taken.
+#[test]
+fn a_late_hint_leaves_a_lease_that_stays_taken_untouched() {
+    play(0..10, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        let owner = guard.token().clone();
+        guard.keep_for(ms(20_000)).await.expect("kept");
+        scene.faults.forge(&Hint::Granted { key: key(), owner, fencing: None, ask_no: 1 });
+        scene.pass(ms(50)).await;
+        assert_eq!(inspect(&client).await.holders.len(), 1);
+    });
+}
+
 /// A hint is no proof, so the client asks the store.
 #[test]
 fn forged_and_doubled_hints_are_harmless() {
@@ -472,19 +486,20 @@ fn one_try_gets_a_lock_behind_a_long_line_of_the_dead() {
 /// The store's own limit includes the lock delay: it would end after the life of the place.
 #[test]
 fn a_lost_answer_costs_no_waiter_its_place_with_a_lock_delay() {
-    for fault in [Fault::LoseRequest, Fault::LoseReply] {
+    let lost = [Fault::LoseRequest, Fault::LoseReply];
+    for (fault, ttl) in lost.into_iter().flat_map(|fault| [(fault, 1_000), (fault, 100)]) {
         play(0..3, async |scene| {
             let (holder, other) = (scene.calm_client().await, scene.calm_client().await);
             let held = holder.mutex("a").lock().await.expect("free");
             let client = scene.client_with_delay(ms(10_000)).await;
-            let mutex = client.mutex("a").ttl(ms(1_000));
+            let mutex = client.mutex("a").ttl(ms(ttl));
             let first = scene.host.task(async move { mutex.lock().await.expect("in turn") });
             scene.host.settle().await;
             let mutex = other.mutex("a");
             let second = scene.host.task(async move { mutex.lock().await.expect("in turn") });
             scene.host.settle().await;
             scene.faults.next(Request::Acquire, fault);
-            scene.pass(ms(1_100)).await;
+            scene.pass(ms(ttl * 11 / 10)).await;
             drop(held);
             let first = scene.host.within(ms(100), first).await.expect("its turn");
             assert!(first.is_held() && !second.is_finished());

@@ -168,8 +168,8 @@ fn state(facts: &Facts, membership: &Membership) -> Check {
     };
     let (failed, maybe) = (info.number("cluster_slots_fail"), info.number("cluster_slots_pfail"));
     let (failed, maybe) = (failed.unwrap_or(0), maybe.unwrap_or(0));
-    let remedy = "CLUSTER NODES at this node shows which nodes it misses: start them, or mend the \
-                  network between the nodes (each also needs its cluster bus port)";
+    let remedy = "CLUSTER NODES at this node shows which nodes it misses: start them, or repair \
+                  the network between the nodes (each also needs its cluster bus port)";
     match info.text("cluster_state") {
         Some("ok") if failed == 0 && maybe == 0 => STATE.ok("the node says `cluster_state:ok`"),
         Some("ok") if failed == 0 => {

@@ -47,7 +47,7 @@ pub(super) fn eviction(facts: &Facts) -> Check {
     if policy != "noeviction" && max > 0 {
         EVICTION.fail(evidence, remedy)
     } else if evicted > 0 {
-        EVICTION.warn(evidence, "keep `maxmemory-policy noeviction`, and CONFIG RESETSTAT")
+        EVICTION.warn(evidence, "keep `maxmemory-policy noeviction`, and run CONFIG RESETSTAT")
     } else {
         EVICTION.ok(evidence)
     }

@@ -12,7 +12,7 @@ use crate::store::redis::examine::Facts;
 
 const COUNT: Subject = Subject {
     id: "quorum-size",
-    why: "A majority must work: three nodes survive the loss of one, two nodes that of none.",
+    why: "A majority must work: three nodes survive the loss of one, two nodes survive no loss.",
 };
 
 const INDEPENDENT: Subject = Subject {
@@ -22,7 +22,8 @@ const INDEPENDENT: Subject = Subject {
 
 const TERMS: Subject = Subject {
     id: "same-terms",
-    why: "A quorum suffers from what any node forgets, so all nodes are strict, or none.",
+    why: "If any node forgets its leases, the quorum may grant a lock twice. So either all nodes \
+          must be strict, or none.",
 };
 
 const SETTINGS: Subject =

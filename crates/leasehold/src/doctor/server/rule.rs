@@ -16,8 +16,9 @@ use crate::store::redis::examine::rights::{CLUSTER, DOCTOR, HINTS, LOCK, SHARDS,
 pub fn acl_rules(urls: &[impl AsRef<str>], prefix: &str) -> Result<Vec<String>, Error> {
     let is_plain = |c: char| c.is_ascii_graphic() && !"*?[]\\{}\"'".contains(c);
     if !prefix.chars().all(is_plain) {
-        let message = "a prefix in a rule has only letters, digits, and marks such as `:` and `-`; \
-                       the store was not contacted; choose another prefix";
+        let message = "the prefix has a character that an ACL rule cannot contain; it may have \
+                       letters, digits, and marks such as `:` and `-`; the store was not \
+                       contacted; choose another prefix";
         return Err(Error::new(ErrorKind::Config, message));
     }
     let mut rules = Vec::new();

@@ -51,7 +51,7 @@ pub(super) struct Channel {
     send: SendRequest<Bytes>,
     /// The login, in the header `token`.
     token: Option<Arc<str>>,
-    /// Whether it is of no use any more.
+    /// Whether the connection is of no use any more.
     is_over: Arc<AtomicBool>,
 }
 

@@ -21,7 +21,7 @@ pub(super) fn tokens(change: i64) -> Option<FencingBlock> {
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) kv: Kv,
-    /// `None` if somebody else wrote it.
+    /// `None` if the value was not written by Leasehold.
     pub(super) entry: Option<Entry>,
 }
 

@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// Whether it is certain that nothing was done, and another connection may do better.
+    /// Whether the server certainly did nothing, and another connection may do better.
     pub(super) fn is_undone(&self) -> bool {
         matches!(self, Self::Unsent(_)) || self.is_old_token() || self.is_cut_off()
     }
@@ -70,7 +70,7 @@ impl Failure {
     }
 }
 
-/// Whether it is certain that the server did nothing.
+/// Whether the server certainly did nothing.
 fn is_definite(code: u32, text: &str) -> bool {
     match code {
         code::INVALID_ARGUMENT

@@ -19,10 +19,10 @@ const LIMIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct EtcdFacts {
     pub(crate) label: String,
-    /// Why it cannot be used.
+    /// Why the cluster cannot be used.
     pub(crate) refused: Option<Error>,
     pub(crate) members: Vec<MemberFacts>,
-    /// The shortest lease that it makes, in seconds.
+    /// The shortest lease that the cluster makes, in seconds.
     pub(crate) shortest: Option<i64>,
     pub(crate) round_trips: Vec<Duration>,
     /// Whether a probe lease worked: granted, renewed, and released by no other token than its own.
@@ -32,9 +32,9 @@ pub(crate) struct EtcdFacts {
 /// The answer of one member of the URL about itself.
 #[derive(Debug)]
 pub(crate) struct MemberFacts {
-    /// Its host and port.
+    /// The member's host and port.
     pub(crate) name: String,
-    /// Its version, whether it knows a leader, and its alarms.
+    /// The member's version, whether it knows a leader, and its alarms.
     pub(crate) said: Result<(String, bool, Vec<String>), Error>,
 }
 

@@ -42,14 +42,14 @@ const LINGER: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) struct Wait {
     pub(super) inbox: ClientId,
-    /// The number of its last ask that certainly refreshed its place; 0 if none did.
+    /// The number of the owner's last ask that certainly refreshed its place; 0 if none did.
     pub(super) ask_no: u32,
     /// How many places are ahead of its own.
     pub(super) ahead: u32,
     /// The last change that this ask saw. Earlier changes may concern an earlier place of its
     /// owner.
     pub(super) seen: i64,
-    /// When it is forgotten, unless it asks again.
+    /// When this wait is forgotten, unless the owner asks again.
     pub(super) until: Moment,
 }
 
@@ -79,11 +79,11 @@ struct State {
 
 /// A lock that somebody waits for.
 struct Watched {
-    /// The number of its watch; 0 if it has none on this stream.
+    /// The number of the lock's watch; 0 if it has none on this stream.
     number: i64,
     /// The first change that was not seen.
     from: i64,
-    /// The last change that its watch told of: its number, and the new holder if there is one.
+    /// The last change that the watch reported: its number, and the new holder if there is one.
     last: Option<(i64, Option<OwnerToken>)>,
     waits: HashMap<OwnerToken, Wait>,
 }
@@ -169,8 +169,8 @@ impl Hints {
             let waits = self.state.lock().begin_anew();
             let Err(cause) = served else { continue };
             tracing::debug!(cause, "the watch of etcd ended, and is made again");
-            // The next stream tells what happens until then. If there is none for a while, waiters
-            // ask by themselves.
+            // The next stream also reports the changes until it opens. That may take a while, so
+            // the waiters ask now. After a short stream, they asked a moment ago.
             if host.now().since(began) > STABLE_AFTER {
                 pauses.reset();
                 waits.iter().for_each(|inbox| self.sinks.send(inbox, Hint::Missed));
@@ -329,8 +329,8 @@ impl State {
     fn take(&mut self, news: News) -> Result<Mail, String> {
         let mut mail = Mail::new();
         if news.is_created && news.is_cancelled {
-            // Its number may belong to no watch of this store. The next stream begins all watches
-            // again.
+            // The number of a refused watch may belong to no watch of this store. The next stream
+            // begins all watches again.
             return Err("the server refused a watch".to_owned());
         }
         let Some(key) = self.numbers.get(&news.watch).cloned() else { return Ok(mail) };

@@ -71,7 +71,7 @@ impl Keys {
         Range { from, to }
     }
 
-    /// The name of the lock that a key belongs to. `None` if somebody else wrote it.
+    /// The name of the lock that a key belongs to. `None` if it is no key of Leasehold.
     pub(super) fn name_of(&self, key: &[u8]) -> Option<Key> {
         let name = match key.strip_prefix(&self.held[..]) {
             Some(name) => name,

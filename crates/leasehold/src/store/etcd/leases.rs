@@ -37,7 +37,7 @@ const SURPLUS_MAX: usize = 16_384;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
     pub(super) id: i64,
-    /// How long it lasts unrenewed.
+    /// How long the lease lasts without a renewal.
     pub(super) seconds: i64,
 }
 
@@ -45,9 +45,9 @@ pub(super) struct Lease {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) lease: Lease,
-    /// Whether it was made just now, or certainly renewed. Otherwise it is to be renewed.
+    /// Whether the lease was made just now, or certainly renewed. Otherwise it is to be renewed.
     pub(super) is_new: bool,
-    /// The last moment at which it certainly had its whole time left.
+    /// The last moment at which the lease certainly had its whole time left.
     pub(super) since: Moment,
 }
 
@@ -77,12 +77,12 @@ struct Unused {
 #[derive(Debug)]
 struct Spare {
     lease: Lease,
-    /// The last moment at which it certainly had its whole time left.
+    /// The last moment at which the lease certainly had its whole time left.
     since: Moment,
 }
 
 impl Spare {
-    /// Whether it may be used again, because half of its time is left.
+    /// Whether the lease may be used again, because half of its time is left.
     fn is_fit(&self, now: Moment) -> bool {
         let span = Duration::from_secs(self.lease.seconds.unsigned_abs());
         self.since + span / 2 > now

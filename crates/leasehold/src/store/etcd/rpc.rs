@@ -211,7 +211,7 @@ impl Txn {
         message
     }
 
-    /// Whether it changes nothing in any case. The server logs no such transaction.
+    /// Whether the transaction only reads. The server does not log such a transaction.
     pub(super) fn only_reads(&self) -> bool {
         let mut operations = self.then.iter().chain(&self.or_else);
         operations.all(|operation| matches!(operation, Do::Read(..)))

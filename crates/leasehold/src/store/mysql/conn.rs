@@ -105,7 +105,8 @@ pub(super) const FLAGS: u32 = flag::LONG_PASSWORD
 pub(super) struct Conn {
     /// Buffered, since an answer has a packet for each column.
     stream: BufReader<Io>,
-    /// Whether it ended, or a request was given up in the middle. Then it is not used again.
+    /// Whether the connection ended, or a request was given up in the middle. A broken connection
+    /// is not used again.
     is_broken: bool,
 }
 

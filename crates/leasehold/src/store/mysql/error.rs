@@ -53,8 +53,8 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
 }
 
 impl Failure {
-    /// Whether it proves that the calls behind this one in its message were not carried out. A
-    /// proxy that lost the server may have lost the answers of all of them.
+    /// Whether the error proves that the later calls of the message were not carried out. A proxy
+    /// that lost the server may have lost the answers of all of them.
     pub(super) fn spares_others(&self) -> bool {
         matches!(self, Self::Said(said) if !is_cut_off(said.code) && explain(said.code).is_some())
     }
@@ -148,12 +148,12 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
         1665 => (
             ErrorKind::Config,
             "the server logs statements, which needs repeatable reads; nothing was changed; set \
-             `binlog_format` to `ROW` there",
+             `binlog_format` to `ROW` on the server",
         ),
         _ if is_row_locked(code) => (
             ErrorKind::Unavailable,
-            "another transaction keeps a row of this lock; nothing was changed; look for an open \
-             transaction in `information_schema.innodb_trx`",
+            "another transaction has locked a row of this lock; nothing was changed; look for an \
+             open transaction in `information_schema.innodb_trx`",
         ),
         1213 | 1020 => (
             ErrorKind::Unavailable,

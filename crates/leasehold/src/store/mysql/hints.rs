@@ -1,7 +1,7 @@
 //! Asks for hints. A server of this kind sends nothing by itself.
 //!
-//! One connection asks for all clients of the store: often while one of them has begun to wait, and
-//! ever more seldom.
+//! One connection asks for all clients of the store. It asks often when one of them has begun to
+//! wait, and then with growing pauses.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// How many hints one answer has.
 const HINTS_MAX: usize = 1_000;
 
-/// The age from which a hint is of no use: what was handed over has ended, or its client asked by
-/// itself. A client remembers its detached leases for longer than that, so that it does not take
-/// them for a hand-over that nobody waited for.
+/// The age from which a hint is of no use, because its client has asked by itself. A client
+/// remembers its detached leases for longer than that, so that it does not take them for a
+/// hand-over that nobody waited for.
 const OLD_AFTER: Duration = Duration::from_secs(30);
 
 type Ours = Arc<Hints<MysqlConnector>>;
@@ -75,7 +75,7 @@ pub(super) async fn receive(hints: &Ours, mut link: Link) {
 }
 
 /// The pause before the next question. `quiet`: for how long no client has begun to wait and no
-/// hint has come; `None` if nobody waits. A lock that was kept for long is handed over later by a
+/// hint has come; `None` if nobody waits. If a lock was held for long, its hand-over is late by a
 /// small part of that time.
 fn pause(quiet: Option<Duration>) -> Duration {
     quiet.map_or(PAUSE_MAX, |quiet| (quiet / QUIET_PER_PAUSE).clamp(PAUSE_MIN, PAUSE_MAX))

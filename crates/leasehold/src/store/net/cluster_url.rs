@@ -101,7 +101,7 @@ impl ClusterWords {
         let (user, password) = (decode(user)?, decode(password)?);
         if user.is_empty() || password.is_empty() {
             return Err(format!(
-                "a login is a user and a password; write `{}://USER:PASSWORD@HOST`",
+                "a login needs a user and a password; write `{}://USER:PASSWORD@HOST`",
                 self.scheme
             ));
         }
@@ -127,6 +127,6 @@ fn tls(options: UrlOptions) -> Result<Option<TlsOptions>, String> {
         }
         None | Some("disable") => Ok(None),
         Some("require" | "verify-full") => Ok(Some(options)),
-        _ => Err("`sslmode` is `disable`, `require` or `verify-full`".to_owned()),
+        _ => Err("`sslmode` must be `disable`, `require` or `verify-full`".to_owned()),
     }
 }

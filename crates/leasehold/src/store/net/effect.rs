@@ -5,11 +5,11 @@ use crate::core::error::ErrorKind;
 /// The effect of a request at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It is part of connecting.
+    /// The request is part of connecting.
     Connects,
-    /// It only reads, or only changes things that no lock uses.
+    /// The request only reads, or only changes things that no lock uses.
     Nothing,
-    /// It changes locks.
+    /// The request changes locks.
     Changes,
 }
 

@@ -16,8 +16,8 @@ pub(crate) enum Home {
 
 impl Home {
     /// Moves a task to the host after its runtime dropped it. Returns whether it goes on there,
-    /// which it does only if it ran elsewhere. A host that drops its own task ends, and a new task
-    /// would keep it alive.
+    /// which it does only if it ran elsewhere. If a host drops its own task, the host is ending,
+    /// and a new task would keep it alive.
     pub(crate) fn moves_to_host(&mut self) -> bool {
         std::mem::replace(self, Self::Host) == Self::Asker
     }

@@ -25,7 +25,7 @@ pub(crate) fn host_and_port(text: &str, default_port: u16) -> Result<(String, u1
     }
     let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
     let number = port.parse().ok().filter(|port| is_number && *port > 0);
-    let mistake = "a port is a number from 1 to 65535; write `:` in a user as `%3A`";
+    let mistake = "a port must be a number from 1 to 65535; write `:` in a user as `%3A`";
     Ok((host, number.ok_or(mistake)?))
 }
 
@@ -74,7 +74,7 @@ impl UrlOptions {
             match name {
                 "connect_timeout" => {
                     let seconds = value.parse().ok().filter(|seconds| (1..=60).contains(seconds));
-                    let mistake = "`connect_timeout` is a number of seconds, 1 to 60";
+                    let mistake = "`connect_timeout` must be a number of seconds, 1 to 60";
                     options.connect_limit = Some(Duration::from_secs(seconds.ok_or(mistake)?));
                 }
                 "sslmode" => options.mode = Some(value),

@@ -180,7 +180,7 @@ async fn encrypted(
             Err(Error::new(ErrorKind::Config, message))
         }
         (b'N', _) => Ok((Box::new(stream), false)),
-        // Its text is not shown, because anybody between us and the server can write one.
+        // Leave out the server's text, because anybody between us and the server can write one.
         (b'E', _) => {
             let message = "the server cannot serve another connection; no request was sent; read \
                            its log, and look whether it is out of memory or processes";

@@ -96,8 +96,8 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
         ),
         "55P03" => (
             ErrorKind::Unavailable,
-            "another transaction keeps the row of this lock, its table or the queue of messages; \
-             nothing was changed; look for an open transaction in `pg_stat_activity`",
+            "another transaction has locked the row of this lock, its table or the queue of \
+             messages; nothing was changed; look for an open transaction in `pg_stat_activity`",
         ),
         "57014" => (
             ErrorKind::Unavailable,

@@ -35,7 +35,7 @@ pub(super) fn parse(url: &str) -> Result<Address, Error> {
     WORDS.read(url, |mut address| {
         let schema = schema(&address);
         if schema.is_empty() || schema.len() > NAME_BYTES_MAX {
-            return Err(format!("`schema` is a name of 1 to {NAME_BYTES_MAX} bytes"));
+            return Err(format!("`schema` must be a name of 1 to {NAME_BYTES_MAX} bytes"));
         }
         // The bodies of the functions are quoted by `$$`.
         if schema.contains('$') {

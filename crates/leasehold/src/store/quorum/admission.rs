@@ -266,7 +266,7 @@ type Looks = BTreeMap<usize, Result<bool, Error>>;
 /// The result of the search for the probe lease of a node.
 #[derive(Debug, PartialEq, Eq)]
 enum Compared {
-    /// It is the same store as that node.
+    /// The node and the node of this number are the same store.
     SameAs(usize),
     /// No look shows the same store. The voting nodes in `unseen` could not be looked at.
     Apart { unseen: Vec<usize> },
@@ -362,10 +362,10 @@ fn mixed_strictness(is_strict: bool, other: &str) -> Error {
     Error::new(
         ErrorKind::Config,
         format!(
-            "it {ours} strict, and {other} {theirs}; any node may forget, so a quorum has all \
-             nodes strict or none; it has no vote; run `leasehold strict on` (or `off`) with all \
-             URLs, write the same `strict` into all of them, or into none, and start this program \
-             again"
+            "it {ours} strict, and {other} {theirs}; any node may forget, so all nodes of a \
+             quorum must be strict, or none; it has no vote; run `leasehold strict on` (or `off`) \
+             with all URLs, write the same `strict` into all of them, or into none, and start this \
+             program again"
         ),
     )
 }
@@ -380,7 +380,7 @@ mod tests {
         let apart = |unseen: &[usize]| Ok(Compared::Apart { unseen: unseen.to_vec() });
         let (down, denied) = (Err(ErrorKind::Unavailable), Err(ErrorKind::Denied));
         // Node 2 is new. Nodes 0 and 1 vote, and node 3 does not.
-        // what the client finds at nodes 0 to 3, whether a majority votes, what that means
+        // Columns: the findings at nodes 0 to 3, whether a majority votes, the expected result.
         for (found, is_enough, means) in [
             ([Ok(false), Ok(false), Ok(true), Ok(false)], true, apart(&[])),
             ([Ok(false), Ok(false), Ok(true), down], true, apart(&[])),

@@ -164,7 +164,7 @@ impl<S: Store> Asking<S> {
             }))) => {
                 self.ballot.granted(node, Some(block));
             }
-            // It has no tokens, or it lost the key after granting it.
+            // The node has no tokens, or it lost the key after granting it.
             Heard::Answer(Ok(Answer::Reserved(_))) => self.ballot.failed(node, no_fencing_tokens()),
             Heard::Answer(Ok(Answer::Acquired(Acquired::Refused(refusal)))) => {
                 self.refused(node, refusal);

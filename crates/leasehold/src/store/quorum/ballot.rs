@@ -29,16 +29,16 @@ use crate::store::Quarantine;
 /// The answer of one node so far.
 #[derive(Clone, Debug)]
 pub(super) enum NodeAnswer {
-    /// None yet. `late`: the ballot does not wait for it if the other nodes can decide.
+    /// None yet. `late`: the ballot does not wait for this node if the other nodes can decide.
     Open { late: bool },
-    /// It granted the key to us.
+    /// The node granted the key to us.
     Granted(Granted),
     /// Another client has the key there.
     Taken { retry_in: Option<Duration>, ahead: u32 },
-    /// It grants nothing new, and cannot know whether another client has the key. Counts as no
-    /// answer.
+    /// The node grants nothing new, and cannot know whether another client has the key. Counts as
+    /// no answer.
     Quarantined(Quarantine),
-    /// It gave no answer, or it lost the key after granting it.
+    /// The node gave no answer, or it lost the key after granting it.
     Failed(Error),
 }
 
@@ -46,9 +46,9 @@ pub(super) enum NodeAnswer {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granted {
     block: Option<FencingBlock>,
-    /// The lowest value that its counter can have now.
+    /// The lowest value that the node's counter can have now.
     counter: u64,
-    /// The value that its counter is being raised to.
+    /// The value that the node's counter is being raised to.
     raising: u64,
 }
 

@@ -145,7 +145,7 @@ pub(super) fn not_revoked<S>(
                      lease; you may safely ask again";
         return unanswered(shared, Some(ErrorKind::Unknown), state, failures);
     }
-    unanswered(shared, None, "answered the request to let go; nobody was asked", failures)
+    unanswered(shared, None, "answered the request to let go; it reached no holder", failures)
 }
 
 /// Whether a request that failed may have taken effect at its node.

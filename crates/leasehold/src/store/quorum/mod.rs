@@ -247,8 +247,8 @@ impl<S: Store> Store for Quorum<S> {
             shared.first_trials().await?;
             let looks = shared.nodes.iter().map(|node| match node.no_vote() {
                 None => node.store.inspect(key.clone()),
-                // Its snapshot does not count as a vote, because a replica shows the leases of its
-                // primary.
+                // The node's snapshot does not count as a vote, because a replica shows the leases
+                // of its primary.
                 Some(error) => Box::pin(ready(Err(error))),
             });
             let seen = join_all(looks).await;
@@ -346,6 +346,6 @@ fn no_line(key: &Key) -> Error {
 fn wrong_number(nodes: usize) -> Error {
     Error::new(
         ErrorKind::Config,
-        format!("a quorum has 1 to {NODES_MAX} nodes, not {nodes}; no request was sent"),
+        format!("a quorum must have 1 to {NODES_MAX} nodes, not {nodes}; no request was sent"),
     )
 }

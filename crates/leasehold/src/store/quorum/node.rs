@@ -22,24 +22,25 @@ pub(super) struct Node<S> {
     /// The usual round trip in nanoseconds, a moving mean. Zero until the first answer.
     usual: AtomicU64,
     standing: Unpoisoned<Standing>,
-    /// Whether its first trial has ended. Until then, nobody knows whether it works.
+    /// Whether the node's first trial has ended. Until then, nobody knows whether the node works.
     is_tried: watch::Sender<bool>,
 }
 
 /// Whether a node may vote.
 #[derive(Clone, Debug)]
 pub(super) enum Standing {
-    /// It is a separate store. It was not compared with the nodes of `unseen`, which voted already
-    /// and could not be looked at. Of such a pair, only one vote counts.
+    /// The node is a separate store. It was not compared with the nodes of `unseen`, which voted
+    /// already and could not be looked at. Of this node and a node of `unseen`, only one vote
+    /// counts.
     Admitted { unseen: Vec<usize> },
-    /// It could not be checked yet, for this reason.
+    /// The node could not be checked yet, for this reason.
     Candidate(Error),
-    /// It is the same store as another node.
+    /// The node is the same store as another node.
     Refused(Error),
 }
 
 impl Standing {
-    /// The nodes that it was not compared with, or the reason why it has no vote.
+    /// The nodes that this node was not compared with, or the reason why it has no vote.
     pub(super) fn into_vote(self) -> Result<Vec<usize>, Error> {
         match self {
             Self::Admitted { unseen } => Ok(unseen),

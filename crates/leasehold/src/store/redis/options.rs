@@ -108,7 +108,7 @@ fn file(path: &str) -> Result<PathBuf, &'static str> {
 
 const NO_VALUE: &str = "write options after `?` as in `strict=yes`, with `&` between them";
 
-const NO_COUNT: &str = "`replicas` is a number from 0 to 255, or `majority`";
+const NO_COUNT: &str = "`replicas` must be a number from 0 to 255, or `majority`";
 
 /// The number of the unknown option in a URL, from 1, if the URL has several options. Its name is
 /// not shown, because it may be a part of a password.

@@ -311,10 +311,10 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
     let (path, options) = split_options(rest);
     let path = decode(path)?;
     if !Path::new(&path).is_absolute() {
-        return Err("the path of a socket is written in full, as in `unix:/run/redis.sock`");
+        return Err("write the path of a socket in full, as in `unix:/run/redis.sock`");
     }
     if path.len() > SOCKET_PATH_BYTES_MAX {
-        return Err("the path of a socket has at most 107 bytes");
+        return Err("the path of a socket must have at most 107 bytes");
     }
     let Options { db, terms, tls, sentinels } = read_options(options)?;
     no_sentinels(&sentinels)?;

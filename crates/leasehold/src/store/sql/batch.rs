@@ -127,7 +127,7 @@ impl Sending {
 pub(super) enum Whereabouts {
     /// The request was never sent.
     Queue,
-    /// It may have taken effect.
+    /// The request was sent, and may have taken effect.
     Server,
     /// The server had rolled it back because of another request.
     QueueAgain,
@@ -198,7 +198,7 @@ pub(super) fn end(ended: Result<(), Refused>, label: &str, batch: Batch) -> Over
         // If the commit was refused, `at` is behind the last step.
         let refused = left.remove(at.min(left.len() - 1));
         again = std::mem::replace(&mut left, vec![refused]);
-        // They may wait for long, and their callers may give up meanwhile.
+        // These requests may wait for long, and their callers may give up meanwhile.
         again.iter().for_each(|request| request.stage.was_rolled_back());
     }
     tell(left, &error);

@@ -133,7 +133,7 @@ pub(super) fn acquire(dialect: &Dialect, ask: &Ask, limit: Duration) -> String {
 }
 
 /// `waits`: whether the step waits for a row that another transaction has locked. Otherwise it
-/// waits only for as long as a step takes.
+/// answers at once that the row is locked.
 pub(super) fn renew(dialect: &Dialect, renewal: &Renewal, limit: Duration, waits: bool) -> String {
     let Renewal { lease, ttl, at_least, reserve, idle } = renewal;
     let call = Call::new(dialect, "renew")

@@ -90,7 +90,7 @@ pub(in crate::store) trait Link: Send {
 pub(in crate::store) struct Refused {
     /// Which request was refused, counted from zero.
     pub(in crate::store) at: usize,
-    /// Why it was refused, and whether it may have changed something.
+    /// Why the request was refused, and whether it may have changed something.
     pub(in crate::store) error: Error,
     /// Whether it is certain that the other requests changed nothing.
     pub(in crate::store) spares_others: bool,

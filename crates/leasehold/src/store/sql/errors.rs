@@ -45,7 +45,7 @@ pub(in crate::store) fn broken(cause: String, stage: Stage, server: &str) -> Err
 #[derive(Debug)]
 pub(in crate::store) struct Said {
     pub(in crate::store) text: String,
-    /// Whether it says that another transaction has locked a row.
+    /// Whether the text says that another transaction has locked a row.
     pub(in crate::store) is_row_locked: bool,
 }
 
@@ -66,8 +66,8 @@ impl std::error::Error for Said {}
 
 /// The error for a renewal that did not wait for its row.
 pub(super) fn row_locked() -> Error {
-    let message = "another transaction keeps the row of this lock; nothing was changed; look for \
-                   an open transaction";
+    let message = "another transaction has locked the row of this lock; nothing was changed; look \
+                   for an open transaction";
     let said = Said { text: "kept".to_owned(), is_row_locked: true };
     Error::new(ErrorKind::Unavailable, message).with_source(said)
 }

@@ -16,7 +16,7 @@ pub(in crate::store) const LIMIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct DatabaseFacts {
     pub(crate) label: String,
-    /// Why it cannot be used.
+    /// Why the database cannot be used.
     pub(crate) refused: Option<Error>,
     pub(crate) about: Option<About>,
     pub(crate) round_trips: Vec<Duration>,
@@ -32,7 +32,7 @@ pub(crate) struct About {
     pub(crate) keeping: Keeping,
     /// Whether hints arrive; `None` if clients ask for them.
     pub(crate) hints: Option<HintsArrive>,
-    /// How far its clock is ahead of ours, in microseconds.
+    /// How far the server's clock is ahead of ours, in microseconds.
     pub(crate) ahead_us: i64,
     /// How long the question took.
     pub(crate) trip: Duration,
@@ -45,7 +45,7 @@ pub(crate) enum Keeping {
     Mysql {
         /// `innodb_flush_log_at_trx_commit`.
         flush: i64,
-        /// Whether it writes a log, from which replicas and backups follow.
+        /// Whether the server writes a log, which replicas and backups follow.
         has_log: bool,
         /// Whether `sync_binlog` is 1.
         syncs_log: bool,

@@ -4,7 +4,7 @@ use crate::core::key::Key;
 use crate::core::token::{FencingBlock, FencingToken, OwnerToken};
 use crate::store::Hint;
 
-/// Reads a hint, as the files `line.sql` write it. `None` if somebody else sent it.
+/// Reads a hint, as the files `line.sql` write it. `None` for any other text.
 pub(in crate::store) fn read(text: &str) -> Option<Hint> {
     let (kind, rest) = text.split_once(' ')?;
     match kind {

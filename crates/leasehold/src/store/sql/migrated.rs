@@ -19,7 +19,7 @@ pub struct Migrated {
     pub store: String,
     /// The version of the tables before; `None` if there were none.
     pub before: Option<u32>,
-    /// Their version now.
+    /// The version of the tables now.
     pub version: u32,
 }
 

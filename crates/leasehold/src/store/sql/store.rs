@@ -45,8 +45,8 @@ struct Shared<E: Engine> {
     dialect: Dialect,
     asks: Arc<Wire<E>>,
     renewals: Wire<E>,
-    /// For renewals whose row somebody else keeps. They wait here, so no other renewal waits with
-    /// them.
+    /// For renewals whose row another transaction has locked. They wait here, so no other renewal
+    /// waits with them.
     late_renewals: Wire<E>,
     records: Records,
     hints: Arc<Hints<E>>,
@@ -167,7 +167,7 @@ impl<E: Engine> Shared<E> {
 }
 
 impl<E: Engine> Shared<E> {
-    /// Renews, unless somebody else has the row.
+    /// Renews, unless another transaction has locked the row.
     fn renew(&self, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
         let sql = call::renew(&self.dialect, renewal, limit, false);
         self.submit((&self.renewals, limit), &renewal.lease.key, sql, answer::renewed)

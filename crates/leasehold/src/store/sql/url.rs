@@ -240,6 +240,6 @@ fn tls_mode(options: UrlOptions) -> Result<TlsMode, String> {
         Some("disable") => Ok(TlsMode::Disable),
         None | Some("prefer") => Ok(TlsMode::Prefer(options)),
         Some("require" | "verify-full") => Ok(TlsMode::Require(options)),
-        _ => Err("`sslmode` is `disable`, `prefer`, `require` or `verify-full`".to_owned()),
+        _ => Err("`sslmode` must be `disable`, `prefer`, `require` or `verify-full`".to_owned()),
     }
 }

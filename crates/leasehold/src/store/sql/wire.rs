@@ -37,8 +37,8 @@ const QUEUE_MAX: usize = 10_000;
 /// the limit of any request.
 pub(super) const SILENT_AFTER: Duration = Duration::from_millis(1_500);
 
-/// The longest such span. An overloaded server is silent too, and new connections are the most
-/// expensive thing to ask of it. So each silent connection doubles the span for the next, until an
+/// The longest such time. An overloaded server is silent too, and new connections are the most
+/// expensive thing to ask of it. So each silent connection doubles the time for the next, until an
 /// answer comes soon.
 pub(super) const SILENT_AFTER_MAX: Duration = Duration::from_secs(12);
 

@@ -77,9 +77,9 @@ impl Belfry {
 /// The result of looking for a bell.
 #[derive(Debug)]
 enum Found {
-    /// Its process reads it.
+    /// The process of the bell reads it.
     Living(File),
-    /// Its process is gone.
+    /// The process of the bell is gone.
     Dead,
     /// There is no bell, or this process has no right to ring it.
     Nothing,

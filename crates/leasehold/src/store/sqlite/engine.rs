@@ -112,7 +112,7 @@ impl Engine {
     }
 
     /// Runs a batch, and sends the answers after its commit. If another process has the file
-    /// locked, each job waits as long as its limit allows. A job that fails fails alone.
+    /// locked, each job waits as long as its limit allows. If a job fails, the others go on.
     pub(super) fn serve(&mut self, batch: &mut Vec<Box<dyn AnyJob>>) {
         if !self.file.is_still_there() {
             for job in batch.drain(..) {

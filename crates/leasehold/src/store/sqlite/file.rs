@@ -15,8 +15,8 @@ use crate::core::error::{Error, ErrorKind};
 pub(super) struct StoreFile {
     path: PathBuf,
     id: FileId,
-    /// The log and the shared memory beside it. SQLite finds them by path only. Processes with the
-    /// same file but other companions do not see one another.
+    /// The log and the shared memory beside the file. SQLite finds them by path only. Processes
+    /// with the same file but other companions do not see one another.
     companions: [PathBuf; 2],
     companion_ids: [Option<FileId>; 2],
     belfry: Belfry,

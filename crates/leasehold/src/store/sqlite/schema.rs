@@ -69,7 +69,7 @@ pub(super) fn open(
 /// The state of a file before it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It must still be made a store.
+    /// The file must still be made a store.
     New,
     /// A store with the tables of an older version.
     Older(i32),
@@ -167,9 +167,9 @@ fn immutable_uri(path: &Path) -> String {
     uri + "?immutable=1"
 }
 
-/// Makes sure that nobody uses the file if its log or its shared memory is missing. Such a process
-/// would still use the deleted companions. It would not see our locks, and we would not see its
-/// locks.
+/// Makes sure that nobody uses the file if its log or its shared memory is missing. A process that
+/// still has the file open would use the deleted files. It would not see our locks, and we would
+/// not see its locks.
 fn refuse_lost_companions(file: &StoreFile, until: Moment) -> Result<(), Error> {
     let mut tries = 0;
     while !file.has_companions() {

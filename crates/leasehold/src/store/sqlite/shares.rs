@@ -104,10 +104,8 @@ pub(super) fn is_in_use(turn: &Turn<'_>, row: &LockRow, key: &Key) -> rusqlite::
 
 fn forget_all(turn: &Turn<'_>, row: &mut LockRow, key: &Key) -> rusqlite::Result<()> {
     const SQL: &str = "DELETE FROM shares WHERE key = ?1";
-    // Earlier versions forgot a lock without its shares.
-    if row.shared_until.take().is_some() || !row.exists() {
-        turn.conn.run(SQL, [key.as_str()])?;
-    }
+    turn.conn.run(SQL, [key.as_str()])?;
+    row.shared_until = None;
     row.taken = 0;
     row.is_changed = true;
     Ok(())

@@ -63,7 +63,7 @@ pub(super) struct Place {
     pub(super) stance: Stance,
     pub(super) ask_no: u32,
     pub(super) until: Moment,
-    /// Whether it is so far back that the store tells it when it comes near.
+    /// Whether the place is so far back that the store tells its client when it comes near.
     pub(super) is_far: bool,
 }
 

@@ -30,7 +30,7 @@ pub(super) const LOOK_EVERY_MIN: Duration = Duration::from_millis(4);
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(18);
 
 /// How often a process with bells looks. The process that should ring may die after its commit.
-/// This is shorter than the life of a lease that was handed over.
+/// This is shorter than the life of a lease that was handed over, unless the ttl is shorter still.
 const LOOK_RARELY: Duration = Duration::from_secs(2);
 
 /// How often to look after `waited`. After a long wait, a little more delay matters less.

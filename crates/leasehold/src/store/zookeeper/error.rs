@@ -35,13 +35,13 @@ impl From<Malformed> for Failure {
 /// Why a request of a step has no answer.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// There is no such node. Nothing was changed.
+    /// The node does not exist. Nothing was changed.
     NoNode,
-    /// There is such a node already. Nothing was changed.
+    /// The node exists already. Nothing was changed.
     NodeExists,
     /// The node was written meanwhile. Nothing was changed.
     OtherVersion,
-    /// The server does not know such a request. Nothing was changed.
+    /// The server does not know this kind of request. Nothing was changed.
     Unknown,
     /// The session has ended, and its nodes with it.
     SessionOver,

@@ -22,12 +22,12 @@ const TEXT_BYTES_MAX: u64 = 4_096;
 #[derive(Debug)]
 pub(crate) struct ZookeeperFacts {
     pub(crate) label: String,
-    /// Why it cannot be used.
+    /// Why the ensemble cannot be used.
     pub(crate) refused: Option<Error>,
     pub(crate) servers: Vec<ServerFacts>,
     /// The timeout of the session that the URL wants, and the one that was granted.
     pub(crate) session: Option<(Duration, Duration)>,
-    /// The longest lease in such a session.
+    /// The longest lease in the granted session.
     pub(crate) longest: Option<Duration>,
     pub(crate) round_trips: Vec<Duration>,
     /// Whether a probe lease worked: granted, renewed, and released by no other token than its own.
@@ -37,9 +37,9 @@ pub(crate) struct ZookeeperFacts {
 /// The answers of one server of the URL about itself.
 #[derive(Debug)]
 pub(crate) struct ServerFacts {
-    /// Its host and port.
+    /// The server's host and port.
     pub(crate) name: String,
-    /// Its version and its role. `None` if it may not say.
+    /// The server's version and role. `None` if the server may not tell.
     pub(crate) said: Result<Option<(String, String)>, Error>,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Node {
     /// The name below the node of the lock, and the whole path.
     pub(super) name: String,
     pub(super) path: String,
-    /// The session that it ends with.
+    /// The session with which the node ends.
     pub(super) session: Arc<Session>,
     /// Locked for one grant or renewal at a time.
     pub(super) turn: tokio::sync::Mutex<()>,
@@ -38,17 +38,17 @@ pub(super) struct Node {
 /// The state of a node, as far as it is known.
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    /// Its data, as this store wrote it. A request to let go may have been added since then.
+    /// The node's data, as this store wrote it. A request to let go may have been added since.
     entry: Entry,
     /// The data as text, unless it has changed since it was written.
     text: Option<Vec<u8>>,
-    /// The version of its data that the next write replaces.
+    /// The version of the data that the next write replaces.
     pub(super) version: i32,
-    /// Until when it stays.
+    /// Until when the node stays.
     pub(super) until: Moment,
-    /// When [`Mine`] looks whether its time is over. This is not later than `until`.
+    /// When [`Mine`] checks whether the node's time is over. This is not later than `until`.
     due: Moment,
-    /// Whether it is being deleted. Then nothing lengthens it any more.
+    /// Whether the node is being deleted. Then nothing lengthens its time any more.
     pub(super) is_ended: bool,
     /// The fencing tokens, once its owner has the lock.
     pub(super) held: Option<Option<FencingBlock>>,
@@ -56,7 +56,7 @@ pub(super) struct State {
     pub(super) place: Option<Place>,
     /// The path of the node ahead that is watched, and by which connection.
     pub(super) watched: Option<(String, u64)>,
-    /// When its owner last read the line, and how many places were ahead then.
+    /// When the owner last read the line, and how many places were ahead then.
     pub(super) read: Moment,
     pub(super) ahead: u32,
 }
@@ -188,9 +188,9 @@ fn slot<T>(at: Moment, it: &Arc<T>) -> (Moment, usize) {
 pub(super) struct Doubt {
     pub(super) of: Of,
     pub(super) session: Arc<Session>,
-    /// When it must be gone.
+    /// When the node must be gone.
     until: Moment,
-    /// Whether it is settled. The first task that finds out tells the others.
+    /// Whether the doubt is settled. The first task that finds out tells the others.
     pub(super) settling: tokio::sync::Mutex<bool>,
 }
 

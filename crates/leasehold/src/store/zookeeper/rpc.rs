@@ -47,11 +47,11 @@ pub(super) enum Acl {
 /// The kind of node that is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
-    /// It stays until somebody deletes it.
+    /// The node stays until somebody deletes it.
     Lasting,
-    /// It ends by itself once its children are gone.
+    /// The node ends by itself once its children are gone.
     Container,
-    /// It ends with its session. The server appends a number to its name.
+    /// The node ends with its session. The server appends a number to its name.
     Numbered,
 }
 
@@ -220,7 +220,7 @@ pub(super) struct Stat {
     pub(super) modified_ms: i64,
     /// How often its data was written since it was made.
     pub(super) version: i32,
-    /// The session that it ends with, or zero.
+    /// For an ephemeral node: the session with which it is deleted. Otherwise zero.
     pub(super) session: i64,
     pub(super) children: i32,
     /// The last change of its children.
@@ -272,8 +272,7 @@ pub(super) fn read_multi(body: &[u8]) -> Result<Result<String, i32>, Malformed> 
         match kind {
             kind::CREATE => path = Some(reader.text()?.to_owned()),
             kind::DELETE => {}
-            // Operations that did not fail themselves have the code 0, or the code of an operation
-            // that was undone.
+            // If one operation fails, the earlier ones have the code 0, and the later ones have -2.
             -1 => match reader.int()? {
                 0 | -2 => {}
                 code => return Ok(Err(code)),

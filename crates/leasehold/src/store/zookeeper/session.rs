@@ -193,7 +193,7 @@ impl Session {
             if !is_queued {
                 return Err(Fault::SessionOver);
             }
-            let unattended = || Err(Failure::Broken("nobody tends it any more".to_owned()));
+            let unattended = || Err(Failure::Broken("the connection's task has ended".to_owned()));
             // A panic of the caller's waker must not end the driver, and all locks with it.
             let answer = Shielded::new(answered).await.unwrap_or_else(|_| unattended());
             answer

@@ -49,7 +49,7 @@ impl Address {
             "session_timeout" => {
                 session =
                     span(&value).filter(|span| (SESSION_MIN..=SESSION_MAX).contains(span)).ok_or(
-                        "`session_timeout` is from 1 s to 7 days, as in `session_timeout=15s`",
+                        "`session_timeout` must be 1 s to 7 days, as in `session_timeout=15s`",
                     )?;
                 Ok(())
             }

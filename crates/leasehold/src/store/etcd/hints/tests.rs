@@ -165,3 +165,16 @@ fn a_watch_that_the_server_refuses_ends_the_stream() {
         assert!(refusal.contains("refused"), "{refusal}");
     }
 }
+
+/// The server would refuse each watch that begins before.
+#[test]
+fn a_watch_whose_changes_the_server_forgot_begins_again_behind_them() {
+    for (compacted, from) in [(90, 90), (0, 21)] {
+        let mut state = State::default();
+        state.watched.insert(key(), watched());
+        state.numbers.insert(1, key());
+        let cancelled = News { watch: 1, is_cancelled: true, compacted, ..News::default() };
+        state.take(cancelled).expect("it is served");
+        assert_eq!(state.watched[&key()].from, from);
+    }
+}

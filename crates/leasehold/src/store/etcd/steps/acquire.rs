@@ -35,7 +35,7 @@ const LOOK_EVERY: u32 = 16;
 struct Asking<'a> {
     core: &'a Core,
     ask: &'a Ask,
-    /// The place that it may take: its seconds, and the number and the inbox of the ask.
+    /// The place that the ask may take: its seconds, and the number and the inbox of the ask.
     place: Option<(i64, u32, ClientId)>,
     /// The lease of etcd for the lock.
     taken: Option<Taken>,

@@ -23,11 +23,11 @@ const REVOKE_LIMIT: Duration = Duration::from_millis(200);
 /// Where a lock goes when its lease ends.
 #[derive(Clone, Copy, Debug)]
 enum End<'a> {
-    /// The front of the line gets it; if nobody waits, it is free.
+    /// The front of the line gets the lock; if nobody waits, the lock is free.
     Pass,
-    /// The same, but if nobody waits, its client keeps it on these terms.
+    /// As for `Pass`, but if nobody waits, the client keeps the lock on these terms.
     Keep(Keep<'a>),
-    /// It is free, even if somebody waits.
+    /// The lock is free, even if somebody waits.
     Free,
 }
 

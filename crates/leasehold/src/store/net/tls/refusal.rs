@@ -61,7 +61,7 @@ fn of_certificate(reason: &CertificateError) -> (&'static str, &'static str) {
         // rustls does not name this case.
         Other(other) if other.to_string().contains("CaUsedAsEndEntity") => (
             "the server shows the certificate of an authority as its own (`CA:TRUE`)",
-            "give it one that is signed by the authority, or has `CA:FALSE`",
+            "give the server a certificate with `CA:FALSE`, or one that the authority signed",
         ),
         _ => ("the server's certificate is not valid", "replace it; the cause says what is wrong"),
     }

@@ -28,14 +28,15 @@ pub(super) struct Journey {
 struct Leg {
     request: Box<dyn Request>,
     at: Member,
-    /// Whether it counts as under way at the node, and if so, whether it is alone in its lane.
+    /// Whether the request counts as under way at the node, and if so, whether it is alone in its
+    /// lane.
     counts: Option<bool>,
     /// How often it was redirected since it last paused.
     hops: u32,
     /// How often it has paused.
     pauses: u32,
     redirected: bool,
-    /// Whether it carried a script to its first node.
+    /// Whether the request carried a script to its first node.
     in_full: bool,
 }
 
@@ -130,7 +131,7 @@ impl Journey {
 /// How a request is sent to another node.
 #[derive(Clone, Copy)]
 pub(super) struct Onward {
-    /// Whether it is behind `ASKING`.
+    /// Whether the request follows `ASKING`.
     asking: bool,
     alone: bool,
 }

@@ -48,7 +48,7 @@ pub(super) fn set(key: &str, value: &str, life: Duration) -> Command {
 pub(super) struct Dying {
     key: String,
     was_there: Option<bool>,
-    /// When it must be gone.
+    /// When the key must be gone.
     gone: Moment,
 }
 

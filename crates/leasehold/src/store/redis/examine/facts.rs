@@ -133,7 +133,7 @@ pub(crate) struct Place {
     pub(crate) has_sentinels: bool,
     /// The number of the URL that leads to the server. The nodes of a cluster share it.
     pub(crate) url: usize,
-    /// Whether it is a node of a quorum.
+    /// Whether the server is a node of a quorum.
     pub(crate) is_in_quorum: bool,
 }
 
@@ -151,9 +151,9 @@ pub(crate) struct Reading {
 /// A key that was written with a short time to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expiry {
-    /// Whether it was there before its end; `None` if the check came too late.
+    /// Whether the key was there before its end; `None` if the check came too late.
     pub(crate) was_there: Option<bool>,
-    /// Whether it was still there after its end.
+    /// Whether the key was still there after its end.
     pub(crate) stayed: bool,
 }
 
@@ -184,7 +184,7 @@ pub(crate) struct SentinelFacts {
     pub(crate) label: String,
     /// The fields of SENTINEL MASTER, or why there are none.
     pub(crate) primary: Result<Info, Error>,
-    /// Whether it says that enough sentinels can agree on a failover.
+    /// Whether the sentinel says that enough sentinels can agree on a failover.
     pub(crate) has_quorum: Answer<bool>,
 }
 

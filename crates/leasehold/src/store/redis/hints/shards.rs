@@ -41,14 +41,14 @@ pub(super) struct Shards {
     subscribed: BTreeMap<ClientId, u32>,
     /// Why the node refused a channel, and until when none is tried.
     refused: Option<(Refused, Moment)>,
-    /// Whether it was logged that the user lacks the right.
+    /// Whether the missing right of the user was logged.
     has_told: bool,
 }
 
 /// Why a node refuses a shard channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// It does not serve the slot.
+    /// The node does not serve the slot.
     Elsewhere,
     /// The user lacks the right.
     Denied,

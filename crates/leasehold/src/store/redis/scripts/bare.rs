@@ -29,7 +29,7 @@ pub(super) struct Bare {
     /// Whether the owner has the key already, so that only its time to live is restarted.
     is_again: bool,
     sent: Sent,
-    /// Whether it was sent with probes.
+    /// Whether the step was sent with probes.
     has_probed: bool,
     /// The command for a release, even if nothing is known of the server.
     native: Option<CompareAndDelete>,

@@ -16,13 +16,13 @@ pub(super) struct Named {
 #[derive(Debug)]
 pub(super) enum Answer {
     Named(Named),
-    /// It knows no primary of this name.
+    /// The sentinel knows no primary of this name.
     Unknown,
     Failed(Error),
 }
 
 impl Answer {
-    /// Whether it names a server, and is not older than the last choice.
+    /// Whether the answer names a server, and is not older than the last choice.
     pub(super) fn is_no_older_than(&self, last: Option<&Named>) -> bool {
         match self {
             Self::Named(named) => last.is_none_or(|last| named.epoch >= last.epoch),

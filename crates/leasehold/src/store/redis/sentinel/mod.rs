@@ -46,7 +46,7 @@ const GRACE: Duration = Duration::from_millis(50);
 /// How often the sentinels are asked while a connection is open, in addition to their messages.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
-/// The shortest time between two such asks, however often a sentinel announces something.
+/// The shortest time between two questions to the sentinels, however often they announce something.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The sentinels of one URL.

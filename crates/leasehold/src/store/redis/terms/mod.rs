@@ -140,7 +140,7 @@ impl Strict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copies {
-    /// How many replicas must confirm it. Default: none.
+    /// How many replicas must confirm the grant or renewal. Default: none.
     pub replicas: Replicas,
     /// Whether it must be on the disk of the server, and on the disks of that many replicas.
     /// Default: no.

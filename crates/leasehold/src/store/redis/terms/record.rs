@@ -9,7 +9,7 @@ const READ_CHARS_MAX: usize = 300;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Act {
-    /// Whether it was switched on.
+    /// Whether strict mode was switched on.
     pub is_on: bool,
     /// When, by the clock of the server. `None` if the record does not say.
     pub at: Option<WallTime>,

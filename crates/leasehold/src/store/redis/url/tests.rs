@@ -194,7 +194,7 @@ const WRONG: &[(&str, &str)] = &[
     ("redis://h?", "write options after `?`"),
     ("redis://h?strict", "write options after `?`"),
     ("redis://h/0?strict=secret", "`strict` is `yes` or `no`"),
-    ("redis://h/0?replicas=secret", "`replicas` is a number from 0 to 255"),
+    ("redis://h/0?replicas=secret", "`replicas` must be a number from 0 to 255"),
     ("redis://h/0?strict=yes&strict=no", "twice"),
     ("redis://h#secret", "`%23`"),
     ("redis://u@h", "`USER:PASSWORD@`"),

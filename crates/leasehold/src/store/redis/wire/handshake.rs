@@ -428,7 +428,8 @@ fn no_replicas() -> Error {
     Error::new(
         ErrorKind::Config,
         "the server does not report its number of replicas (`INFO replication`), which \
-         `replicas=majority` needs; no request was sent; allow the command, or write a number",
+         `replicas=majority` needs; no request was sent; allow the command, or write a number such \
+         as `replicas=2` in the URL",
     )
 }
 

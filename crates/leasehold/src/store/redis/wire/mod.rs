@@ -130,20 +130,20 @@ pub(super) trait Request: Send + 'static {
 /// The slot and the lock of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Subject {
-    /// The slot of all its keys.
+    /// The slot of all keys of the request.
     pub(super) slot: u16,
-    /// The lock, if it is about one. Requests about one lock keep their order.
+    /// The lock, if the request is about one. Requests about one lock keep their order.
     pub(super) lock: Option<Key>,
 }
 
 /// Whether a refused request is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// It is not sent again.
+    /// The request is not sent again.
     No,
     /// On the same connection, in another way.
     Here,
-    /// On a new connection, because this one may lead to another server than at first.
+    /// On a new connection, because the old one may lead to another server than at first.
     Elsewhere,
 }
 
@@ -269,9 +269,9 @@ struct Answer {
 
 /// The state of a request without an answer.
 enum Waiting {
-    /// It waits for the connection.
+    /// The request waits for the connection.
     Connection(Sending),
-    /// It waits for the server.
+    /// The request waits for the server.
     Reply(Sent),
 }
 
@@ -385,9 +385,9 @@ impl Answer {
             return;
         }
         if let Some(Waiting::Reply(sent)) = &mut self.waiting {
-            // The connection stays open until the answer is there, unless the server is silent. If
-            // callers always gave up before the limit, nobody else would find out that the server
-            // is silent.
+            // The connection stays open until the answer is there, unless the server is silent.
+            // Wait until the limit even without a caller. Otherwise, if callers always gave up
+            // early, a silent server would never be noticed.
             let answer = self.shared.ticks.until(self.deadline, &mut sent.reply).await;
             self.shared.note_answer(answer.as_ref());
             if let Some(Err(NoAnswer::Refused { code, text })) = &answer

@@ -151,8 +151,8 @@ impl State {
     fn write_confirmations(&mut self) {
         let mut confirming = std::mem::take(&mut self.confirming);
         // The shortest comes first, so that nobody waits for longer than it asked for. All ask for
-        // the same copies of the same writes. So a longer span includes the shorter ones, and its
-        // own `WAIT` needs only the rest.
+        // the same copies of the same writes. So the `WAIT` of a longer span starts after the
+        // shorter ones, and needs only the time that is left.
         confirming.sort_by_key(|(asked, _)| asked.within());
         let mut waited = Duration::ZERO;
         for (asked, callers) in confirming {
@@ -306,7 +306,7 @@ pub(in crate::store::redis) struct Mover {
     reader: Reader,
     /// The reason why the connection ended.
     why: Option<String>,
-    /// Whether it let other tasks submit before the next write.
+    /// Whether the mover let other tasks submit before the next write.
     has_given_way: bool,
 }
 

@@ -42,7 +42,7 @@ pub(super) struct Waiting {
     answering: Answering,
     /// The receiver of a refusal; `None` if only this server can serve the request.
     redirect: Option<Arc<dyn Redirect>>,
-    /// Whether its answer shows if there are several servers, see [`gathering`](super::gathering).
+    /// Whether the answer shows if there are several servers, see [`gathering`](super::gathering).
     is_in_doubt: bool,
 }
 

@@ -81,6 +81,10 @@ struct ServerState {
     takes: Mutex<Duration>,
     /// Whether it refuses the next message, and with it the connection.
     refuses: AtomicBool,
+    /// Whether it refuses the first request of the next message, and nothing else.
+    refuses_one: AtomicBool,
+    /// The messages that it got.
+    sent: Mutex<Vec<String>>,
 }
 
 impl<const MAX: usize> fmt::Debug for Server<MAX> {
@@ -105,11 +109,17 @@ impl<const MAX: usize> Link for Connection<MAX> {
     ) -> impl Future<Output = (Batch, Result<(), Refused>)> + Send + 'static {
         let (server, life) = (self.server.clone(), Arc::downgrade(&self.life));
         let requests = batch.sql().matches(';').count() + 1;
+        server.0.sent.lock().expect("whole").push(batch.sql());
         let takes = *server.0.takes.lock().expect("whole") * u32::try_from(requests).expect("few");
         let host = Shown(Arc::clone(&server.0.host));
         let done_at = host.now() + *server.0.trip_takes.lock().expect("whole") + takes;
         let ended = poll_fn(move |_| {
             let is_gone = life.upgrade().is_none();
+            if server.0.refuses_one.swap(false, Ordering::SeqCst) {
+                let error = Error::new(ErrorKind::Denied, "not this one");
+                let (spares_others, ends_connection) = (true, false);
+                return Poll::Ready(Err(Refused { at: 0, error, spares_others, ends_connection }));
+            }
             if is_gone || server.0.refuses.swap(false, Ordering::SeqCst) {
                 let error = Error::new(ErrorKind::Unknown, "the connection ended");
                 let (spares_others, ends_connection) = (false, true);
@@ -330,4 +340,23 @@ fn an_overloaded_server_is_sent_no_longer_messages() {
     let told = ask_keys(&wire, 8);
     host.pass_until(10);
     assert_eq!(counted(told), (6, 2), "the first message had two, and each later one has one");
+}
+
+/// Otherwise a release could come before the ask that it follows.
+#[test]
+fn requests_of_one_key_that_are_sent_again_keep_their_order() {
+    let server = Server::<100>::default();
+    server.0.answers.store(true, Ordering::SeqCst);
+    server.0.refuses_one.store(true, Ordering::SeqCst);
+    let (host, wire) = wire(&server, SILENT_AFTER);
+    let told = [("a", "refused"), ("b", "asks"), ("b", "releases")].map(|(key, sql)| {
+        let work = Work::Step(Key::new(key).expect("a key"));
+        Box::pin(wire.submit(Duration::from_mins(1), work, sql.to_owned())) as Told
+    });
+    host.pass_until(1);
+    assert_eq!(counted(told.into()), (2, 1));
+    let sent = server.0.sent.lock().expect("whole");
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    let of_b = |message: &str| message.find("asks") < message.find("releases");
+    assert!(sent.iter().all(|message| of_b(message)), "{sent:?}");
 }

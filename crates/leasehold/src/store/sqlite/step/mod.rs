@@ -25,7 +25,7 @@ use crate::core::ttl::Ttl;
 /// wait for a lock.
 pub(super) const BUSY_LIMIT_MAX: Duration = Duration::from_secs(1);
 
-/// The longest such wait of an ask in line. Its caller has time. On a busy machine, hundreds of
+/// The longest such wait for an ask in line, whose caller has time. On a busy machine, hundreds of
 /// processes that start together keep a file locked for more than a second.
 const BUSY_LIMIT_IN_LINE_MAX: Duration = Duration::from_secs(5);
 
@@ -34,10 +34,10 @@ pub(super) trait Step: Send + 'static {
     /// The answer of this step.
     type Answer: Send + 'static;
 
-    /// Whether the caller's thread may run it. Renewals are better in batches.
+    /// Whether the caller's thread may run this step. Renewals are better in batches.
     const AT_ONCE: bool = false;
 
-    /// How long it may wait for another process that has the file locked.
+    /// How long this step may wait for another process that has the file locked.
     fn busy_limit(&self) -> Duration {
         BUSY_LIMIT_MAX
     }

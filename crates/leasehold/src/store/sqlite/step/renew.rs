@@ -44,8 +44,8 @@ impl Step for Renew {
             sql_span(ttl.get()),
             idle,
         ])?;
-        // The lease is lost, unless the owner shares the key. A handle for another process does not
-        // know that.
+        // The lease is lost, unless the owner shares the key. A `crate::Lease`, which was made from
+        // a token, does not know whether its owner shares the key.
         let Some(row) = rows.next()? else { return Ok(None) };
         let first =
             row.get::<_, Option<i64>>(0)?.and_then(|first| FencingToken::new(number(first)));

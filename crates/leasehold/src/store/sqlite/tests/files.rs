@@ -140,8 +140,8 @@ fn a_store_whose_file_was_taken_away_answers_nothing_more() {
     std::fs::remove_file(world.path()).expect("removed");
     let gone = run(store.acquire(ask("b", owner(1, 2))));
     refused(gone, ErrorKind::Unavailable, "was deleted, moved or replaced");
-    // The left-over companions make newcomers refuse the file, since leases may still be held in
-    // it.
+    // A new process refuses the file while its `-wal` and `-shm` files exist, since it may still
+    // contain leases.
     refused(open(&world.path()), ErrorKind::Config, "stop every process that used it");
     for end in ["db-wal", "db-shm"] {
         std::fs::remove_file(world.path().with_extension(end)).expect("removed");

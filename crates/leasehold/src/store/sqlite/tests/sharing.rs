@@ -54,6 +54,21 @@ fn a_forgotten_semaphore_gives_no_permit_twice() {
     is_taken(run(store.acquire(shared("a", owner(3, 1), permits(1, 2)))));
 }
 
+/// Earlier versions forgot a lock without the rows of its owners.
+#[test]
+fn permits_that_an_earlier_version_left_are_not_given_twice() {
+    let world = World::new();
+    let store = world.open();
+    is_shared(run(store.acquire(shared("a", owner(1, 1), permits(2, 2)))));
+    run_sql(&store, "DELETE FROM locks");
+    world.clock.advance(Duration::from_secs(11));
+    granted(run(store.acquire(ask("a", owner(2, 1)))));
+    let freed = run(store.release(lease("a", owner(2, 1)), OnRelease::Free));
+    assert_eq!(freed.expect("an answer"), Released::Freed);
+    is_shared(run(store.acquire(shared("a", owner(2, 2), permits(2, 2)))));
+    is_taken(run(store.acquire(shared("a", owner(3, 1), permits(1, 2)))));
+}
+
 /// Both readers that got the key are told, and no reader behind the next writer.
 #[test]
 fn readers_in_another_process_are_told_that_they_share_the_key() {

@@ -4,11 +4,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
+use crate::core::key::Key;
+use crate::core::token::OwnerToken;
+use crate::core::ttl::Ttl;
 use crate::host::SystemHost;
 use crate::host::shielded::panicking_waker;
 use crate::store::redis::codec::command::Value;
+use crate::store::redis::scripts::scripted::Scripted;
+use crate::store::redis::scripts::step::Step as LockStep;
 use crate::store::redis::terms::{Copies, Replicas};
+use crate::store::redis::wire::Request as _;
 use crate::store::redis::wire::ticks::Ticks;
+use crate::store::{Ask, Claim, LeaseId, Line, OnRelease};
 
 /// A stream that counts how often it is written to.
 struct Counting {
@@ -141,4 +148,62 @@ async fn answers_that_nobody_asked_for_end_the_connection() {
     assert_eq!(answer.await, Ok(Value::Bytes(b"PONG".to_vec())));
     let late = pipeline.submit(&Command::new("PING")).await;
     assert!(matches!(late, Err(NoAnswer::NotSent { .. })), "{late:?}");
+}
+
+/// A step of one lock, which may leave with others.
+fn step(key: &str, make: impl Fn(LeaseId) -> LockStep) -> Command {
+    let owner = OwnerToken::new("anna").expect("a token");
+    let key = Key::new(key).expect("a name");
+    let lease = LeaseId { key, owner, claim: Claim::Exclusive };
+    let mut known = Known::default();
+    known.warmed(&lease.key);
+    let _in_full = Scripted::new(make(lease.clone())).command(&mut known);
+    Scripted::new(make(lease)).command(&mut known)
+}
+
+/// Only the answer tells which of several steps have to be asked for alone. A release that
+/// overtakes such an ask would leave its grant to nobody.
+#[tokio::test]
+async fn a_request_waits_for_a_step_of_its_key_that_left_with_others() {
+    let ask = |LeaseId { key, owner, claim }| {
+        let (ttl, line) = (Ttl::DEFAULT, Line::None);
+        LockStep::Acquire(Ask { key, owner, claim, ttl, line, note: None, reserve: 1 })
+    };
+    let (stream, mut server) = tokio::io::duplex(1 << 16);
+    let (pipeline, mut io) = Pipeline::open(Box::new(stream));
+    let submit = |command| {
+        let (answering, answer) = oneshot::channel();
+        pipeline.submit_for(command, answering, None);
+        answer
+    };
+    let _asked = (submit(step("a", ask)), submit(step("b", ask)));
+    moved(&mut io).await;
+    assert_eq!(texts(&mut server).await.len(), 1, "they leave together");
+    let _released = submit(step("a", |lease| LockStep::Release(lease, OnRelease::Open)));
+    moved(&mut io).await;
+    let mut none = [0];
+    assert!(poll_once(server.read(&mut none)).is_none(), "the release waits");
+    server.write_all(b"*2\r\n:0\r\n:9\r\n").await.expect("room");
+    moved(&mut io).await;
+    let sent = texts(&mut server).await;
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    assert!(sent[1].contains("open"), "the release comes last: {sent:?}");
+}
+
+/// The commands that have arrived, as they were sent. A script in them may contain anything but the
+/// end of a line of the protocol.
+async fn texts(server: &mut DuplexStream) -> Vec<String> {
+    let mut sent = vec![0; 1 << 16];
+    let count = server.read(&mut sent).await.expect("written");
+    let text = String::from_utf8_lossy(&sent[..count]).into_owned();
+    text.split("\r\n*").map(str::to_owned).collect()
+}
+
+/// The output of a future that is ready.
+fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut context = Context::from_waker(Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
 }
