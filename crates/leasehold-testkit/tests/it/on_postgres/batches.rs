@@ -69,7 +69,7 @@ async fn a_refusal_is_told_to_the_caller_of_its_step_and_to_no_other() {
     );
     schema.sql(
         "CREATE TRIGGER refuses BEFORE INSERT ON leasehold.locks FOR EACH ROW
-         WHEN (NEW.name = 'batch-050') EXECUTE FUNCTION leasehold.refuse()",
+         WHEN (NEW.key = 'batch-050') EXECUTE FUNCTION leasehold.refuse()",
     );
     let client = client(&schema.url()).await;
     drop(client.mutex("connected").lock().await.expect("free"));
