@@ -52,18 +52,17 @@ pub(in crate::simulation) fn min_hold(
     least + ttl * u32::try_from(random.below(ttls * 100)).expect("a few") / 100
 }
 
-/// Ends a guard before the `min_hold` of its lock is over.
+/// Releases a guard before the `min_hold` of its lock is over.
 pub(in crate::simulation) async fn leave_early(
-    worker: &mut Worker,
+    worker: &Worker,
     (key, window): (&Name, WindowId),
     guard: Guard,
     kept: Kept,
 ) {
     let held_until = worker.now() + guard.remaining();
     let ends = kept.granted + kept.span;
-    // Almost over: the guard may know that it is over, and free the key.
-    let is_over = ends.since(worker.now()) <= Bounds::drift(kept.span);
-    if is_over || worker.below(3) == 0 {
+    if ends.since(worker.now()) <= Bounds::drift(kept.span) {
+        // Almost over: the guard may free the key, or leave it taken for that long.
         worker.world().leaves_taken(window, held_until);
         drop(guard);
         return worker.world().gives_up(window, Duration::ZERO);
