@@ -113,7 +113,7 @@ mod tests {
             (ErrorKind::WaitElapsed, false),
         ] {
             let error = Error::new(kind, "on purpose");
-            let mut patience = Patience::endless();
+            let mut patience = Patience { pause: Duration::ZERO, ..Patience::endless() };
             let is_tried = runtime.block_on(patience.try_again(&error, None, &talk));
             assert_eq!(is_tried, expected, "{kind:?}");
         }

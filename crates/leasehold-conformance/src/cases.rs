@@ -85,9 +85,9 @@ macro_rules! for_each_case {
             }
             watching {
                 a_release_before_a_watching_place_frees_the_key_and_wakes_it,
-                who_watches_behind_a_woken_head_that_leaves_is_woken,
-                who_watches_behind_a_dead_head_and_one_that_leaves_is_woken,
-                who_watches_and_leaves_wakes_nobody_in_vain,
+                the_next_watching_place_is_woken_when_a_woken_head_leaves,
+                a_watching_place_behind_a_dead_head_is_woken_when_the_place_before_it_leaves,
+                a_watching_place_that_leaves_wakes_nobody_in_vain,
                 an_eviction_wakes_who_watches,
                 a_watching_place_holds_nobody_up,
                 a_newcomer_gives_way_once_to_who_watches,
@@ -119,8 +119,8 @@ macro_rules! for_each_case {
                 a_release_that_wakes_without_a_line_is_as_any,
                 a_release_that_wakes_by_another_ends_nothing,
                 a_release_that_wakes_passes_by_the_dead,
-                who_waits_behind_a_woken_head_that_leaves_is_told,
-                who_waits_and_leaves_a_free_key_tells_nobody_in_vain,
+                the_next_waiter_is_told_when_a_woken_head_leaves,
+                a_waiter_that_leaves_a_free_key_tells_nobody_in_vain,
             }
             sharing {
                 readers_share_a_key_and_keep_everybody_else_out,

@@ -10,7 +10,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
@@ -169,7 +169,8 @@ impl Host for SystemHost {
         match shared_runtime() {
             Ok(runtime) if may_enter() => {
                 let _entered = runtime.enter();
-                Box::pin(Shielded::new(Box::pin(tokio::time::sleep(span))))
+                let sleep = tokio::time::sleep(span);
+                Box::pin(async move { Shielded::new(pin!(sleep)).await })
             }
             Ok(_) => Box::pin(sleep_elsewhere(at)),
             // This happens only if the caller never started the host.
@@ -326,22 +327,6 @@ async fn watch_clock_until(at: Moment) {
         Poll::Pending
     })
     .await;
-}
-
-/// How long a background task that panicked pauses.
-#[cfg(feature = "redis")]
-const AFTER_PANIC: Duration = Duration::from_secs(1);
-
-/// Runs the task that `begin` makes until it ends. If the task panics, for example in a log
-/// subscriber, `begin` makes another one after a pause.
-#[cfg(feature = "redis")]
-pub(crate) async fn run_again(host: Arc<dyn Host>, mut begin: impl FnMut() -> Task + Send) {
-    use futures_util::FutureExt as _;
-    while std::panic::AssertUnwindSafe(begin()).catch_unwind().await.is_err() {
-        let tell = || tracing::error!("a background task panicked; it begins again");
-        shielded::contain(tell);
-        host.sleep_until(host.now() + AFTER_PANIC).await;
-    }
 }
 
 /// Does blocking `work`, such as resolving a host name, on its own thread.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 
 use crate::core::coexist::Coexist;
@@ -140,8 +141,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`WaitElapsed`](ErrorKind::WaitElapsed) if one of the locks was taken, and the store answered
-    /// for the others. The error names it. Otherwise as [`lock`](Self::lock).
+    /// [`WaitElapsed`](ErrorKind::WaitElapsed) if one of the locks was taken, and the store
+    /// answered for the others. The error names it. Otherwise as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
@@ -200,7 +201,8 @@ async fn take_all(locks: Vec<Locking>, wait: Wait) -> Result<Vec<Guard>, Error> 
 }
 
 /// Tries all locks at the same time. Keeps those before the first that is not granted. A client
-/// that waits for a lock must not hold a lock that comes after it.
+/// that waits for a lock must not hold a lock that comes after it. If the wait ends, the error
+/// names a lock that did not answer, or else one that was taken.
 async fn take_at_once(locks: &[Locking], wait: Wait) -> Result<Vec<Guard>, Error> {
     let session = locks[0].session();
     locks[0].named(session.check_here())?;
@@ -209,18 +211,19 @@ async fn take_at_once(locks: &[Locking], wait: Wait) -> Result<Vec<Guard>, Error
         // Waiting for another task of this client needs no request, and a try would fail.
         return Ok(Vec::new());
     }
+    let ended = session.sleep(wait).shared();
     let answers = join_all(locks.iter().map(|lock| async {
         tokio::select! {
             biased;
             answer = lock.try_lock() => answer,
-            () = session.sleep(wait) => lock.named(Err(UNANSWERED.clone())),
+            () = ended.clone() => lock.named(Err(UNANSWERED.clone())),
         }
     }));
-    let mut answers = answers.await;
+    let answers = answers.await;
     let is_over = matches!(wait, Wait::Until(at) if session.now() >= at);
-    if is_over && let Some(at) = answers.iter().position(Result::is_err) {
+    if is_over && let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
         // A failure says more than a lock that was taken at the beginning.
-        return answers.swap_remove(at).map(|_| Vec::new());
+        return Err(error.clone());
     }
     let (mut guards, mut all_granted) = (Vec::with_capacity(locks.len()), true);
     for (lock, answer) in locks.iter().zip(answers) {

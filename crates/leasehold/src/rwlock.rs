@@ -70,7 +70,7 @@ pub struct RwLock {
 
 impl RwLock {
     pub(crate) fn new(writing: Locking) -> Self {
-        // Tasks of one client that pass a lease on would pass readers that came before them.
+        // If tasks of one client passed the lease on, they would overtake readers that came before.
         let writing = writing.changed(|spec| spec.strict_fifo = true);
         let reading = writing.clone().changed(|spec| *spec = spec.shared());
         Self { reading, writing }

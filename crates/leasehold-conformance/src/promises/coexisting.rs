@@ -102,7 +102,7 @@ pub(crate) async fn a_release_that_wakes_passes_by_the_dead(world: &World) {
 
 /// The release has woken the head alone. If the head leaves, nobody else knows that the key is
 /// free. A store may also hand the key over then.
-pub(crate) async fn who_waits_behind_a_woken_head_that_leaves_is_told(world: &World) {
+pub(crate) async fn the_next_waiter_is_told_when_a_woken_head_leaves(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join_as(1, 9_000, 3_000).send().await);
@@ -119,7 +119,7 @@ pub(crate) async fn who_waits_behind_a_woken_head_that_leaves_is_told(world: &Wo
 }
 
 /// The head knows already that the key is free.
-pub(crate) async fn who_waits_and_leaves_a_free_key_tells_nobody_in_vain(world: &World) {
+pub(crate) async fn a_waiter_that_leaves_a_free_key_tells_nobody_in_vain(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join_as(1, 9_000, 3_000).send().await);

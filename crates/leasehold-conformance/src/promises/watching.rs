@@ -33,7 +33,7 @@ pub(crate) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it
 
 /// The release has woken the head alone. If the head leaves, nobody else knows that the key is
 /// free.
-pub(crate) async fn who_watches_behind_a_woken_head_that_leaves_is_woken(world: &World) {
+pub(crate) async fn the_next_watching_place_is_woken_when_a_woken_head_leaves(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).watch(9_000).send().await);
@@ -50,7 +50,9 @@ pub(crate) async fn who_watches_behind_a_woken_head_that_leaves_is_woken(world: 
 }
 
 /// The woken head died, so its place has ended. The next one leaves.
-pub(crate) async fn who_watches_behind_a_dead_head_and_one_that_leaves_is_woken(world: &World) {
+pub(crate) async fn a_watching_place_behind_a_dead_head_is_woken_when_the_place_before_it_leaves(
+    world: &World,
+) {
     world.fine_only("a place of half a second lasts longer there").await;
     let (anna, dora) = (world.actor(), world.actor());
     let (bert, carl) = (world.actor(), world.actor());
@@ -67,7 +69,7 @@ pub(crate) async fn who_watches_behind_a_dead_head_and_one_that_leaves_is_woken(
 }
 
 /// The head knows already that the key is free, and nobody can use a key that is held.
-pub(crate) async fn who_watches_and_leaves_wakes_nobody_in_vain(world: &World) {
+pub(crate) async fn a_watching_place_that_leaves_wakes_nobody_in_vain(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let (carl, dora) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);

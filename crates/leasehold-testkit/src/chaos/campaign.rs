@@ -110,16 +110,21 @@ impl Campaign {
         let has_worlds = self.minutes > 0.0 && self.worlds > 0;
         let shares = has_worlds && self.make.deployment.shares();
         let crashes = self.make.runs > 0 && self.kinds.contains(&Kind::ClientCrash);
-        let judges = has_worlds && owed(self.minutes) >= ALL_SEEN;
-        // A short run may happen to kill only workers.
-        let kills = judges && crashes;
+        // A short run may happen to compare no hand-over, and to kill only workers.
+        let is_long = has_worlds && owed(self.minutes) >= ALL_SEEN;
         let calm_s = verdict.calm.as_secs();
         let needs = [
             // A busy machine may disturb a short run all the time.
             (owed(self.minutes) > 0 && calm_s == 0, "no world was calm after its last fault"),
             (shares && verdict.shares == 0, "nobody shared a lock"),
-            (judges && verdict.hand_overs == 0, "the fencing tokens of no hand-over were compared"),
-            (kills && killed_runs == 0, "no `leasehold run` was killed while its child ran"),
+            (
+                is_long && verdict.hand_overs == 0,
+                "the fencing tokens of no hand-over were compared",
+            ),
+            (
+                is_long && crashes && killed_runs == 0,
+                "no `leasehold run` was killed while its child ran",
+            ),
         ];
         let missing = needs.into_iter().filter(|(is_missing, _)| *is_missing);
         missing.map(|(_, text)| text.to_owned()).collect()

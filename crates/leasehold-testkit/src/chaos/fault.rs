@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::kind::Kind;
 use super::server::Server;
 use super::world::{Role, World};
-use super::{share, span};
+use super::{part_of, span};
 use crate::history::event::What;
 use crate::servers::{Then, Way};
 
@@ -59,10 +59,10 @@ impl World {
         }
     }
 
-    /// A random share of the ttl, between two numbers in hundredths.
+    /// A random part of the ttl, between two numbers in hundredths.
     pub(super) fn some(&mut self, least: u32, most: u32) -> Duration {
         let ttl = self.ttl();
-        share(&mut self.random, ttl, least, most)
+        part_of(&mut self.random, ttl, least, most)
     }
 
     /// Some of the slots with a bad network, at least one.

@@ -62,8 +62,8 @@ fn span(random: &mut SeededRandom, least_ms: u64, most_ms: u64) -> Duration {
     Duration::from_millis(least_ms + drawn)
 }
 
-/// A random share of `whole`, between two numbers in hundredths.
-fn share(random: &mut SeededRandom, whole: Duration, least: u32, most: u32) -> Duration {
+/// A random part of `whole`, between two numbers in hundredths.
+fn part_of(random: &mut SeededRandom, whole: Duration, least: u32, most: u32) -> Duration {
     let width = usize::try_from(most - least).expect("a small number");
     let drawn = u32::try_from(random.below(width + 1)).expect("a small number");
     whole * (least + drawn) / 100

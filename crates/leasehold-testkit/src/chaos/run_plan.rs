@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::shares::{PERMITS, PERMITS_OF, READ};
-use super::{share, span};
+use super::{part_of, span};
 use crate::history::event::{ProcessId, Share};
 use crate::virtual_host::SeededRandom;
 
@@ -16,18 +16,18 @@ const SHARED_ONE_IN: usize = 3;
 pub(super) struct RunPlan {
     /// The name of its lock.
     pub(super) key: &'static str,
-    /// Its share of the lock. `None` for a mutex, which nobody shares.
+    /// The share of the lock that it takes. `None` for a mutex, which nobody shares.
     pub(super) share: Option<Share>,
     /// How long its command lives if nobody kills it.
-    lives: Duration,
+    lifetime: Duration,
     /// Whether its command ignores SIGTERM.
     is_stubborn: bool,
 }
 
 impl RunPlan {
     /// Draws a plan for locks with that ttl.
-    pub(super) fn draw(random: &mut SeededRandom, ttl: Duration, shares: bool) -> Self {
-        let (key, share, lives) = if shares && random.once_in(SHARED_ONE_IN) {
+    pub(super) fn draw(random: &mut SeededRandom, ttl: Duration, takes_shared: bool) -> Self {
+        let (key, share, lifetime) = if takes_shared && random.once_in(SHARED_ONE_IN) {
             let (key, share) = match random.below(4) {
                 0 => (READ, Share::Alone),
                 1 | 2 => (READ, Share::Reader),
@@ -36,11 +36,11 @@ impl RunPlan {
             (key, Some(share), span(random, 50, 1_500))
         } else if random.once_in(3) {
             // If nobody kills it, the command outlives the lease of its killed `leasehold run`.
-            ("d", None, share(random, ttl, 50, 400))
+            ("d", None, part_of(random, ttl, 50, 400))
         } else {
             ("b", None, span(random, 50, 1_500))
         };
-        Self { key, share, lives, is_stubborn: random.once_in(2) }
+        Self { key, share, lifetime, is_stubborn: random.once_in(2) }
     }
 
     /// The arguments of `leasehold`. The command that it runs is `chaos child`.
@@ -59,8 +59,8 @@ impl RunPlan {
         let urls: String = urls.iter().map(|url| format!("--url {url} ")).collect();
         let (key, ttl) = (self.key, ttl.as_millis());
         let words = format!("-q run {key} {shared}{urls}--ttl {ttl}ms --");
-        let (lives, chaos, process) = (self.lives.as_millis(), chaos.display(), process.0);
-        let child = format!("{chaos} child --process {process} --lives-ms {lives} --every-ms 5");
+        let (lifetime, chaos, process) = (self.lifetime.as_millis(), chaos.display(), process.0);
+        let child = format!("{chaos} child --process {process} --lives-ms {lifetime} --every-ms 5");
         let mut args: Vec<String> = words.split(' ').map(str::to_owned).collect();
         if self.is_stubborn {
             args.extend(["sh".into(), "-c".into(), format!("trap '' TERM; exec {child}")]);
@@ -78,7 +78,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(1);
 
     fn args(share: Option<Share>, is_stubborn: bool) -> String {
-        let plan = RunPlan { key: "k", share, lives: Duration::from_millis(70), is_stubborn };
+        let plan = RunPlan { key: "k", share, lifetime: Duration::from_millis(70), is_stubborn };
         let urls = ["redis://a".to_owned(), "redis://b".to_owned()];
         plan.args(Path::new("/chaos"), ProcessId(3), &urls, TTL).join("|")
     }
@@ -100,8 +100,8 @@ mod tests {
     #[test]
     fn plans_of_every_kind_are_drawn() {
         let mut random = SeededRandom::new(1);
-        let mut drawn = |shares| -> Vec<RunPlan> {
-            (0..200).map(|_| RunPlan::draw(&mut random, TTL, shares)).collect()
+        let mut drawn = |takes_shared| -> Vec<RunPlan> {
+            (0..200).map(|_| RunPlan::draw(&mut random, TTL, takes_shared)).collect()
         };
         assert!(drawn(false).iter().all(|plan| plan.share.is_none()));
         let plans = drawn(true);

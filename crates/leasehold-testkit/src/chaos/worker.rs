@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::shares::{self, Wish};
 use super::teller::Teller;
-use super::{share, span};
+use super::{part_of, span};
 use crate::history::event::{CallId, CallKind, Outcome, ProcessId, Share, What, WindowId};
 use crate::virtual_host::SeededRandom;
 
@@ -212,7 +212,7 @@ impl Worker {
         Held { guard, window, until }
     }
 
-    /// Holds a lock for a while. Returns it, unless it is lost before.
+    /// Holds a lock for a while. Returns it, or gives it up if it is lost.
     async fn hold(&self, held: Held, random: &mut SeededRandom) -> Option<Held> {
         let Held { guard, window, mut until } = held;
         let is_for_long = self.plan.keys.last().is_some_and(|last| last == guard.name());
@@ -222,10 +222,10 @@ impl Worker {
         let holds = match random.below(100) {
             // This may be much longer than a lease lives without renewal. A holder that is cut off
             // meanwhile must notice.
-            _ if is_for_long => share(random, self.plan.ttl, 50, 400),
+            _ if is_for_long => part_of(random, self.plan.ttl, 50, 400),
             drawn if drawn < short => span(random, 0, 15),
             drawn if drawn < longer => span(random, 50, 250),
-            _ => share(random, self.plan.ttl, 100, 200),
+            _ => part_of(random, self.plan.ttl, 100, 200),
         };
         let ends = self.teller.now() + holds;
         let mut lost = std::pin::pin!(guard.lost());
@@ -251,7 +251,7 @@ impl Worker {
         Some(Held { guard, window, until })
     }
 
-    /// A writer becomes a reader.
+    /// Downgrades a writer. Returns the reader's lock, unless the downgrade fails.
     async fn downgrade(&self, lock: &RwLock, writer: Held) -> Option<Held> {
         let now = self.teller.now();
         self.teller.tell_at(now, What::GaveUp { window: writer.window });

@@ -441,7 +441,7 @@ impl World {
         words.split(' ').map(str::to_owned).collect()
     }
 
-    /// The arguments of a `leasehold run`, and its share of its lock.
+    /// Draws a `leasehold run` and logs its call. Returns its arguments and its share of the lock.
     fn run_args(&mut self, id: ProcessId, urls: &[String]) -> (Vec<String>, Option<Share>) {
         let shares = self.make.deployment.shares();
         let plan = RunPlan::draw(&mut self.random, self.make.ttl, shares);

@@ -340,12 +340,13 @@ impl Worker {
             })
             .await
         };
+        let is_early = !lost && self.now() < granted + terms.min_hold;
         if lost {
             self.world.told_lost(window);
             // Work takes a while to stop. Meanwhile a lost lease must stay lost.
             self.pause(100).await;
             self.world.looks_again(&self.process, window, &guard);
-        } else if !detaches && !leaves_taken && self.now() >= granted + terms.min_hold {
+        } else if !detaches && !leaves_taken && !is_early {
             self.world.gives_up(window, keep_idle);
         }
         if !lost && span > COUNTER_KEPT_FOR {
@@ -361,7 +362,7 @@ impl Worker {
         if leaves_taken && !lost {
             return leave_guard(self, (key, window), guard, (granted, terms.ttl)).await;
         }
-        if !lost && self.now() < granted + terms.min_hold {
+        if is_early {
             let kept = Kept { granted, ttl: terms.ttl, span: terms.min_hold };
             return leave_early(self, (key, window), guard, kept).await;
         }

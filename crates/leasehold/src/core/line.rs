@@ -255,9 +255,11 @@ pub fn decide_release<K>(taken: Taken, front: Front, wish: Wish<K>) -> ReleaseDe
     }
 }
 
-/// Decides whether to tell the head that the key is free, after a waiter has left the line. `taken`
-/// and `front` say how it is now, after all places that were due have got the key. `was_head` tells
-/// whether the place that left was the first living one. Then a release may have told it alone.
+/// Decides whether to tell the head that the key is free, after a waiter has left the line. A
+/// release tells the head alone, so the next place learns of it only if the head leaves.
+///
+/// `was_head`: whether the waiter was the first living place. `taken` and `front`: the state after
+/// each place that was due has got the key.
 #[must_use]
 pub fn wakes_next(was_head: bool, taken: Taken, front: Front) -> bool {
     was_head && taken == Taken::Nothing && matches!(front.head, Head::Alive { .. })

@@ -26,6 +26,9 @@ impl Ttl {
     pub const MIN: Self = Self(Duration::from_millis(10));
     /// The longest ttl. Renewals hold a lease for longer.
     pub const MAX: Self = Self(Duration::from_hours(24));
+    /// The longest time for which a store keeps a lease: the longest ttl with the longest lock
+    /// delay.
+    pub const LONGEST_KEPT: Self = Self(Duration::from_hours(48));
     /// The ttl unless another is set.
     pub const DEFAULT: Self = Self(Duration::from_secs(10));
 
@@ -139,7 +142,7 @@ mod tests {
             assert_eq!(ttl.renew_every().as_millis(), renew);
             assert_eq!(ttl.min_validity().as_millis(), least);
         }
-        assert_eq!(Ttl::MAX.with_delay(Duration::MAX).get(), Duration::from_hours(48));
+        assert_eq!(Ttl::MAX.with_delay(Duration::MAX), Ttl::LONGEST_KEPT);
         let uneven = Ttl::new(Duration::from_micros(20_001)).expect("within bounds");
         assert_eq!(uneven.as_millis(), 21, "never less than the holder expects");
     }

@@ -5,6 +5,15 @@ use std::time::Duration;
 
 use crate::core::error::Error;
 
+/// The remedy for a server whose memory is used up.
+#[cfg(feature = "redis")]
+pub(super) const RAISE_MAXMEMORY: &str =
+    "raise maxmemory by CONFIG SET and in the server's configuration, or remove data";
+
+/// The remedy for a server that cannot write to its disk.
+#[cfg(feature = "redis")]
+pub(super) const FREE_DISK: &str = "free space on the server's disk, read its log, and run BGSAVE";
+
 /// A span of time for people.
 pub(super) fn span(span: Duration) -> String {
     let micros = span.as_micros();

@@ -4,6 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+#[cfg(feature = "redis")]
+use std::time::Duration;
+
+#[cfg(feature = "redis")]
+use futures_util::FutureExt as _;
+
+#[cfg(feature = "redis")]
+use crate::host::{Host, Task};
 
 /// A future that background tasks wake, such as a timer or an answer. A panic of the waker ends
 /// none of these tasks.
@@ -26,21 +34,21 @@ impl<F: Future + Unpin> Future for Shielded<F> {
         let Self { future, waker } = &mut *self;
         if !waker.as_ref().is_some_and(|(of_task, _)| of_task.will_wake(context.waker())) {
             let of_task = context.waker().clone();
-            let contained = Arc::new(Contained(of_task.clone())).into();
-            *waker = Some((of_task, contained));
+            let shielded = Arc::new(ShieldedWaker(of_task.clone())).into();
+            *waker = Some((of_task, shielded));
         }
-        let (_, contained) = waker.as_ref().expect("it was just set");
-        Pin::new(future).poll(&mut Context::from_waker(contained))
+        let (_, shielded) = waker.as_ref().expect("it was just set");
+        Pin::new(future).poll(&mut Context::from_waker(shielded))
     }
 }
 
 /// A waker whose panic does not end the task that wakes. All timers of the process need one thread,
 /// and all requests on a connection need one task.
-struct Contained(Waker);
+struct ShieldedWaker(Waker);
 
-impl Wake for Contained {
+impl Wake for ShieldedWaker {
     fn wake(self: Arc<Self>) {
-        contain(move || {
+        shield(move || {
             self.0.wake_by_ref();
             drop(self);
         });
@@ -48,12 +56,26 @@ impl Wake for Contained {
 }
 
 /// Runs code of the user in a background task, such as a waker. Its panic does not end the task.
-pub(crate) fn contain(foreign: impl FnOnce()) {
+pub(crate) fn shield(foreign: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(foreign)).is_err() {
         // A log subscriber that panicked may panic again.
         drop(catch_unwind(|| {
             tracing::error!("a waker or a log subscriber panicked; a waiting task may hang");
         }));
+    }
+}
+
+/// How long a background task that panicked pauses.
+#[cfg(feature = "redis")]
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+
+/// Runs the task that `begin` makes until it ends. If the task panics, for example in a log
+/// subscriber, `begin` makes another one after a pause.
+#[cfg(feature = "redis")]
+pub(crate) async fn run_again(host: Arc<dyn Host>, mut begin: impl FnMut() -> Task + Send) {
+    while AssertUnwindSafe(begin()).catch_unwind().await.is_err() {
+        shield(|| tracing::error!("a background task panicked; it begins again"));
+        host.sleep_until(host.now() + AFTER_PANIC).await;
     }
 }
 
@@ -103,6 +125,6 @@ mod tests {
 
     #[test]
     fn a_panic_of_a_waker_ends_nothing_although_the_log_panics_too() {
-        tracing::subscriber::with_default(Broken, || contain(panic_quietly));
+        tracing::subscriber::with_default(Broken, || shield(panic_quietly));
     }
 }

@@ -383,6 +383,7 @@ impl Attempt {
         }
     }
 
+    /// Submits an ask. A waiter does not wait for its answer longer than its place lives.
     fn submit(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let answer = self.session.store.acquire(ask);
         match self.spec.ask_limit().filter(|_| self.wake.is_some()) {

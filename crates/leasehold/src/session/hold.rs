@@ -29,30 +29,6 @@ pub(crate) struct Hold {
     has_ended: bool,
 }
 
-/// The story of a writer that becomes a reader. Without an answer, it ends here.
-struct Between<'a> {
-    hold: &'a Hold,
-    story: Option<Arc<Story>>,
-}
-
-impl Between<'_> {
-    /// Tells that the lock was lost.
-    fn lost(&mut self, lost: Lost) -> Lost {
-        let Hold { session, held, .. } = self.hold;
-        held.tell_loss(self.story.take().as_deref(), session.now(), lost);
-        lost
-    }
-}
-
-impl Drop for Between<'_> {
-    fn drop(&mut self) {
-        let Hold { session, held, .. } = self.hold;
-        if let Some(story) = self.story.take().filter(|_| session.is_here()) {
-            story.released(&held.id, session.now(), Ending::Dropped, "freed");
-        }
-    }
-}
-
 impl Hold {
     pub(super) fn new(session: Arc<Session>, held: Arc<Held>, turn: Turn) -> Self {
         let began = session.now();
@@ -216,19 +192,25 @@ impl Hold {
         self.session.check_here()?;
         self.end_for_another().map_err(lost_error)?;
         let session = Arc::clone(&self.session);
-        let mut between = Between { hold: &self, story: self.held.take_story() };
+        let mut downgrading = Downgrading { hold: &self, story: self.held.take_story() };
         let mut leaving = Leaving::downgrade(&session, &self.held);
         session.forget_lease(&self.held);
         let answer = leaving.answer().await;
         let Some((held, turn)) = leaving.answered().await else {
             return Err(match answer {
                 // The store shares the key with us, but the answer came too late to rely on it.
-                Ok(Released::Kept { .. }) => lost_error(between.lost(Lost::Deadline)),
-                Ok(_) => lost_error(between.lost(Lost::NotOurs)),
+                Ok(Released::Kept { .. }) => {
+                    downgrading.tell_loss(Lost::Deadline);
+                    lost_error(Lost::Deadline)
+                }
+                Ok(_) => {
+                    downgrading.tell_loss(Lost::NotOurs);
+                    lost_error(Lost::NotOurs)
+                }
                 Err(error) => error,
             });
         };
-        let story = between.story.take();
+        let story = downgrading.story.take();
         let hold = Self::new(Arc::clone(&session), held, turn);
         if let Some(story) = story {
             hold.begin_story(story);
@@ -281,6 +263,28 @@ impl Drop for Hold {
             return self.session.leave_copy();
         }
         drop(self.end(Ending::Dropped));
+    }
+}
+
+/// The story of a downgrade. It ends with this value unless the reader takes it over.
+struct Downgrading<'a> {
+    hold: &'a Hold,
+    story: Option<Arc<Story>>,
+}
+
+impl Downgrading<'_> {
+    fn tell_loss(&mut self, lost: Lost) {
+        let Hold { session, held, .. } = self.hold;
+        held.tell_loss(self.story.take().as_deref(), session.now(), lost);
+    }
+}
+
+impl Drop for Downgrading<'_> {
+    fn drop(&mut self) {
+        let Hold { session, held, .. } = self.hold;
+        if let Some(story) = self.story.take().filter(|_| session.is_here()) {
+            story.released(&held.id, session.now(), Ending::Dropped, "freed");
+        }
     }
 }
 

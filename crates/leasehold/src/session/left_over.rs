@@ -24,7 +24,7 @@ pub(super) struct LeftOver(Unpoisoned<HashMap<Key, Leases>>);
 /// The left-over leases of one key.
 #[derive(Debug, Default)]
 struct Leases {
-    /// Each with what its release does.
+    /// The leases, and how each release treats the key.
     leases: Vec<(LeaseId, OnRelease)>,
     /// The requests under way to end these leases.
     ending: Option<WeakShared<BoxAnswer<()>>>,

@@ -15,7 +15,7 @@ use crate::core::error::Error;
 use crate::core::key::Key;
 use crate::core::local_line::LocalLine;
 use crate::core::token::OwnerToken;
-use crate::host::shielded::contain;
+use crate::host::shielded::shield;
 use crate::unpoisoned::Unpoisoned;
 
 /// The local lines of a client, by their keys.
@@ -77,13 +77,13 @@ impl Lines {
     pub(super) fn wake(&self, key: &Key) {
         let asking: Vec<_> = self.with(key, |line| line.asking().collect());
         // Wake them outside the lock of the lines, because a waker may run any code.
-        asking.iter().for_each(|wake| contain(|| wake.may_be_free()));
+        asking.iter().for_each(|wake| shield(|| wake.may_be_free()));
     }
 
     pub(super) fn wake_all(&self) {
         let mut asking = Vec::new();
         self.with_each(|line| asking.extend(line.asking()));
-        asking.iter().for_each(|wake| contain(|| wake.wake()));
+        asking.iter().for_each(|wake| shield(|| wake.wake()));
     }
 
     /// Tells the task that asks as the new owner that the key was handed to it. Returns whether

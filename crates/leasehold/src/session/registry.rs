@@ -25,7 +25,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// each time.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// For how long a detached token is remembered. Late hints arrive sooner than that.
+/// For how long a detached token is remembered. Late hints arrive sooner: MySQL deletes hints after
+/// 30 s (`OLD_AFTER`).
 const LET_GO_FOR: Duration = Duration::from_secs(60);
 
 /// How many detached tokens are remembered even if they are old, and how many in all at most.

@@ -80,10 +80,10 @@ impl Spec {
         }
     }
 
-    /// How long a waiter waits for an answer, if not until the store's own limit ends. With a lock
-    /// delay, that limit may be longer than the life of the waiter's place. After this time, the
-    /// next ask still finds the place alive.
-    pub(crate) fn ask_limit(&self) -> Option<Duration> {
+    /// The limit of a waiter's ask. `None` without a lock delay: then the store's own limit ends
+    /// while the place still lives. With a lock delay, the store's limit may outlive the place, so
+    /// this one is shorter.
+    pub(super) fn ask_limit(&self) -> Option<Duration> {
         let limit = || (self.ttl.waiter_ttl().get() / 3).max(command_limit(self.ttl));
         (!self.lock_delay.is_zero()).then(limit)
     }

@@ -13,8 +13,8 @@ use crate::host::{Host, Sleep};
 /// Waits for an answer for at most `limit`, which a store usually takes from
 /// [`command_limit`](crate::core::validity::command_limit).
 ///
-/// Starts a timer only if the answer is not there at the first poll. A waker of the caller that
-/// panics does no harm to the task that sends the answer.
+/// Starts a timer only if the answer is not there at the first poll. A panic of the caller's waker
+/// does not reach the task that sends the answer.
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ mod tests {
     use crate::host::shielded::panicking_waker;
 
     #[test]
-    fn a_caller_whose_waker_panics_costs_the_sender_of_its_answer_nothing() {
+    fn a_panic_of_a_callers_waker_does_not_reach_the_sender_of_its_answer() {
         let (tell, told) = tokio::sync::oneshot::channel();
         let answer = async { told.await.expect("it is sent") };
         let mut answer = pin!(within(SystemHost::shared(), Duration::from_secs(60), answer));

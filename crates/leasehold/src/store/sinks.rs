@@ -6,7 +6,7 @@ use std::sync::Weak;
 
 use super::{Hint, HintSink};
 use crate::core::token::ClientId;
-use crate::host::shielded::contain;
+use crate::host::shielded::shield;
 use crate::unpoisoned::Unpoisoned;
 
 /// The hint sinks of the clients of this process, for a store with hints.
@@ -60,7 +60,7 @@ impl Sinks {
         let sink = self.0.lock().get(inbox).and_then(Weak::upgrade);
         if let Some(sink) = sink {
             // The sink wakes tasks of the client, and the caller may be a task of the store.
-            contain(move || sink.hint(hint));
+            shield(move || sink.hint(hint));
         }
     }
 }

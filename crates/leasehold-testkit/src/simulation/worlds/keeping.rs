@@ -16,8 +16,8 @@ use crate::virtual_host::SeededRandom;
 /// One world in this many leaves keys taken.
 const ONE_IN: usize = 8;
 
-/// In such a world, one mutex in this many stays taken for a minimum of time after each grant.
-const MIN_HELD_ONE_IN: usize = 12;
+/// One mutex in this many has a `min_hold`, in worlds that leave keys taken.
+const MIN_HOLD_ONE_IN: usize = 12;
 
 /// For how many ttls a key stays taken after its guard, at most.
 pub(in crate::simulation) const KEPT_TTLS: u32 = 3;
@@ -43,13 +43,13 @@ pub(in crate::simulation) fn min_hold(
     ttl: Duration,
     random: &mut SeededRandom,
 ) -> Duration {
-    if !world.keeps || !random.once_in(MIN_HELD_ONE_IN) {
+    if !world.keeps || !random.once_in(MIN_HOLD_ONE_IN) {
         return Duration::ZERO;
     }
-    // A shorter one would be refused.
+    // The library refuses a shorter one.
     let least = ttl + world.lock_delay;
-    let ttls = usize::try_from(KEPT_TTLS - 1).expect("a few");
-    least + ttl * u32::try_from(random.below(ttls * 100)).expect("a few") / 100
+    let percent = u32::try_from(random.below(100)).expect("below 100");
+    least + ttl * (KEPT_TTLS - 1) * percent / 100
 }
 
 /// Releases a guard before the `min_hold` of its lock is over.
@@ -61,8 +61,9 @@ pub(in crate::simulation) async fn leave_early(
 ) {
     let held_until = worker.now() + guard.remaining();
     let ends = kept.granted + kept.span;
-    if ends.since(worker.now()) <= Bounds::drift(kept.span) {
-        // Almost over: the guard may free the key, or leave it taken for that long.
+    let is_almost_over = ends.since(worker.now()) <= Bounds::drift(kept.span);
+    if is_almost_over {
+        // The guard may know that the time is over, and free the key.
         worker.world().leaves_taken(window, held_until);
         drop(guard);
         return worker.world().gives_up(window, Duration::ZERO);

@@ -43,7 +43,7 @@ fn a_holder_is_told_again_of_the_first_waiter_every_fifth_time_and_each_time_whi
     assert!((11..=13).all(is_told_by));
 }
 
-/// Its client may have forgotten the lease that the hint is about.
+/// The grant in the hint has ended, and the waiter may have forgotten the lease.
 #[tokio::test]
 async fn an_old_hint_is_deleted_and_not_believed() {
     let database = MysqlDatabase::lend();

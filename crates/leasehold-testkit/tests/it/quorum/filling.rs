@@ -6,8 +6,9 @@ use std::time::Duration;
 use leasehold::core::token::OwnerToken;
 use leasehold::host::Host as _;
 use leasehold::store::{Acquired, Ask, Claim, LeaseId, OnRelease, Released, Store as _};
-use leasehold::{Error, FencingToken, Guard, Release, Ttl};
+use leasehold::{Guard, Release, Ttl};
 use leasehold_testkit::VirtualHost;
+use leasehold_testkit::conformance::check::fence;
 use leasehold_testkit::faults::{Fault, Request};
 use leasehold_testkit::virtual_host::SeededRandom;
 
@@ -182,15 +183,6 @@ fn a_late_grant_of_a_detached_lease_is_kept() {
     });
 }
 
-/// The fencing token of a grant.
-#[track_caller]
-fn token_of(answer: Result<Acquired, Error>) -> FencingToken {
-    match answer {
-        Ok(Acquired::Granted { fencing: Some(block) }) => block.first,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// A client asks again by the same token if the grant came too late.
 #[test]
 fn a_node_that_got_the_lease_later_votes_when_the_owner_asks_again() {
@@ -201,17 +193,17 @@ fn a_node_that_got_the_lease_later_votes_when_the_owner_asks_again() {
         let ttl = Ttl::new(LONG).expect("within bounds");
         let mut ask = Ask::new(key("a"), owner, Claim::Exclusive, ttl);
         ask.reserve = 1;
-        let first = token_of(quorum.acquire(ask.clone()).await);
+        let first = fence(quorum.acquire(ask.clone()).await);
         scene.pass(ms(110)).await;
         assert_eq!(scene.held_by("a").await, [true; 3], "each node has it");
         // Now a majority needs the node that voted for another client.
         scene.faults[1].all_from_now_on(Fault::Refuse);
-        let again = token_of(quorum.acquire(ask.clone()).await);
+        let again = fence(quorum.acquire(ask.clone()).await);
         assert!(again > first, "{again:?} after {first:?}");
         let released = quorum.release(ask.lease(), OnRelease::Free).await;
         assert_eq!(released.expect("a majority answers"), Released::Freed);
         ask.owner = OwnerToken::new("next").expect("a token");
-        let next = token_of(quorum.acquire(ask).await);
+        let next = fence(quorum.acquire(ask).await);
         assert!(next > again, "{next:?} after {again:?}");
     });
 }

@@ -137,7 +137,7 @@ impl Wake for Panics {
 }
 
 #[test]
-fn a_caller_whose_waker_panics_holds_up_nobody_who_waits_for_the_map() {
+fn a_panic_of_a_callers_waker_delays_no_other_caller_that_waits_for_the_map() {
     let nodes = Nodes::new();
     let host = VirtualHost::new(1);
     host.run(async {
@@ -157,7 +157,7 @@ fn the_node_of_the_url_is_asked_when_no_node_of_the_map_answers() {
     let nodes = Nodes::new();
     play(&nodes, async |host, store| {
         nodes.first_leaves();
-        // It is told that the slot has moved, so the client reads the map again.
+        // The client is told that the slot has moved, so it reads the map again.
         let _granted = store.acquire(ask("anna")).await;
         pass(host, Duration::from_secs(6)).await;
         {

@@ -242,7 +242,7 @@ fn a_lease_that_was_lost_is_released_for_everybody() {
     });
 }
 
-/// As does each repetition of the release in the background.
+/// The repetition in the background frees the key, too.
 #[test]
 fn a_release_that_its_client_repeats_before_it_asks_again_frees_the_key() {
     play(0..5, async |scene| {
@@ -253,7 +253,7 @@ fn a_release_that_its_client_repeats_before_it_asks_again_frees_the_key() {
         drop(held);
         scene.pass(ms(1_500)).await;
         scene.faults.heal();
-        // Its ask would hand the key over.
+        // The new ask would hand the key over.
         scene.faults.next(Request::Acquire, Fault::LoseRequest);
         let mutex = coexisting(&one);
         let _asking = scene.host.task(async move { mutex.lock().await });

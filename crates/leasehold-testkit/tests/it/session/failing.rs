@@ -429,7 +429,7 @@ fn a_wait_behind_a_guard_that_an_outage_cost_does_not_end_as_taken() {
     });
 }
 
-/// The repetition is of the outcome that it asked for, and not of the other task's.
+/// The lost answer is the first one of this task. The ask before belonged to the other task.
 #[test]
 fn a_task_that_goes_on_with_the_ask_of_another_repeats_an_unknown_outcome() {
     play(0..3, async |scene| {
@@ -446,7 +446,7 @@ fn a_task_that_goes_on_with_the_ask_of_another_repeats_an_unknown_outcome() {
     });
 }
 
-/// Its grant is released only afterwards, and that may fail.
+/// The late grant is released only afterwards, and the release may fail.
 #[test]
 fn a_store_whose_grants_come_too_late_leaves_the_outcome_unknown() {
     play(0..3, async |scene| {

@@ -216,7 +216,7 @@ fn a_step_of_the_time_of_day_loses_nothing() {
     });
 }
 
-/// It notices before the driver does, whose timers stood still.
+/// The guard notices the loss before the driver, whose timers stood still.
 #[test]
 fn a_guard_that_ends_after_a_suspend_lets_the_next_task_of_its_client_ask() {
     play(0..3, async |scene| {

@@ -1,7 +1,8 @@
 //! Locks that stay taken for some time after each grant.
 
 use leasehold::host::Host;
-use leasehold::{Client, ErrorKind, Mutex, Release};
+use leasehold::store::Hint;
+use leasehold::{Client, ErrorKind, Key, Mutex, Release};
 use leasehold_testkit::faults::{Fault, Request};
 
 use super::{ms, play, play_on};
@@ -121,5 +122,24 @@ fn an_interval_out_of_bounds_and_a_strict_store_are_refused_before_anything_is_a
         let refused = mail(&scene.client().await).lock().await.expect_err("it is strict");
         assert_eq!((refused.kind(), refused.name()), (ErrorKind::Unsupported, Some("mail")));
         assert_eq!(scene.faults.count(Request::Acquire), 0);
+    });
+}
+
+/// Otherwise the client would release the lease before its time.
+#[test]
+fn a_late_hint_leaves_a_lease_that_stays_taken_untouched() {
+    play(0..10, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        let owner = guard.token().clone();
+        guard.keep_for(ms(20_000)).await.expect("kept");
+        scene.faults.forge(&Hint::Granted {
+            key: Key::new("a").expect("a name"),
+            owner,
+            fencing: None,
+            ask_no: 1,
+        });
+        scene.pass(ms(50)).await;
+        assert_eq!(client.inspect("a").await.expect("asked").holders.len(), 1);
     });
 }

@@ -468,7 +468,7 @@ fn a_wait_that_ends_names_the_lock_that_did_not_answer() {
     });
 }
 
-/// That it was taken at the beginning says little about the end.
+/// A lock that was taken at the beginning may be free at the end.
 #[test]
 fn a_lock_that_did_not_answer_is_named_rather_than_one_that_was_taken() {
     play(0..3, async |scene| {

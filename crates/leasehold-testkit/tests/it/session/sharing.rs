@@ -51,7 +51,7 @@ fn a_writer_waits_for_the_readers_before_it_and_for_no_others() {
     });
 }
 
-/// They have a place each, as readers do.
+/// Each writer has its own place, as readers do.
 #[test]
 fn writers_of_one_client_pass_no_reader_that_came_before_them() {
     for is_ours in [true, false] {
@@ -73,7 +73,7 @@ fn writers_of_one_client_pass_no_reader_that_came_before_them() {
     }
 }
 
-/// They get it by a message, and not at their next ask.
+/// Readers get the lock by a message, and not at their next ask.
 #[test]
 fn readers_that_wait_in_a_row_get_the_lock_together() {
     play(0..3, async |scene| {

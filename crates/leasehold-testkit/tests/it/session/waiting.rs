@@ -321,20 +321,6 @@ fn a_late_hint_leaves_a_detached_lease_untouched() {
     });
 }
 
-/// It would end the time for which the lock stays taken.
-#[test]
-fn a_late_hint_leaves_a_lease_that_stays_taken_untouched() {
-    play(0..10, async |scene| {
-        let client = scene.client().await;
-        let guard = client.mutex("a").lock().await.expect("free");
-        let owner = guard.token().clone();
-        guard.keep_for(ms(20_000)).await.expect("kept");
-        scene.faults.forge(&Hint::Granted { key: key(), owner, fencing: None, ask_no: 1 });
-        scene.pass(ms(50)).await;
-        assert_eq!(inspect(&client).await.holders.len(), 1);
-    });
-}
-
 /// A hint is no proof, so the client asks the store.
 #[test]
 fn forged_and_doubled_hints_are_harmless() {

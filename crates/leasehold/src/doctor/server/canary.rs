@@ -2,6 +2,7 @@
 
 use super::gap::unanswered;
 use crate::doctor::check::{Check, Subject};
+use crate::doctor::texts::{FREE_DISK, RAISE_MAXMEMORY};
 use crate::store::redis::examine::rights::{CLUSTER, LOCK, SHARDS};
 use crate::store::redis::examine::{Facts, Gap};
 
@@ -38,8 +39,8 @@ pub(super) fn writes(facts: &Facts) -> Check {
         return unanswered(WRITES, gap, facts.user(), "SET");
     };
     let remedy = match code.as_str() {
-        "OOM" => "raise maxmemory by CONFIG SET and in the server's configuration, or remove data",
-        "MISCONF" => "free space on the server's disk, read its log, and run BGSAVE",
+        "OOM" => RAISE_MAXMEMORY,
+        "MISCONF" => FREE_DISK,
         "READONLY" => "name the primary in the URL",
         "NOREPLICAS" => "bring back the replicas that `min-replicas-to-write` demands",
         "CLUSTERDOWN" | "MOVED" | "ASK" => "name the cluster as `redis+cluster://HOST,HOST`",

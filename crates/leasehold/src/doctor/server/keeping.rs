@@ -6,7 +6,7 @@ use super::gap::{unanswered, untold};
 use super::strict::{YES_IN_ALL_URLS, is_in_cluster, stays_strict, switch_on};
 use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Subject};
-use crate::doctor::texts::{bytes, span};
+use crate::doctor::texts::{FREE_DISK, RAISE_MAXMEMORY, bytes, span};
 use crate::store::redis::examine::{Facts, Gap};
 
 const EVICTION: Subject =
@@ -63,14 +63,7 @@ pub(super) fn memory(facts: &Facts) -> Check {
     }
     let percent = used.saturating_mul(100) / max;
     let evidence = format!("{} of {} used, {percent} %", bytes(used), bytes(max));
-    if percent > 80 {
-        MEMORY.warn(
-            evidence,
-            "raise maxmemory by CONFIG SET and in the server's configuration, or remove data",
-        )
-    } else {
-        MEMORY.ok(evidence)
-    }
+    if percent > 80 { MEMORY.warn(evidence, RAISE_MAXMEMORY) } else { MEMORY.ok(evidence) }
 }
 
 /// Whether grants reach a disk, and how fast.
@@ -131,10 +124,10 @@ pub(super) fn saving(facts: &Facts) -> Check {
         SAVING.ok("the last writes to disk worked")
     } else if matches!(&facts.write, Err(Gap::Refused { code, .. }) if code == "MISCONF") {
         let evidence = format!("{} is `err`, and the server refuses writes", failed.join(", "));
-        SAVING.fail(evidence, "free space on the server's disk, read its log, and run BGSAVE")
+        SAVING.fail(evidence, FREE_DISK)
     } else {
         let evidence = format!("{} is `err`", failed.join(", "));
-        SAVING.warn(evidence, "free space on the server's disk, read its log, and run BGSAVE")
+        SAVING.warn(evidence, FREE_DISK)
     }
 }
 

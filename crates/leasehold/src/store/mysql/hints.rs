@@ -32,9 +32,9 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// How many hints one answer has.
 const HINTS_MAX: usize = 1_000;
 
-/// The age from which a hint is of no use, because its client has asked by itself. A client
-/// remembers its detached leases for longer than that, so that it does not take them for a
-/// hand-over that nobody waited for.
+/// The age from which a hint is of no use, because its client has asked by itself. Shorter than
+/// `LET_GO_FOR` of session/registry.rs, for which a client remembers its detached leases. So it
+/// takes no old hint for a hand-over.
 const OLD_AFTER: Duration = Duration::from_secs(30);
 
 type Ours = Arc<Hints<MysqlConnector>>;
@@ -81,9 +81,8 @@ fn pause(quiet: Option<Duration>) -> Duration {
     quiet.map_or(PAUSE_MAX, |quiet| (quiet / QUIET_PER_PAUSE).clamp(PAUSE_MIN, PAUSE_MAX))
 }
 
-/// Takes the hints of all inboxes, and passes on those that are young. It deletes them only
-/// afterwards. So if the connection ends in between, the clients hear them twice, which does no
-/// harm.
+/// Takes the hints of all inboxes, and passes on those that are young. The hints are deleted only
+/// afterwards. If the connection ends in between, the clients hear them twice, which does no harm.
 async fn fetch(hints: &Ours, link: &Link) -> Result<usize, Error> {
     let mut inboxes = String::new();
     for inbox in hints.inboxes() {

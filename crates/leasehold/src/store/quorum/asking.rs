@@ -141,7 +141,8 @@ impl<S: Store> Asking<S> {
                 let Some((node, heard)) = self.answers.next().await else { return };
                 self.hear(node, heard);
             }
-            // Sent after the request, so it also ends the grants of nodes that answer later.
+            // The release is sent after the request, so it also ends the grants of nodes that
+            // answer later.
             self.shared.leave(self.ask.lease());
         }));
     }
@@ -159,22 +160,21 @@ impl<S: Store> Asking<S> {
                     self.ballot.granted(node, fencing);
                 }
             }
-            Heard::Answer(Ok(Answer::Reserved(Renewed::Renewed {
-                fencing: Some(block), ..
-            }))) => {
-                self.ballot.granted(node, Some(block));
-            }
-            // The node has no tokens, or it lost the key after granting it.
-            Heard::Answer(Ok(Answer::Reserved(_))) => self.ballot.failed(node, no_fencing_tokens()),
             Heard::Answer(Ok(Answer::Acquired(Acquired::Refused(refusal)))) => {
                 self.refused(node, refusal);
+            }
+            Heard::Answer(Ok(Answer::Reserved(Renewed::Renewed { fencing, .. }))) => {
+                match fencing {
+                    Some(_) => self.ballot.granted(node, fencing),
+                    None => self.ballot.failed(node, no_fencing_tokens()),
+                }
             }
             Heard::Answer(Ok(Answer::Raised(Renewed::Renewed {
                 fencing, raised_from, ..
             }))) => {
                 self.ballot.raised(node, fencing, raised_from);
             }
-            Heard::Answer(Ok(Answer::Raised(Renewed::Lost))) => {
+            Heard::Answer(Ok(Answer::Reserved(Renewed::Lost) | Answer::Raised(Renewed::Lost))) => {
                 self.ballot.failed(node, lost_meanwhile());
             }
             Heard::Answer(Err(error)) => self.ballot.failed(node, error),
@@ -264,5 +264,5 @@ fn no_fencing_tokens() -> Error {
 }
 
 fn lost_meanwhile() -> Error {
-    Error::new(ErrorKind::Unavailable, "the node lost the key before its counter rose")
+    Error::new(ErrorKind::Unavailable, "the node lost the key before it gave fencing tokens")
 }

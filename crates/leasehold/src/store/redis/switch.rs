@@ -10,7 +10,7 @@ use super::connector::{Connector, Settling};
 use super::scripts::SWITCH;
 use super::scripts::reasons::no_epoch;
 use super::terms::record::Act;
-use super::terms::{Strict, quarantine};
+use super::terms::{Strict, quarantine, why_not_in_a_cluster};
 use super::wire::handshake::run_id;
 use super::wire::known::Known;
 use super::wire::serving::Home;
@@ -38,9 +38,8 @@ pub(crate) struct Done {
 }
 
 /// Why a cluster cannot be switched.
-pub(crate) const NOT_IN_A_CLUSTER: &str = "a cluster has no strict mode: each server notes for \
-                                           itself that it may have forgotten leases, and slots \
-                                           move";
+pub(crate) const NOT_IN_A_CLUSTER: &str =
+    concat!("a cluster has no strict mode: ", why_not_in_a_cluster!());
 
 /// The advice if a store cannot be switched.
 pub(crate) const NAME_A_SERVER: &str = "use --url with a Redis or Valkey server";

@@ -16,13 +16,13 @@
 
 mod answer;
 mod batch;
-mod busy;
 mod call;
 pub(super) mod engine;
 pub(super) mod errors;
 pub(crate) mod examine;
 pub(super) mod hint;
 mod hints;
+mod locked_row;
 mod migrated;
 mod records;
 mod store;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::batch::Work;
-use super::busy::while_locked;
 use super::engine::{Answer, Dialect, Engine, Row};
 use super::errors::is_row_locked;
 use super::hints::Hints;
+use super::locked_row::ask_while_locked;
 use super::records::Records;
 use super::wire::{SILENT_AFTER, SILENT_AFTER_MAX, Wire};
 use super::{answer, call};
@@ -197,7 +197,7 @@ impl<E: Engine> Store for SqlStore<E> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let again = || shared.renew(&renewal, limit);
-            match while_locked(&shared.host, limit, first, again).await {
+            match ask_while_locked(&shared.host, limit, first, again).await {
                 Err(error) if is_row_locked(&error) => shared.renew_late(&renewal, limit).await,
                 renewed => renewed,
             }

@@ -67,7 +67,7 @@ impl Clock {
             Ok(Self { boot_id: row.get(0)?, began: row.get(1)?, latest: row.get(2)? })
         })?;
         if clock.boot_id != ours.boot_id || !clock.began_with(ours) {
-            let longest = sql_span(Ttl::MAX.with_delay(Ttl::MAX.get()).get());
+            let longest = sql_span(Ttl::LONGEST_KEPT.get());
             let latest = conn.query_row(LATEST, [longest], |row| row.get(0))?;
             clock.latest = clock.latest.max(latest);
         }

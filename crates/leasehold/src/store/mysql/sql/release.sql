@@ -1,4 +1,5 @@
 -- Ends the lease and the place of an owner, and hands the key on, in the transaction of the caller.
+-- Decides like `decide_release` and `wakes_next` in core/line.rs.
 --
 -- wish: free | keep (as `heir`) | wake | downgrade (to `heir`)
 -- status: freed | handed_over | kept | not_held
@@ -29,7 +30,8 @@ step: BEGIN
     CALL leasehold_clock(now_us);
     IF l_first <= l_last THEN
         IF (l_owner IS NULL OR l_expires <= now_us) AND COALESCE(l_shared, 0) <= now_us THEN
-            -- A release may have told the head alone that the key is free.
+            -- A release may have told the head alone that the key is free. See `wakes_next` in
+            -- core/line.rs.
             CALL leasehold_front(
                 the_key, now_us, head_owner, head_inbox, head_stance, head_claim, head_state);
             SET was_head = (head_state = 1 AND head_owner = the_owner);
@@ -72,6 +74,7 @@ step: BEGIN
             SELECT (owner IS NULL OR expires <= now_us) AND COALESCE(shared_until, 0) <= now_us
             INTO is_free FROM leasehold_locks WHERE name = the_key;
             IF is_free AND head_state = 1 THEN
+                -- 20 ms, as `GIVES_WAY_FOR` in core/line.rs.
                 UPDATE leasehold_locks SET awaits = now_us + 20000 WHERE name = the_key;
                 CALL leasehold_mail(head_inbox, now_us, CONCAT('free ', the_key));
             END IF;

@@ -1,4 +1,5 @@
--- Ends the lease and the place of an owner, and hands the key on.
+-- Ends the lease and the place of an owner, and hands the key on. Decides like `decide_release` and
+-- `wakes_next` in core/line.rs.
 --
 -- wish: free | keep (as `heir`) | wake | downgrade (to `heir`)
 -- status: freed | handed_over | kept | not_held
@@ -41,7 +42,8 @@ BEGIN
     -- A holder has no place.
     IF l.first_seq <= l.last_seq AND was_alone IS NOT TRUE THEN
         IF (l.owner IS NULL OR l.expires <= at) AND coalesce(l.shared_until, 0) <= at THEN
-            -- A release may have told the head alone that the key is free.
+            -- A release may have told the head alone that the key is free. See `wakes_next` in
+            -- core/line.rs.
             f := leasehold.front(l, at);
             l := f.l;
             was_head := f.is_alive AND f.head_owner = the_owner;
@@ -74,6 +76,7 @@ BEGIN
             f := leasehold.front(l, at);
             l := f.l;
             IF f.is_alive THEN
+                -- 20 ms, as `GIVES_WAY_FOR` in core/line.rs.
                 l.awaits := at + 20000;
                 PERFORM leasehold.mail(f.head_inbox, 'free ' || the_key);
             END IF;

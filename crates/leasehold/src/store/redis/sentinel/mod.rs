@@ -33,7 +33,8 @@ use super::connector::{Connector, Stream};
 use super::place::Place;
 use super::url::SentinelAddress;
 use crate::core::error::{Error, ErrorKind};
-use crate::host::{SystemHost, Task, run_again};
+use crate::host::shielded::run_again;
+use crate::host::{SystemHost, Task};
 use crate::store::net::{Tls, host_and_port_text, open_tcp};
 use crate::store::within;
 
@@ -200,7 +201,7 @@ impl Shared {
             left = before.filter(|before| before.place != named.place);
             is_other
         });
-        // A log subscriber may panic, so the new primary must count before.
+        // The new primary must count first, because a log subscriber may panic.
         if let (Some(from), Some(to)) = (&left, &kept) {
             let (from, to) = (&from.place, &to.place);
             tracing::info!(?from, ?to, "the sentinels name another primary");
@@ -423,7 +424,8 @@ mod tests {
         let limit = Duration::from_secs(60);
         let (broken, asked_again) = Broken::at("a-primary-that-nobody-names");
         let (tell, told) = mpsc::channel();
-        // The sentinels are asked on this thread. The subscriber stays there, and ignores others.
+        // The sentinels are asked on this thread. The subscriber stays on it, and ignores events
+        // without this text.
         SystemHost::shared().spawn(Box::pin(async move {
             std::mem::forget(tracing::subscriber::set_default(broken));
             tell.send(()).expect("the test waits");

@@ -21,6 +21,14 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::ttl::Ttl;
 
+/// Why strict mode is not for a cluster.
+macro_rules! why_not_in_a_cluster {
+    () => {
+        "each server notes for itself that it may have forgotten leases, and slots move"
+    };
+}
+pub(super) use why_not_in_a_cluster;
+
 /// The terms on which a server is used. All of its clients must agree on whether they are strict,
 /// and on [`copies`](Self::copies), or the promises of these terms do not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,10 +48,11 @@ impl Terms {
     /// Why a cluster cannot keep these terms. `None` if it can.
     pub(super) fn not_for_a_cluster(&self) -> Option<&'static str> {
         if self.strict.strict().is_some() {
-            return Some(
-                "`strict` is not for a cluster: each server notes for itself that it may have \
-                 forgotten leases, and slots move; use `redis+sentinel://` or a quorum",
-            );
+            return Some(concat!(
+                "`strict` is not for a cluster: ",
+                why_not_in_a_cluster!(),
+                "; use `redis+sentinel://` or a quorum"
+            ));
         }
         self.copies.is_any().then_some(
             "`replicas` and `fsync` are not for a cluster yet: a request may be served by another \

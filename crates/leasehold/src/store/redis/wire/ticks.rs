@@ -41,8 +41,8 @@ impl Ticks {
         })
     }
 
-    /// The output of `future`, unless `deadline` passes first. The tasks of the wire wake this one,
-    /// and survive a panic of its waker.
+    /// The output of `future`, unless `deadline` passes first. The tasks of the wire wake the
+    /// caller, and survive a panic of its waker.
     pub(super) async fn until<T>(
         self: &Arc<Self>,
         deadline: Moment,

@@ -50,9 +50,7 @@ impl Step for Release {
             turn.effects.push(Effect::Settled(key.clone(), owner.clone()));
         }
         let answer = end_lease(turn, &mut row, key, owner.as_str(), &self.on_release)?;
-        if was_head {
-            wake_next(turn, &mut row, key)?;
-        }
+        wake_next(turn, &mut row, key, was_head)?;
         row.settle(turn, key)?;
         Ok(answer)
     }
@@ -74,9 +72,17 @@ fn is_head_of_free(
 }
 
 /// Tells the next place that the key is free, if it still is, after the head has left the line.
-fn wake_next(turn: &mut Turn<'_>, row: &mut LockRow, key: &Key) -> rusqlite::Result<()> {
+fn wake_next(
+    turn: &mut Turn<'_>,
+    row: &mut LockRow,
+    key: &Key,
+    was_head: bool,
+) -> rusqlite::Result<()> {
+    if !was_head {
+        return Ok(());
+    }
     let FrontRows { front, first } = line_rows::drop_dead(turn, row, key)?;
-    if wakes_next(true, row.taken(turn.now), front)
+    if wakes_next(was_head, row.taken(turn.now), front)
         && let Some((seq, _)) = first
     {
         row.awaits_until = turn.now + GIVES_WAY_FOR;

@@ -78,8 +78,7 @@ fn containers_that_show_boot_ids_of_their_own_share_one_clock() {
 fn the_longest_lease_makes_no_container_think_that_the_machine_restarted() {
     let world = World::new();
     let here = world.open_in_boot("here");
-    let longest = Ttl::MAX.with_delay(Ttl::MAX.get());
-    granted(run(here.acquire(Ask { ttl: longest, ..ask("long", owner(1, 1)) })));
+    granted(run(here.acquire(Ask { ttl: Ttl::LONGEST_KEPT, ..ask("long", owner(1, 1)) })));
     granted(run(here.acquire(ask("a", owner(1, 2)))));
     world.clock.advance(Duration::from_secs(1));
     let there = world.open_in_boot("there");

@@ -111,7 +111,7 @@ fn requests_without_an_answer_in_time_end_without_timers_of_their_own() {
 
 /// The requests of tools go past `InOrder`, so the driver wakes their callers itself.
 #[test]
-fn a_caller_whose_waker_panics_costs_no_session() {
+fn a_panic_of_a_callers_waker_does_not_end_the_session() {
     let host: Arc<dyn Host> = Arc::new(Set::default());
     let (session, mut driver, _frames) = driver_of(&host, Moment::from_nanos(0));
     let asked = || Box::pin(session.ask(exists("/a"), |_| Ok(())));

@@ -1,5 +1,6 @@
 -- release.lua: ends the lease and the place of an owner, and hands the key to the head of the line,
--- if release_at_once.lua did not answer. Decides like `decide_release` in core/line.rs.
+-- if release_at_once.lua did not answer. Decides like `decide_release` and `wakes_next` in
+-- core/line.rs.
 -- KEYS, ARGV, replies  as release_at_once.lua says
 
 -- No waiter becomes the owner without the fencing tokens that it wants.
@@ -44,7 +45,7 @@ local line = open_line(shares)
 -- behind that place although there is room for them, or behind a lease that ended by itself.
 local function leave()
   local is_one = shares.has(owner)
-  -- A release may have told the head alone that the key is free.
+  -- A release may have told the head alone that the key is free. See `wakes_next` in core/line.rs.
   local was_head = false
   if not holder then
     local _, first = line.front()

@@ -1,4 +1,4 @@
-//! Rows that others have locked: for a moment, or for as long as a forgotten transaction is open.
+//! Asks again for a row that another transaction has locked for a moment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +25,10 @@ fn pauses(limit: Duration) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// Asks by `ask`, and again as long as the row is locked, a few times. So only rows that others
-/// keep go to the connection that waits for rows, one after the other.
-pub(super) async fn while_locked<T, Asked>(
+/// Waits for `first`, and asks again up to four times, 37 ms in all, while another transaction has
+/// locked the row. A row that stays locked is left to the connection that waits for locked rows one
+/// after the other.
+pub(super) async fn ask_while_locked<T, Asked>(
     host: &Arc<dyn Host>,
     limit: Duration,
     first: Asked,
@@ -75,7 +76,7 @@ mod tests {
         };
         let host: Arc<dyn Host> = SystemHost::shared();
         let limit = Duration::from_secs(1);
-        let answer = block_on(while_locked(&host, limit, ask(), ask)).expect("a runtime");
+        let answer = block_on(ask_while_locked(&host, limit, ask(), ask)).expect("a runtime");
         (answer, asks.load(Ordering::Relaxed))
     }
 
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_stays_locked_is_answered_as_such() {
+    fn a_row_that_stays_locked_is_reported_as_locked() {
         let (answer, asks) = asked(100, Ok(()));
         assert!(answer.is_err_and(|error| is_row_locked(&error)));
         assert_eq!(asks, 5);
