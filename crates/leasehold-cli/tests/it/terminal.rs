@@ -364,7 +364,7 @@ fn a_lease_that_ends_before_the_name_is_typed_is_not_said_to_be_ended(world: &Wo
     drop(holder.end());
     assert_eq!(world.state("x"), "free");
     terminal.type_in("x\n");
-    terminal.expect("has already ended; no other lease was ended, see");
+    terminal.expect("has already ended; no other lease was ended; see");
     terminal.ends_with(75);
 }
 

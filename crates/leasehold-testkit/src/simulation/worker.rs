@@ -249,7 +249,11 @@ impl Worker {
 
     /// Draws the terms of the next lock.
     async fn terms(&mut self, key: &Name) -> Terms {
-        let terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
+        let mut terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
+        if self.world.supervisor.is_some() {
+            // A supervised holder counts its lock as free when it has ended.
+            terms.min_hold = Duration::ZERO;
+        }
         let Some(sharing) = self.world.plan.sharing else { return terms };
         let is_resized = matches!(sharing, Sharing::Permits { is_resized: true, .. });
         if is_resized && self.random.once_in(25) {

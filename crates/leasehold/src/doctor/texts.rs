@@ -8,7 +8,7 @@ use crate::core::error::Error;
 /// The remedy for a server whose memory is used up.
 #[cfg(feature = "redis")]
 pub(super) const RAISE_MAXMEMORY: &str =
-    "raise maxmemory by CONFIG SET and in the server's configuration, or remove data";
+    "raise the limit by CONFIG SET maxmemory and in the server's configuration, or remove data";
 
 /// The remedy for a server that cannot write to its disk.
 #[cfg(feature = "redis")]
