@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use leasehold::core::FencingBlock;
-use leasehold::store::{Acquired, Quarantine, Refusal, Released, Renewed, Snapshot, Why};
+use leasehold::store::{Acquired, Hint, Quarantine, Refusal, Released, Renewed, Snapshot, Why};
 use leasehold::{Error, ErrorKind};
+
+use crate::world::key;
 
 /// Expects a grant. Returns its fencing tokens.
 #[track_caller]
@@ -33,6 +35,12 @@ pub fn last_of(block: Option<FencingBlock>, asked: u32) -> u64 {
     let block = block.expect("there are fencing tokens");
     assert!((1..=asked).contains(&block.count), "{block:?}, {asked} were asked for");
     block.first.get() + u64::from(block.count) - 1
+}
+
+/// Whether a hint says that the key `a` may be free.
+#[must_use]
+pub(crate) fn may_be_free(hint: &Hint) -> bool {
+    *hint == Hint::MaybeFree { key: key("a") }
 }
 
 /// Expects *taken*. Returns when to ask again, and how many waiters are ahead.

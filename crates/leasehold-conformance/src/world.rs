@@ -146,6 +146,13 @@ impl World {
         self.time.settle().await;
     }
 
+    /// Waits until a store has woken more waiters than it must, which it may, and forgets these
+    /// hints.
+    pub(crate) async fn forget_extra_hints(&self, actor: &Actor) {
+        self.pass(SLACK).await;
+        drop(actor.hints());
+    }
+
     /// The current moment.
     #[must_use]
     pub fn now(&self) -> Moment {

@@ -3,6 +3,8 @@
 //! Nothing else in this crate uses a clock, a timer, a thread, a spawn or a random source. So a
 //! simulation can run the same session and stores on virtual time. Production uses [`SystemHost`].
 
+#[cfg(test)]
+pub(crate) mod on_event;
 pub(crate) mod shielded;
 
 use std::cell::Cell;

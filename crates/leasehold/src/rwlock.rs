@@ -25,7 +25,7 @@ use crate::locking::Locking;
 /// this would wait for each other for ever. Release the read guard, call [`write`](Self::write),
 /// and check again what you have read. The other way works without a gap, see
 /// [`downgrade`](Self::downgrade). A task that holds a read guard and calls `write` waits for
-/// itself. So does a task that calls `read` a second time, if a writer waits in between.
+/// itself. A task that calls `read` a second time does so too, if a writer waits in between.
 ///
 /// # Names
 ///

@@ -1,9 +1,9 @@
 //! Places that are woken and never become the owner. A quorum uses them.
 
 use leasehold::core::line::GIVES_WAY_FOR;
-use leasehold::store::{Capabilities, Evicted, Hint, Released};
+use leasehold::store::{Capabilities, Evicted, Released};
 
-use crate::check::{granted, released, renewed, taken};
+use crate::check::{granted, may_be_free, released, renewed, taken};
 use crate::world::{SLACK, World, key, ms};
 
 pub(crate) const PROMISE: &str = "a client that only watches is woken, and never becomes the owner";
@@ -11,10 +11,6 @@ pub(crate) const CONTRACT: &str = "`Capabilities::watching` and `Line::Watch`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {
     capabilities.watching
-}
-
-fn may_be_free(hint: &Hint) -> bool {
-    *hint == Hint::MaybeFree { key: key("a") }
 }
 
 /// The woken client then asks for the key.
@@ -27,7 +23,7 @@ pub(crate) async fn a_release_before_a_watching_place_frees_the_key_and_wakes_it
     assert!(renewed(anna.renew(&key("a"), 1_000).await).1, "a watching place waits too");
     released(anna.release(&key("a")).await, Released::Freed);
     assert!(world.inspect(&key("a")).await.holders.is_empty());
-    bert.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
+    bert.expect_hint(may_be_free).await;
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }
 
@@ -41,9 +37,7 @@ pub(crate) async fn the_next_watching_place_is_woken_when_a_woken_head_leaves(wo
     world.settle().await;
     released(anna.release(&key("a")).await, Released::Freed);
     bert.expect_hint(may_be_free).await;
-    // A store may wake more waiters than it must. It has done so by now.
-    world.pass(SLACK).await;
-    let _ = carl.hints();
+    world.forget_extra_hints(&carl).await;
     released(bert.release(&key("a")).await, Released::NotHeld);
     carl.expect_hint(may_be_free).await;
     granted(carl.ask(&key("a")).watch(9_000).send().await);
@@ -82,8 +76,7 @@ pub(crate) async fn a_watching_place_that_leaves_wakes_nobody_in_vain(world: &Wo
     assert_eq!((bert.hints(), carl.hints()), (vec![], vec![]), "the key is held");
     released(anna.release(&key("a")).await, Released::Freed);
     bert.expect_hint(may_be_free).await;
-    world.pass(SLACK).await;
-    let _ = bert.hints();
+    world.forget_extra_hints(&bert).await;
     released(carl.release(&key("a")).await, Released::NotHeld);
     world.pass(SLACK).await;
     assert_eq!(bert.hints(), [], "it was woken before");
@@ -101,7 +94,7 @@ pub(crate) async fn an_eviction_wakes_who_watches(world: &World) {
     let seen = anna.owner().as_str().as_bytes().to_vec();
     let evicted = world.browse().evict(key("a"), seen, "a test".to_owned()).await;
     assert_eq!(evicted.expect("answered"), Evicted::Evicted);
-    bert.expect_hint(|hint| *hint == Hint::MaybeFree { key: key("a") }).await;
+    bert.expect_hint(may_be_free).await;
     granted(bert.ask(&key("a")).watch(3_000).send().await);
 }
 

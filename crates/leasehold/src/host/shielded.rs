@@ -99,32 +99,12 @@ pub(crate) fn panic_quietly() {
 
 #[cfg(test)]
 mod tests {
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Metadata, Subscriber};
-
     use super::*;
-
-    /// A subscriber that panics at each event.
-    struct Broken;
-
-    impl Subscriber for Broken {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn event(&self, _: &Event<'_>) {
-            panic_quietly();
-        }
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
-    }
+    use crate::host::on_event::OnEvent;
 
     #[test]
     fn a_panic_of_a_waker_ends_nothing_although_the_log_panics_too() {
-        tracing::subscriber::with_default(Broken, || shield(panic_quietly));
+        let broken = OnEvent(|_: &tracing::Event<'_>| panic_quietly());
+        tracing::subscriber::with_default(broken, || shield(panic_quietly));
     }
 }

@@ -197,18 +197,13 @@ impl Hold {
         session.forget_lease(&self.held);
         let answer = leaving.answer().await;
         let Some((held, turn)) = leaving.answered().await else {
-            return Err(match answer {
+            let lost = match answer? {
                 // The store shares the key with us, but the answer came too late to rely on it.
-                Ok(Released::Kept { .. }) => {
-                    downgrading.tell_loss(Lost::Deadline);
-                    lost_error(Lost::Deadline)
-                }
-                Ok(_) => {
-                    downgrading.tell_loss(Lost::NotOurs);
-                    lost_error(Lost::NotOurs)
-                }
-                Err(error) => error,
-            });
+                Released::Kept { .. } => Lost::Deadline,
+                _ => Lost::NotOurs,
+            };
+            downgrading.tell_loss(lost);
+            return Err(lost_error(lost));
         };
         let story = downgrading.story.take();
         let hold = Self::new(Arc::clone(&session), held, turn);

@@ -25,7 +25,21 @@ impl Nodes {
         let mut state = self.state();
         (state.owner, state.has_one_node, state.epoch) = (2, true, 1);
     }
+
+    /// Grants a fenced lock. Returns what the nodes saw.
+    async fn grant_a_fenced_lock(&self, store: &RedisStore) -> Vec<(i64, String)> {
+        let granted = Value::Array([1, 0, 7].map(Value::Int).into());
+        self.state().answers = VecDeque::from([Ok(granted)]);
+        let mut fenced = ask("anna");
+        fenced.reserve = 1;
+        let _granted = store.acquire(fenced).await;
+        self.seen()
+    }
 }
+
+/// The request for a fenced lock whose counter the client does not know, and knows.
+const COLD: &str = "anna acquires";
+const WARM: &str = "anna acquires by a warm counter";
 
 /// A pause ends the count, because only redirections without a pause between them are limited.
 #[test]
@@ -66,27 +80,19 @@ fn hints_are_listened_for_at_another_node_when_theirs_has_left() {
 #[test]
 fn a_counter_is_warm_only_while_no_node_has_failed_over() {
     let nodes = Nodes::new();
-    let granted = || Ok(Value::Array(vec![Value::Int(1), Value::Int(0), Value::Int(7)]));
     play(&nodes, async |host, store| {
-        let next = async || {
-            nodes.state().answers = VecDeque::from([granted()]);
-            let mut fenced = ask("anna");
-            fenced.reserve = 1;
-            let _granted = store.acquire(fenced).await;
-            nodes.seen()
-        };
-        let (cold, warm) = ("anna acquires", "anna acquires by a warm counter");
-        assert_eq!(next().await, [sent(1, cold)]);
-        assert_eq!(next().await, [sent(1, warm)]);
+        let next = async || nodes.grant_a_fenced_lock(&store).await;
+        assert_eq!(next().await, [sent(1, COLD)]);
+        assert_eq!(next().await, [sent(1, WARM)]);
         // These are a failover there and a failover back, which the next reading of the map
         // notices.
         nodes.state().epoch += 2;
         pass(host, Duration::from_secs(6)).await;
-        assert_eq!(next().await, [sent(1, cold)]);
-        assert_eq!(next().await, [sent(1, warm)]);
+        assert_eq!(next().await, [sent(1, COLD)]);
+        assert_eq!(next().await, [sent(1, WARM)]);
         // The client does not read the map while it is idle.
         pass(host, Duration::from_secs(20)).await;
-        assert_eq!(next().await, [sent(1, cold)]);
+        assert_eq!(next().await, [sent(1, COLD)]);
     });
 }
 
@@ -102,19 +108,11 @@ fn a_failover_is_noticed_although_the_log_panicked_at_an_earlier_reading_of_the_
         }
     });
     let nodes = Nodes::new();
-    let granted = || Ok(Value::Array(vec![Value::Int(1), Value::Int(0), Value::Int(7)]));
     tracing::subscriber::with_default(broken, || {
         play(&nodes, async |host, store| {
-            let next = async || {
-                nodes.state().answers = VecDeque::from([granted()]);
-                let mut fenced = ask("anna");
-                fenced.reserve = 1;
-                let _granted = store.acquire(fenced).await;
-                nodes.seen()
-            };
-            let (cold, warm) = ("anna acquires", "anna acquires by a warm counter");
-            assert_eq!(next().await, [sent(1, cold)]);
-            assert_eq!(next().await, [sent(1, warm)]);
+            let next = async || nodes.grant_a_fenced_lock(&store).await;
+            assert_eq!(next().await, [sent(1, COLD)]);
+            assert_eq!(next().await, [sent(1, WARM)]);
             // The next reading of the map has no answer.
             nodes.state().is_mute = true;
             pass(host, Duration::from_secs(8)).await;
@@ -122,7 +120,7 @@ fn a_failover_is_noticed_although_the_log_panicked_at_an_earlier_reading_of_the_
             nodes.state().is_mute = false;
             nodes.state().epoch += 2;
             pass(host, Duration::from_secs(8)).await;
-            assert_eq!(next().await, [sent(1, cold)]);
+            assert_eq!(next().await, [sent(1, COLD)]);
         });
     });
 }

@@ -128,7 +128,7 @@ fn a_task_takes_what_is_idle_and_asks_only_if_nobody_asks_for_it() {
         assert_eq!(scene.line.has_asker(), asks, "{does:?}");
         let stays = matches!(does, Coming::Waits | Coming::Takes(..));
         assert_eq!(scene.line.lease().is_some(), stays, "{does:?}");
-        // Whatever the next task wants, it waits behind an asker.
+        // The next task waits behind an asker, also if it wants something else.
         if asks {
             assert_eq!(scene.comes(SAME), Coming::Waits);
             assert_eq!(scene.comes(OTHER), Coming::Waits);

@@ -337,10 +337,10 @@ mod tests {
     use std::sync::mpsc;
 
     use tracing::field::Field;
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Metadata, Subscriber};
+    use tracing::{Event, Subscriber};
 
     use super::*;
+    use crate::host::on_event::OnEvent;
     use crate::host::shielded::panic_quietly;
     use crate::store::redis::connector::Access;
 
@@ -359,45 +359,26 @@ mod tests {
         Named { place: (host.to_owned(), 1), epoch }
     }
 
-    /// A subscriber that panics at the first event with this text, and tells the test of others.
-    struct Broken {
-        text: &'static str,
-        has_panicked: AtomicBool,
-        others: mpsc::Sender<()>,
-    }
-
-    impl Broken {
-        fn at(text: &'static str) -> (Self, mpsc::Receiver<()>) {
-            let (others, told) = mpsc::channel();
-            (Self { text, has_panicked: AtomicBool::new(false), others }, told)
-        }
-    }
-
-    impl Subscriber for Broken {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.target().ends_with("::sentinel")
-        }
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn event(&self, event: &Event<'_>) {
-            let mut text = String::new();
+    /// A subscriber that panics at the first event of this file with this text, and tells the test
+    /// of others.
+    fn broken_at(text: &'static str) -> (impl Subscriber, mpsc::Receiver<()>) {
+        let (others, told) = mpsc::channel();
+        let has_panicked = AtomicBool::new(false);
+        let broken = OnEvent(move |event: &Event<'_>| {
+            let mut said = String::new();
             event.record(&mut |_: &Field, value: &dyn fmt::Debug| {
-                text.push_str(&format!("{value:?} "));
+                said.push_str(&format!("{value:?} "));
             });
-            if !text.contains(self.text) {
+            if !event.metadata().target().ends_with("::sentinel") || !said.contains(text) {
                 return;
             }
-            if !self.has_panicked.swap(true, Ordering::SeqCst) {
+            if !has_panicked.swap(true, Ordering::SeqCst) {
                 panic_quietly();
             }
             // The test may be over.
-            let _gone = self.others.send(());
-        }
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
+            let _gone = others.send(());
+        });
+        (broken, told)
     }
 
     #[test]
@@ -409,7 +390,7 @@ mod tests {
         };
         keep(1, "old-primary", 1).expect("named");
         let last = shared.last.subscribe();
-        let (broken, _others) = Broken::at("new-primary");
+        let (broken, _others) = broken_at("new-primary");
         let kept = tracing::subscriber::with_default(broken, || {
             catch_unwind(AssertUnwindSafe(|| keep(2, "new-primary", 2)))
         });
@@ -422,7 +403,7 @@ mod tests {
     #[test]
     fn sentinels_are_asked_again_although_the_log_has_panicked() {
         let limit = Duration::from_secs(60);
-        let (broken, asked_again) = Broken::at("a-primary-that-nobody-names");
+        let (broken, asked_again) = broken_at("a-primary-that-nobody-names");
         let (tell, told) = mpsc::channel();
         // The sentinels are asked on this thread. The subscriber stays on it, and ignores events
         // without this text.

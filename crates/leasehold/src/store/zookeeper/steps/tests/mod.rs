@@ -6,13 +6,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::net::TcpListener;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Event, Level};
 
 use self::server::{NO_AUTH, Rule, Server, kind};
 use super::*;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, OwnerToken};
+use crate::host::on_event::OnEvent;
 use crate::host::shielded::panic_quietly;
 use crate::host::{Sleep, SystemHost, Task};
 use crate::store::zookeeper::mine::Doubt;
@@ -244,31 +244,15 @@ async fn a_node_in_doubt_stays_in_doubt_until_a_majority_agrees_to_a_later_chang
     .await;
 }
 
-/// Counts warnings.
-struct Warnings(Arc<AtomicUsize>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let is_warning = *event.metadata().level() == Level::WARN;
-        self.0.fetch_add(is_warning.into(), Ordering::SeqCst);
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
 #[tokio::test]
 async fn a_node_that_may_not_be_deleted_is_told_of_once_and_tried_again_once_a_minute() {
     const SKIPS: usize = 3;
     let warnings = Arc::new(AtomicUsize::new(0));
-    let _here = tracing::subscriber::set_default(Warnings(Arc::clone(&warnings)));
+    let counted = Arc::clone(&warnings);
+    let _here = tracing::subscriber::set_default(OnEvent(move |event: &Event<'_>| {
+        let is_warning = *event.metadata().level() == Level::WARN;
+        counted.fetch_add(is_warning.into(), Ordering::SeqCst);
+    }));
     beside(async |core, server, host| {
         let lease = lock(core, "a").await;
         server.rule(Some((kind::DELETE, Rule::Refuses(NO_AUTH))));
