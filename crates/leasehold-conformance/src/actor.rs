@@ -12,10 +12,6 @@ use leasehold::{Error, FencingToken, Key, OwnerToken, Ttl};
 
 use crate::time::Time;
 
-/// How late a hint, or the end of a lease, may be on virtual time. It is many times what the
-/// slowest store needs to notice the actions of other clients.
-pub const SLACK: Duration = Duration::from_millis(100);
-
 /// A client with one acquisition: an id, an owner token, and an inbox.
 #[derive(Clone, Debug)]
 pub struct Actor {
@@ -395,6 +391,16 @@ impl HintSink for Inbox {
             self.hints().push(hint);
         }
     }
+}
+
+/// A key with that name.
+///
+/// # Panics
+///
+/// If the name is not valid.
+#[must_use]
+pub fn key(name: &str) -> Key {
+    Key::new(name).expect("a name that passes")
 }
 
 /// A ttl in milliseconds.

@@ -6,7 +6,8 @@ use leasehold::core::FencingBlock;
 use leasehold::store::{Acquired, Hint, Quarantine, Refusal, Released, Renewed, Snapshot, Why};
 use leasehold::{Error, ErrorKind};
 
-use crate::world::key;
+use crate::actor::key;
+use crate::failure::FinalFailure;
 
 /// Expects a grant. Returns its fencing tokens.
 #[track_caller]
@@ -135,9 +136,6 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Error>, kind: ErrorKind) {
         Ok(answer) => panic!("not refused: {answer:?}"),
     }
 }
-
-/// The text of a failure that no delay explains. Even a late run is not repeated after it.
-pub(crate) struct FinalFailure(pub(crate) String);
 
 /// Reports that two clients hold a key at the same time, or that a fencing token did not rise.
 #[track_caller]

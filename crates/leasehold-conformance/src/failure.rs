@@ -4,7 +4,9 @@ use std::any::Any;
 use std::fmt;
 
 use crate::Case;
-use crate::check::FinalFailure;
+
+/// The text of a failure that no delay explains. Even a late run is not repeated after it.
+pub(crate) struct FinalFailure(pub(crate) String);
 
 /// A store broke a promise.
 #[derive(Clone, Debug)]

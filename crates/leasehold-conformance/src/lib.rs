@@ -77,10 +77,10 @@ pub use self::actor::{Actor, Asking};
 pub use self::cases::cases;
 pub use self::failure::Failure;
 pub use self::run::{
-    Outcome, REAL_CASE_MAX, SEEDS, run, run_in_real_time, run_in_whole_seconds, run_named,
+    Outcome, REAL_CASE_MAX, run, run_in_real_time, run_in_whole_seconds, run_named,
     run_named_in_real_time,
 };
-pub use self::time::REAL_TIME_MAX;
+pub use self::time::{REAL_TIME_MAX, SEEDS};
 pub use self::virtual_host::VirtualHost;
 pub use self::world::{Opener, Opening, RealSetup, SLACK, Setup, World, key, ms, ttl};
 

@@ -7,12 +7,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::check::FinalFailure;
-use crate::time::{RealTime, Time};
+use crate::failure::FinalFailure;
+use crate::time::{RealTime, SEEDS, Time};
 use crate::{Case, Failure, Opener, RealSetup, Setup, VirtualHost, World, cases};
-
-/// Each case runs with each of these seeds on virtual time. On real time it runs once.
-pub const SEEDS: std::ops::Range<u64> = 0..3;
 
 /// How long a case may take on real time in all, with everything that the store does.
 pub const REAL_CASE_MAX: Duration = Duration::from_mins(3);

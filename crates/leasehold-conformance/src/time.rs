@@ -11,7 +11,13 @@ use leasehold::core::{Moment, WallTime};
 use leasehold::host::{Host, SystemHost};
 
 use crate::VirtualHost;
-use crate::actor::SLACK;
+
+/// Each case runs with each of these seeds on virtual time. On real time it runs once.
+pub const SEEDS: std::ops::Range<u64> = 0..3;
+
+/// How late a hint, or the end of a lease, may be on virtual time. It is many times what the
+/// slowest store needs to notice the actions of other clients.
+pub const SLACK: Duration = Duration::from_millis(100);
 
 /// How much real time a case may let pass on purpose. A case that needs more runs on virtual time
 /// only.

@@ -12,9 +12,10 @@ use leasehold::store::{AnyStore, Browse, Capabilities, FENCE_IDLE, Released, Sna
 
 use crate::VirtualHost;
 use crate::actor::Actor;
-pub use crate::actor::{SLACK, ttl};
+pub use crate::actor::{key, ttl};
 use crate::check::{granted, released};
-use crate::time::{Output, Time};
+pub use crate::time::SLACK;
+use crate::time::{Output, SEEDS, Time};
 
 /// A handle that is being opened.
 pub type Opening = Pin<Box<dyn Future<Output = AnyStore>>>;
@@ -214,7 +215,7 @@ impl World {
     #[must_use]
     pub fn is_first_run(&self) -> bool {
         match &self.time {
-            Time::Virtual(host) => host.seed() == crate::SEEDS.start,
+            Time::Virtual(host) => host.seed() == SEEDS.start,
             Time::Real(_) => true,
         }
     }
@@ -246,16 +247,6 @@ impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "World({:?}, {:?})", self.stores[0], self.time)
     }
-}
-
-/// A key with that name.
-///
-/// # Panics
-///
-/// If the name is not valid.
-#[must_use]
-pub fn key(name: &str) -> Key {
-    Key::new(name).expect("a name that passes")
 }
 
 /// A ttl that is longer than [`World::leave_idle`] takes.
