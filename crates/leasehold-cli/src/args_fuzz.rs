@@ -7,8 +7,7 @@ use leasehold_testkit::fuzz::{Target, check};
 
 use crate::args::{Command, Parsed, parse};
 use crate::duration;
-use crate::exit::Exit;
-use crate::take::only;
+use crate::exit::{Exit, only};
 
 /// Parses one argument from each line, and runs nothing.
 fn arguments(data: &[u8]) {

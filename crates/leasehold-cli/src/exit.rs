@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::time::Duration;
 
 use leasehold::{Error, ErrorKind};
 use serde_json::Value;
@@ -25,6 +26,9 @@ Exit codes:
   129,130,131,143
           interrupted while waiting (128+n): nothing was acquired, no place in line remains
 Codes will be added: treat an unknown code as a failure.";
+
+/// How long leaving the line, or releasing, may delay our end.
+pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +176,14 @@ pub(crate) fn unnamed(error: &Error) -> String {
 fn without_name<'a>(text: &'a str, name: Option<&str>) -> &'a str {
     let head = name.map(|name| format!("`{}`: ", name.escape_debug())).unwrap_or_default();
     text.strip_prefix(&head).unwrap_or(text)
+}
+
+/// The name, if there is one. A message that concerns several locks names none.
+pub(crate) fn only(names: &[String]) -> Option<&str> {
+    match names {
+        [name] => Some(name),
+        _ => None,
+    }
 }
 
 impl From<Error> for Failure {

@@ -10,10 +10,9 @@ use leasehold::store::redact_url;
 use leasehold::{Client, Error, ErrorKind, Identity};
 
 use crate::environment::{NAMESPACE, URL, URL_FILE, Unknown, unknown};
-use crate::exit::{Exit, Failure};
+use crate::exit::{DRAIN, Exit, Failure};
 use crate::output::{export, name_word, shell_word};
 use crate::patience::Patience;
-use crate::take::DRAIN;
 use crate::talk::{Level, Talk};
 use crate::urls::{
     absolute, after_scheme, has_password, in_file, missing_file, split, url_of_place,

@@ -12,7 +12,7 @@ use leasehold::{
 use rustix::process::Signal;
 
 use crate::duration::human;
-use crate::exit::{Exit, Failure};
+use crate::exit::{DRAIN, Exit, Failure, only};
 use crate::output::escape;
 use crate::patience::Patience;
 use crate::settings::Settings;
@@ -31,6 +31,16 @@ pub(crate) enum Wait {
     AtMost(Duration),
     /// Until the lock is ours.
     ForEver,
+}
+
+impl Wait {
+    /// The bound, if there is one.
+    const fn limit(self) -> Option<Duration> {
+        match self {
+            Self::AtMost(limit) => Some(limit),
+            Self::Never | Self::ForEver => None,
+        }
+    }
 }
 
 /// The thing to take: a whole lock, a share of it, permits, or several locks.
@@ -99,17 +109,6 @@ pub(crate) enum Taken {
     Interrupted(Signal),
 }
 
-/// How long leaving the line, or releasing, may delay our end.
-pub(crate) const DRAIN: Duration = Duration::from_secs(1);
-
-/// The name, if there is one. A message that concerns several locks names none.
-pub(crate) fn only(names: &[String]) -> Option<&str> {
-    match names {
-        [name] => Some(name),
-        _ => None,
-    }
-}
-
 /// Takes what is wanted.
 pub(crate) async fn take(
     client: &Client,
@@ -169,15 +168,16 @@ async fn ask(
     signals: &mut Signals,
     talk: &Talk,
 ) -> Result<Result<Option<MultiGuard>, Error>, Signal> {
-    let mut message = WaitMessage::new(client, asked, talk);
+    let Asked { settings, names, wait, .. } = *asked;
+    let mut message = WaitMessage::new(client, names, wait.limit(), settings, talk);
     let answer = {
-        let mut asking = pin!(wanted.take(asked.wait));
+        let mut asking = pin!(wanted.take(wait));
         let mut talking = pin!(message.run());
         tokio::select! {
             biased;
             signal = signals.interrupt() => Err(signal),
             answer = &mut asking => Ok(answer),
-            never = &mut talking, if asked.wait != Wait::Never => match never {},
+            never = &mut talking, if wait != Wait::Never => match never {},
         }
     };
     if message.clear() {

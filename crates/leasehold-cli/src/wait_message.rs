@@ -9,10 +9,9 @@ use leasehold::{Client, Snapshot};
 use serde_json::json;
 
 use crate::duration::human;
-use crate::exit::unnamed;
+use crate::exit::{only, unnamed};
 use crate::log;
 use crate::settings::Settings;
-use crate::take::{Asked, Wait, only};
 use crate::talk::{Level, Talk};
 use crate::view::{self, LockObject};
 
@@ -50,15 +49,17 @@ pub(crate) struct WaitMessage<'a> {
 
 impl<'a> WaitMessage<'a> {
     /// Messages for a wait that begins now.
-    pub(crate) fn new(client: &'a Client, asked: &'a Asked<'_>, talk: &'a Talk) -> Self {
-        let limit = match asked.wait {
-            Wait::AtMost(limit) => Some(limit),
-            Wait::Never | Wait::ForEver => None,
-        };
+    pub(crate) fn new(
+        client: &'a Client,
+        names: &'a [String],
+        limit: Option<Duration>,
+        settings: &'a Settings,
+        talk: &'a Talk,
+    ) -> Self {
         Self {
             client,
-            names: asked.names,
-            settings: asked.settings,
+            names,
+            settings,
             limit,
             talk,
             began: SystemHost.now(),

@@ -11,11 +11,11 @@ use super::join::Own;
 use crate::args::Acquire;
 use crate::duration::human;
 use crate::environment::{EXPIRES_AT_MS, FENCE, NAME, TOKEN, TTL_MS};
-use crate::exit::{Exit, Failure};
+use crate::exit::{DRAIN, Exit, Failure};
 use crate::output::{export, object, rfc3339, why_unread, write_out_aside};
 use crate::patience::Patience;
 use crate::signals::Signals;
-use crate::take::{Asked, DRAIN, Taken, Wait, take};
+use crate::take::{Asked, Taken, Wait, take};
 use crate::talk::Level;
 use crate::view::millis;
 

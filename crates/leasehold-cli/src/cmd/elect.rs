@@ -13,14 +13,14 @@ use super::join::{INNER_ADVICE, Own};
 use crate::args::Elect;
 use crate::board::Board;
 use crate::duration::human;
-use crate::exit::{Exit, Failure};
+use crate::exit::{DRAIN, Exit, Failure};
 use crate::patience::Patience;
 use crate::serve::Server;
 use crate::signals::Signals;
 use crate::stderr;
 use crate::supervise::Policy;
 use crate::supervise::verdict::{Cause, Verdict};
-use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, take};
+use crate::take::{Asked, Taken, Wait, Wanted, take};
 use crate::talk::{Level, Talk};
 
 /// The first and the longest pause after a command that failed; each is twice the one before.

@@ -9,18 +9,17 @@ use leasehold::host::{Host as _, SystemHost};
 use leasehold::{Client, ErrorKind, Guard, MultiGuard, MultiRelease};
 
 use super::Context;
-use super::join::Joined;
+use super::variables::{Joined, variables};
 use crate::args::Guarded;
 use crate::chain::{Chain, LockId};
-use crate::environment::{CHAIN, EXPIRES_AT_MS, FENCE, NAME, NAMESPACE, STORE, TOKEN, TTL_MS};
-use crate::exit::{Exit, Failure, unnamed};
+use crate::environment::{CHAIN, EXPIRES_AT_MS, TTL_MS};
+use crate::exit::{DRAIN, Exit, Failure, only, unnamed};
 use crate::log;
 use crate::output::{escape, shell_word};
 use crate::process::program_file;
 use crate::signals::Signals;
 use crate::supervise::verdict::{Cause, Lease, Outcome, Verdict};
 use crate::supervise::{Child, Policy, child, supervise};
-use crate::take::{DRAIN, only};
 use crate::talk::{Level, Talk};
 use crate::view::millis;
 
@@ -82,7 +81,7 @@ impl Holding<'_> {
         let (store, namespace) = (client.store_label(), context.settings.namespace());
         let id = |guard: &Guard| LockId::new(&store, namespace, guard.name());
         let chain = Chain::inherited().with(guard.guards().iter().map(|it| (it, id(it))));
-        let mut all = environment(context, client, &locks)?;
+        let mut all = variables(context, client, &locks)?;
         all.extend([
             (EXPIRES_AT_MS, Some(expires.as_unix_millis().to_string())),
             (TTL_MS, Some(ttl.as_millis().to_string())),
@@ -272,27 +271,6 @@ fn without_value(word: &str) -> String {
         Some((name, _)) if is_name(name) => format!("{name}={AND_MORE}"),
         _ => word.to_owned(),
     }
-}
-
-/// The variables for a command under these locks, in this order. They replace inherited ones, so
-/// that the innermost run is seen. Variables that differ between several locks have a line for each
-/// lock. A name never has a line break in it.
-pub(super) fn environment(
-    context: &Context,
-    client: &Client,
-    locks: &[Joined],
-) -> Result<Vec<(&'static str, Option<String>)>, Failure> {
-    let lines = |all: Vec<&str>| all.join("\n");
-    let fences = locks.iter().map(|lock| lock.fence.as_deref());
-    let mut all = vec![
-        (NAME, Some(lines(locks.iter().map(|lock| &*lock.name).collect()))),
-        (TOKEN, Some(lines(locks.iter().map(|lock| &*lock.token).collect()))),
-        (FENCE, fences.collect::<Option<_>>().map(lines)),
-        (STORE, Some(client.store_label())),
-        (NAMESPACE, context.settings.namespace().map(str::to_owned)),
-    ];
-    all.extend(context.settings.store_for_child()?);
-    Ok(all)
 }
 
 /// Words that only a shell understands.

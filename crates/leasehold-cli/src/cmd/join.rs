@@ -14,44 +14,20 @@ use std::process::Command;
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Claim, Holder};
-use leasehold::{Client, ErrorKind, Guard, Snapshot};
+use leasehold::{Client, ErrorKind, Snapshot};
 use serde_json::Value;
 
 use super::Context;
-use super::holding::{environment, not_begun};
+use super::holding::not_begun;
+use super::variables::{Joined, variables};
 use crate::args::Run;
 use crate::chain::{Chain, LockId, Outer};
 use crate::environment::{EXPIRES_AT_MS, TTL_MS};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, only};
 use crate::output::escape;
 use crate::stderr;
-use crate::take::only;
 use crate::talk::Level;
 use crate::view;
-
-/// A lock that a command runs under.
-#[derive(Clone, Debug)]
-pub(crate) struct Joined {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its owner token.
-    pub(crate) token: String,
-    /// Its fencing token.
-    pub(crate) fence: Option<String>,
-    /// Its lease, as the store shows it. `None` for a lock of our own.
-    holder: Option<Holder>,
-}
-
-impl From<&Guard> for Joined {
-    fn from(guard: &Guard) -> Self {
-        Self {
-            name: guard.name().to_owned(),
-            token: guard.token().as_str().to_owned(),
-            fence: guard.fencing_token().map(|fence| fence.to_string()),
-            holder: None,
-        }
-    }
-}
 
 /// The state of the lock. `None` if this user may take locks but not inspect them.
 async fn look(client: &Client, name: &str) -> Result<Option<Snapshot>, Failure> {
@@ -233,7 +209,7 @@ pub(super) fn become_command(
     let (program, rest) = words.split_first().expect("the command line has one");
     let mut command = Command::new(program);
     command.args(rest);
-    let mut env = match environment(context, client, joined) {
+    let mut env = match variables(context, client, joined) {
         Ok(env) => env,
         Err(failure) => return failure,
     };

@@ -16,14 +16,14 @@ mod revoke;
 pub(crate) mod run;
 pub(crate) mod strict;
 pub(crate) mod unlock;
+mod variables;
 
 use leasehold::{Client, ErrorKind, OwnerToken};
 
 use crate::environment::{NAME, TOKEN};
-use crate::exit::{Exit, Failure};
+use crate::exit::{DRAIN, Exit, Failure};
 use crate::output::escape;
 use crate::settings::Settings;
-use crate::take::DRAIN;
 use crate::talk::Talk;
 
 /// The context of every command.

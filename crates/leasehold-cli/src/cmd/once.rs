@@ -7,10 +7,10 @@ use leasehold::{Client, ErrorKind, MultiGuard, Ttl};
 
 use super::holding::End;
 use crate::args::Run;
-use crate::exit::{Exit, Failure, unnamed};
+use crate::exit::{Exit, Failure, only, unnamed};
 use crate::log;
 use crate::output::escape;
-use crate::take::{Wanted, only};
+use crate::take::Wanted;
 use crate::talk::{Level, Talk};
 use crate::view::millis;
 

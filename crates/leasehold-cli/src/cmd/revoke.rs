@@ -8,7 +8,6 @@ use leasehold::store::{Holder, Revoked};
 use leasehold::{Client, Snapshot};
 
 use super::Context;
-use super::unlock::{changed, done, say_left_out};
 use crate::args::Unlock;
 use crate::duration::human;
 use crate::exit::{Exit, Failure};
@@ -20,16 +19,14 @@ use crate::view;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Asks exactly the holders that were seen, which may not be all. Their leases go on until they let
-/// go.
-pub(super) async fn revoke(
+/// go. Returns the holders that were asked; the others have let go already.
+pub(super) async fn ask<'a>(
     context: &Context,
     args: &Unlock,
     client: &Client,
-    chosen: &[Holder],
-    shows_all: bool,
-) -> Result<Exit, Failure> {
-    let until = SystemHost.now() + args.wait.unwrap_or_default();
-    let mut asked: Vec<&Holder> = Vec::new();
+    chosen: &'a [Holder],
+) -> Result<Vec<&'a Holder>, Failure> {
+    let mut asked = Vec::new();
     for holder in chosen {
         if client.revoke(&args.name, &holder.token, &args.why).await? == Revoked::Asked {
             asked.push(holder);
@@ -52,25 +49,25 @@ pub(super) async fn revoke(
             context.talk.notice(Level::Info, "asked", Some(&args.name), &text);
         }
     }
-    if !shows_all {
-        say_left_out(context, args);
+    Ok(asked)
+}
+
+/// Waits until the holders that were asked have let go, if the user wants to wait until `until`.
+/// Returns how many have.
+pub(super) async fn wait(
+    context: &Context,
+    args: &Unlock,
+    client: &Client,
+    asked: &[&Holder],
+    until: Moment,
+) -> Result<usize, Failure> {
+    let Some(wait) = args.wait else { return Ok(0) };
+    if let Some(holder) = still_left(client, &args.name, asked, until).await? {
+        return Err(still_held(context, args, holder, wait));
     }
-    if asked.is_empty() {
-        let what = "the holder that was seen has let go already; nobody was asked";
-        return Err(changed(context, args, what));
-    }
-    let ended = match args.wait {
-        None => 0,
-        Some(wait) => {
-            if let Some(holder) = still_left(client, &args.name, &asked, until).await? {
-                return Err(still_held(context, args, holder, wait));
-            }
-            let text = "every holder that was asked has let go";
-            context.talk.notice(Level::Info, "let-go", Some(&args.name), text);
-            asked.len()
-        }
-    };
-    done(context, args, ended, asked.len())
+    let text = "every holder that was asked has let go";
+    context.talk.notice(Level::Info, "let-go", Some(&args.name), text);
+    Ok(asked.len())
 }
 
 /// Waits until no holder that was asked has the lock any more. Returns a holder that still has it

@@ -9,18 +9,19 @@ use rustix::process::Signal;
 
 use super::Context;
 use super::holding::{Holding, as_shown, end, is_about_the_lease, policy};
-use super::join::{self, Joined};
+use super::join;
 use super::once;
+use super::variables::Joined;
 use crate::args::Run;
 use crate::chain::Chain;
-use crate::exit::{Exit, Failure};
+use crate::exit::{DRAIN, Exit, Failure, only};
 use crate::output::escape;
 use crate::patience::Patience;
 use crate::signals::Signals;
 use crate::stderr;
 use crate::supervise::Policy;
 use crate::supervise::verdict::{Lease, Verdict};
-use crate::take::{Asked, DRAIN, Taken, Wait, Wanted, only, take};
+use crate::take::{Asked, Taken, Wait, Wanted, take};
 use crate::talk::Level;
 
 /// How far a run came.

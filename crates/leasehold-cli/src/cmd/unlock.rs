@@ -8,7 +8,7 @@ use leasehold::{Identity, Snapshot};
 use serde_json::json;
 
 use super::Context;
-use super::revoke::revoke;
+use super::revoke;
 use crate::args::Unlock;
 use crate::exit::{Exit, Failure};
 use crate::output::{escape, print_object};
@@ -47,7 +47,17 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         return Err(changed(context, args, &what));
     }
     if args.ask {
-        return revoke(context, args, &client, &seen.holders, shows_all).await;
+        let until = SystemHost.now() + args.wait.unwrap_or_default();
+        let asked = revoke::ask(context, args, &client, &seen.holders).await?;
+        if !shows_all {
+            say_left_out(context, args);
+        }
+        if asked.is_empty() {
+            let what = "the holder that was seen has let go already; nobody was asked";
+            return Err(changed(context, args, what));
+        }
+        let ended = revoke::wait(context, args, &client, &asked, until).await?;
+        return done(context, args, ended, asked.len());
     }
     if let Some(card) = view::card(&args.name, &seen, SystemHost.wall(), None)
         && !context.json
@@ -97,7 +107,7 @@ fn effect_of_end(holder: &Holder) -> &'static str {
 }
 
 /// Warns that there may be more holders than this command has dealt with.
-pub(super) fn say_left_out(context: &Context, args: &Unlock) {
+fn say_left_out(context: &Context, args: &Unlock) {
     let text = format!("{}; run this again when these have let go", view::left_out());
     context.talk.notice(Level::Warning, "holders-left-out", Some(&args.name), &text);
 }
@@ -121,7 +131,7 @@ fn in_hexadecimal(hint: &str) -> Option<Vec<u8>> {
     bytes.collect()
 }
 
-pub(super) fn changed(context: &Context, args: &Unlock, what: &str) -> Failure {
+fn changed(context: &Context, args: &Unlock, what: &str) -> Failure {
     let (name, word) = (escape(&args.name), context.settings.words(&args.name));
     let message = format!("`{name}`: {what}; see `leasehold inspect {word}` and decide again");
     Failure::new(Exit::TAKEN, "changed", message).about(&args.name)
@@ -172,12 +182,7 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
 }
 
 /// Prints how many leases were ended. With `--ask`, it also prints how many holders were asked.
-pub(super) fn done(
-    context: &Context,
-    args: &Unlock,
-    ended: usize,
-    asked: usize,
-) -> Result<Exit, Failure> {
+fn done(context: &Context, args: &Unlock, ended: usize, asked: usize) -> Result<Exit, Failure> {
     if context.json {
         let mut answer = json!({ "name": &*args.name, "ended": ended });
         if args.ask {
