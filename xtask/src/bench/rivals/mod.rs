@@ -6,6 +6,7 @@ mod contended;
 mod measure;
 mod page;
 mod plot;
+mod row;
 mod scenarios;
 mod several;
 

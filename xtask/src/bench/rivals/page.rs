@@ -1,10 +1,10 @@
 //! `docs/compare.md` and its pictures, rendered from the record.
 
+use super::row::{Row, Spread, rows};
 use super::scenarios::{SCENARIOS, Scenario};
 use super::{RECORD, SCHEMA, plot};
 use crate::bench::page::{number, provenance};
 use crate::record::Record;
-use crate::rivals::{SUBJECTS, Subject};
 
 /// The page.
 pub(crate) const PAGE: &str = "docs/compare.md";
@@ -20,29 +20,6 @@ const AGAIN: &str = " †";
 
 /// The mark of a library that failed once.
 const FAILED_ONCE: &str = " ‡";
-
-/// One row of a table.
-pub(super) struct Row {
-    pub(super) subject: &'static Subject,
-    version: String,
-    again: bool,
-    failures: Vec<String>,
-    /// The figures in the order of the scenario. `None` if the subject failed too often.
-    pub(super) figures: Option<Vec<Spread>>,
-}
-
-/// A median with its extremes.
-pub(super) struct Spread {
-    pub(super) median: f64,
-    least: f64,
-    most: f64,
-}
-
-impl Row {
-    fn failed_once(&self) -> bool {
-        self.figures.is_some() && !self.failures.is_empty()
-    }
-}
 
 /// The page and its pictures, by their paths. The page is the first.
 pub(crate) fn files(
@@ -123,41 +100,6 @@ fn row_of(scenario: &Scenario, row: &Row) -> String {
         }
     }
     text + "\n"
-}
-
-/// The rows of a scenario: the best first, and the failures last.
-fn rows(scenario: &Scenario, measured: &Record) -> Result<Vec<Row>, String> {
-    let mut rows = Vec::new();
-    for row in measured.list("rows")? {
-        let name = row.text("subject")?;
-        let subject = SUBJECTS.iter().find(|subject| subject.name == name);
-        let subject =
-            subject.ok_or_else(|| format!("{RECORD}: {name} is not measured any more"))?;
-        let is_measured = row.has("figures");
-        let figures =
-            is_measured.then(|| figures(scenario, &row.object("figures")?)).transpose()?;
-        let (version, failures) = (row.text("version")?, row.texts("failures")?);
-        rows.push(Row { subject, version, again: row.flag("again"), failures, figures });
-    }
-    let Some(figure) = scenario.figures.get(scenario.main) else { return Ok(rows) };
-    rows.sort_by(|one, other| {
-        let value = |row: &Row| match &row.figures {
-            Some(figures) if figure.more => -figures[scenario.main].median,
-            Some(figures) => figures[scenario.main].median,
-            None => f64::INFINITY,
-        };
-        value(one).total_cmp(&value(other))
-    });
-    Ok(rows)
-}
-
-fn figures(scenario: &Scenario, figures: &Record) -> Result<Vec<Spread>, String> {
-    let spread = |name| {
-        let figure = figures.object(name)?;
-        let [median, least, most] = ["median", "least", "most"].map(|it| figure.measure(it));
-        Ok(Spread { median: median?, least: least?, most: most? })
-    };
-    scenario.figures.iter().map(|figure| spread(figure.name)).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A picture of one figure of a scenario: a bar for each subject.
 
-use super::page::Row;
+use super::row::Row;
 use super::scenarios::Scenario;
 use crate::bench::page::number;
 

@@ -1,5 +1,5 @@
 //! Counts the answers of the nodes to one request, and decides. Has no side effects. If two nodes
-//! may be the same store, only one of their grants counts, see `admission.rs`.
+//! may be the same store, only one of their grants counts, see `surplus.rs`.
 //!
 //! | granted by | and | verdict |
 //! |---|---|---|
@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use super::admission::surplus;
+use super::surplus::surplus;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::tally::{Tally, Verdict as Majority};
 use crate::core::token::FencingBlock;

@@ -29,6 +29,7 @@ mod node;
 mod renewing;
 mod side_by_side;
 mod snapshot;
+mod surplus;
 
 use std::collections::HashMap;
 use std::fmt;

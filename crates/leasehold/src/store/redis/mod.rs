@@ -66,6 +66,9 @@ use crate::core::validity::command_limit;
 use crate::host::Host;
 use crate::process::Process;
 
+/// How many requests to one server may wait for an answer. Further ones are refused.
+const IN_FLIGHT_MAX: usize = 65_536;
+
 /// The time limit of requests that have no ttl.
 const LIMIT: Duration = Duration::from_secs(1);
 

@@ -11,7 +11,6 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::Failure;
-use super::line_rows;
 use super::lock_row::{Held, LockRow, fencing, number};
 use super::numbers::{sql_moment, sql_span, sql_wall};
 use super::turn::{Prepared as _, Turn};
@@ -244,25 +243,4 @@ pub(super) fn taken_of(turn: &Turn<'_>, row: &LockRow, key: &Key) -> rusqlite::R
         return Ok(0);
     }
     turn.conn.one(SQL, params![key.as_str(), turn.now_sql()])
-}
-
-/// Changes how many permits there are. Returns how many there were.
-pub(super) fn resize(
-    turn: &mut Turn<'_>,
-    row: &mut LockRow,
-    key: &Key,
-    of: u32,
-) -> Result<Option<u32>, Failure> {
-    if row.limit.is_none() {
-        use_as(turn, row, key, Claim::Permits { want: 1, of })?;
-        return Ok(None);
-    }
-    let before = row.limit.replace(of);
-    row.is_changed = true;
-    line_rows::hand_over_run(turn, row, key)?;
-    // The next waiter may want more permits than there are now. Let it ask, so that it learns this.
-    if let Some((seq, _)) = line_rows::drop_dead(turn, row, key)?.first {
-        line_rows::tell(turn, key, seq)?;
-    }
-    Ok(before)
 }

@@ -26,15 +26,12 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
-use super::connect::{Opened, ZookeeperConnector};
-use super::driver::Driver;
 use super::error::{Failure, Fault};
 use super::jute::Malformed;
 use super::rpc::Request;
 use crate::core::moment::Moment;
 use crate::host::Host;
 use crate::host::shielded::Shielded;
-use crate::store::net::Home;
 use crate::unpoisoned::Unpoisoned;
 
 /// The least margin: half of a tick is one second by default.
@@ -122,20 +119,6 @@ pub(super) struct Caller {
 }
 
 impl Session {
-    /// Begins to work on a connection. Writes news to the board.
-    pub(super) fn begin(
-        host: &Arc<dyn Host>,
-        connector: ZookeeperConnector,
-        opened: Opened,
-        board: Arc<Board>,
-    ) -> Arc<Self> {
-        let label = connector.label().into();
-        let (session, ends) = Self::new(host, (opened.ticket.id, opened.timeout), label, board);
-        let driver = Driver::new(host, connector, &opened, ends);
-        Home::Host.spawn(host, Box::pin(driver.run(opened)));
-        Arc::new(session)
-    }
-
     /// A session by its number and its timeout, and the parts that its driver needs.
     pub(super) fn new(
         host: &Arc<dyn Host>,

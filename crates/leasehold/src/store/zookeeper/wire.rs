@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, oneshot};
 
-use super::connect::ZookeeperConnector;
+use super::connect::{Opened, ZookeeperConnector};
+use super::driver::Driver;
 use super::session::{Board, Session};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::{Host, random_u32};
@@ -106,7 +107,7 @@ impl Slot {
         match opened.and_then(|opened| opened.ok_or_else(no_session)) {
             Ok(opened) => {
                 *pause = ConnectPause::default();
-                let session = Session::begin(host, connector, opened, board);
+                let session = begin(host, connector, opened, board);
                 let mut current = self.session.lock();
                 if current.is_closed {
                     drop(current);
@@ -127,6 +128,20 @@ impl Slot {
             }
         }
     }
+}
+
+/// Begins to work on a connection. Writes news to the board.
+fn begin(
+    host: &Arc<dyn Host>,
+    connector: ZookeeperConnector,
+    opened: Opened,
+    board: Arc<Board>,
+) -> Arc<Session> {
+    let label = connector.label().into();
+    let (session, ends) = Session::new(host, (opened.ticket.id, opened.timeout), label, board);
+    let driver = Driver::new(host, connector, &opened, ends);
+    Home::Host.spawn(host, Box::pin(driver.run(opened)));
+    Arc::new(session)
 }
 
 fn no_session() -> Error {

@@ -18,16 +18,13 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::waiting::Waiting;
+use super::waiting::{Several, Step, Waiting};
 use crate::store::redis::codec::command::{Command, NoAnswer, Part, Value};
 use crate::store::redis::scripts::together::{Done, STEPS_MAX, done, together};
 
 /// After this many counters in a row that were missing only in a call of several, the client
 /// assumes several servers.
 const DOUBTS_MAX: u8 = 3;
-
-/// A request, and who waits for its answer.
-pub(super) type Step = (Command, Waiting);
 
 /// The steps of a connection that may be done together.
 #[derive(Default)]
@@ -51,9 +48,6 @@ pub(super) enum Gathered {
     One(Step),
     Several(Command, Several),
 }
-
-/// Steps that were sent in one call.
-pub(super) struct Several(Vec<Step>);
 
 /// The work to do after an answer.
 #[derive(Default)]
@@ -161,13 +155,6 @@ impl Gathering {
 /// Whether a server that refuses a request in this way may accept it soon.
 fn is_passing(code: &str) -> bool {
     ["BUSY", "LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"].contains(&code)
-}
-
-impl Several {
-    /// The callers that wait for the answers, one for each step.
-    pub(super) fn waiting(self) -> impl Iterator<Item = Waiting> {
-        self.0.into_iter().map(|(_, waiting)| waiting)
-    }
 }
 
 #[cfg(test)]

@@ -51,14 +51,12 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::host::Host;
+use crate::store::redis::IN_FLIGHT_MAX;
 use crate::store::unanswered;
 use tokio::sync::oneshot;
 
 /// How long connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-
-/// How many requests may wait for an answer. Further ones are refused.
-pub(super) const IN_FLIGHT_MAX: usize = 65_536;
 
 /// A request. Its command is built again for every connection on which it is tried.
 pub(super) trait Request: Send + 'static {

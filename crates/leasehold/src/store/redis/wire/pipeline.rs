@@ -18,11 +18,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::connection_lost;
-use super::gathering::{Answered, Gathered, Gathering, Several};
+use super::gathering::{Answered, Gathered, Gathering};
 use super::handshake::{ServerFacts, handshake_on_terms, no_run_id};
 use super::known::{Known, ServerProcess, Strictly};
 use super::redirect::{Answering, Passed, Redirect, Unsent};
-use super::waiting::{Reply, Sent, Waiting, answer_all};
+use super::waiting::{Reply, Sent, Several, Waiting, answer_all};
 use crate::core::error::Error;
 use crate::store::redis::codec::command::{Command, NoAnswer};
 use crate::store::redis::codec::{self, Frame, Invalid, Reader};

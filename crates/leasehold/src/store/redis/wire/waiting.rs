@@ -2,11 +2,23 @@
 
 use std::sync::Arc;
 
-use super::gathering::Several;
 use super::redirect::{Answering, Redirect};
-use crate::store::redis::codec::command::{NoAnswer, Value};
+use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 
 pub(super) type Reply = Result<Value, NoAnswer>;
+
+/// A request, and who waits for its answer.
+pub(super) type Step = (Command, Waiting);
+
+/// Steps that were sent in one call.
+pub(super) struct Several(pub(super) Vec<Step>);
+
+impl Several {
+    /// The callers that wait for the answers, one for each step.
+    pub(super) fn waiting(self) -> impl Iterator<Item = Waiting> {
+        self.0.into_iter().map(|(_, waiting)| waiting)
+    }
+}
 
 /// A command without an answer.
 pub(super) enum Sent {

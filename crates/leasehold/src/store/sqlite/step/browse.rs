@@ -5,6 +5,7 @@ use rusqlite::params;
 
 use super::Step;
 use super::release::end_lease;
+use crate::core::claim::Claim;
 use crate::core::key::Key;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::store::sqlite::error::Failure;
@@ -139,8 +140,29 @@ impl Step for Resize {
 
     fn full(&self, turn: &mut Turn<'_>) -> Result<Option<u32>, Failure> {
         let mut row = LockRow::find(turn.conn, &self.key)?;
-        let before = shares::resize(turn, &mut row, &self.key, self.of)?;
+        let before = resize(turn, &mut row, &self.key, self.of)?;
         row.settle(turn, &self.key)?;
         Ok(before)
     }
+}
+
+/// Changes how many permits there are. Returns how many there were.
+fn resize(
+    turn: &mut Turn<'_>,
+    row: &mut LockRow,
+    key: &Key,
+    of: u32,
+) -> Result<Option<u32>, Failure> {
+    if row.limit.is_none() {
+        shares::use_as(turn, row, key, Claim::Permits { want: 1, of })?;
+        return Ok(None);
+    }
+    let before = row.limit.replace(of);
+    row.is_changed = true;
+    line_rows::hand_over_run(turn, row, key)?;
+    // The next waiter may want more permits than there are now. Let it ask, so that it learns this.
+    if let Some((seq, _)) = line_rows::drop_dead(turn, row, key)?.first {
+        line_rows::tell(turn, key, seq)?;
+    }
+    Ok(before)
 }
