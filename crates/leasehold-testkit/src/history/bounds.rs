@@ -19,6 +19,9 @@ pub struct Bounds {
     /// How long a request, its answer and its wake-up take without trouble: from the end of one
     /// window to the start of the next, if every process was running.
     pub slack: Duration,
+    /// How long it takes until the next waiter has a key whose lease ended, if no message is lost
+    /// and every process was running.
+    pub handed: Duration,
     /// How long after a fault all clients are connected and ask again, without any hint: the
     /// longest back-off and the time to connect.
     pub reconnect: Duration,
@@ -55,6 +58,7 @@ impl Bounds {
             // A place is refreshed three times in its life, but not more often than every 50 ms.
             poll: (waiter_ttl / 3).max(Duration::from_millis(50)),
             slack: Duration::from_millis(400),
+            handed: Duration::from_millis(400),
             reconnect: Duration::from_secs(5),
             queued: Duration::from_secs(1),
             wanted: Duration::ZERO,

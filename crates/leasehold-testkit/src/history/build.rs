@@ -170,10 +170,34 @@ impl Tale {
         self.tell(What::Latches { key, of })
     }
 
+    /// The key is a barrier of this many parties.
+    pub(super) fn meets(self, of: u32) -> Self {
+        let key = self.key.clone();
+        self.tell(What::Meets { key, of })
+    }
+
+    /// The key is an election, whose leaders have this ttl.
+    pub(super) fn elects(self, ttl: f64) -> Self {
+        let (key, ttl) = (self.key.clone(), Duration::from_secs_f64(ttl));
+        self.tell(What::Elects { key, ttl })
+    }
+
+    /// The open call of the process returns to an observer, which saw the leader of a term.
+    pub(super) fn sees_leader(self, process: u32, observer: u32, term: u64) -> Self {
+        let (call, term) = (self.open[&process], Some(term));
+        self.tell(What::Leads { call, observer, term }).returns(process, Outcome::Done)
+    }
+
     /// The open call of the process returns after it saw this many counts missing.
     pub(super) fn remains(self, process: u32, left: u32) -> Self {
         let call = self.open[&process];
         self.tell(What::Remains { call, left }).returns(process, Outcome::Done)
+    }
+
+    /// The open call of the process is refused, since all parties have arrived.
+    pub(super) fn remains_taken(self, process: u32) -> Self {
+        let call = self.open[&process];
+        self.tell(What::Remains { call, left: 0 }).returns(process, Outcome::Taken)
     }
 
     /// The server carries a request out for a key that holders share.
@@ -393,5 +417,6 @@ pub(super) fn one_of_each() -> Vec<Event> {
         .sees("a", None)
         .sees("{a}:lh:fence", Some(0.001));
     let tale = tale.limits(2, 0.5).latches(3).calls(3, CallKind::Look, None).remains(3, 1);
+    let tale = tale.meets(2).elects(0.5).calls(3, CallKind::Observe, None).sees_leader(3, 1, 7);
     tale.events
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use serde::{Deserialize, Serialize};
 
+pub use super::standing::{Share, Standing};
+
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Event {
@@ -239,6 +241,30 @@ pub enum What {
         /// How many.
         left: u32,
     },
+    /// The holders of a key are the leaders of an election.
+    Elects {
+        /// The key.
+        key: Name,
+        /// The ttl with which a client leads.
+        ttl: Duration,
+    },
+    /// A call of an observer is about to return, and saw that somebody leads. Without this event, it
+    /// saw that nobody leads.
+    Leads {
+        /// The call.
+        call: CallId,
+        /// The number of the observer.
+        observer: u32,
+        /// The term of the leader, if the store knows it.
+        term: Option<u64>,
+    },
+    /// The permits of a key are the parties that have arrived at a barrier.
+    Meets {
+        /// The key.
+        key: Name,
+        /// How many parties there are.
+        of: u32,
+    },
     /// A window shares its key with others. Logged directly after `Granted`. Without it, the window
     /// has the key alone.
     Shares {
@@ -298,102 +324,20 @@ pub enum What {
     Forgot,
 }
 
-/// The part of a key that a client has or wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Share {
-    /// The whole key.
-    Alone,
-    /// The whole key, together with other readers.
-    Reader,
-    /// Some of its permits.
-    Permits {
-        /// How many.
-        want: u32,
-        /// The number of all permits, as far as its client knows.
-        of: u32,
-    },
-}
-
-impl Share {
-    /// How many permits this is.
-    #[must_use]
-    pub const fn permits(self) -> u32 {
-        if let Self::Permits { want, .. } = self { want } else { 0 }
-    }
-
-    /// The same share, of a semaphore with at least this many permits.
-    #[must_use]
-    pub fn of_at_least(self, least: u32) -> Self {
-        match self {
-            Self::Permits { want, of } => Self::Permits { want, of: of.max(least) },
-            share => share,
-        }
-    }
-
-    /// How many permits there are in all.
-    #[must_use]
-    pub const fn of(self) -> u32 {
-        if let Self::Permits { of, .. } = self { of } else { 0 }
-    }
-}
-
-/// The holders and the waiters of a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Standing {
-    /// How many permits there are, if the server knows.
-    pub of: Option<u32>,
-    /// The holders whose leases live.
-    pub holders: Vec<(Name, Share)>,
-    /// How long the lease of each of them has left on the server.
-    #[serde(default)]
-    pub lefts: Vec<Duration>,
-    /// The living places that may be made holders, in order.
-    pub line: Vec<(Name, Share)>,
-    /// How many dead places stand before the living ones.
-    pub dead: usize,
-    /// All dead places, each with the number of living ones before it. An ask revives its own.
-    pub expired: Vec<(Name, usize)>,
-    /// Whether the line stands aside for other libraries.
-    #[serde(default)]
-    pub is_open: bool,
-}
-
-impl Standing {
-    /// Whether a token has a living lease.
-    #[must_use]
-    pub fn is_holder(&self, token: &str) -> bool {
-        self.holders.iter().any(|(holder, _)| **holder == *token)
-    }
-
-    /// Whether a token has a living place in the line.
-    #[must_use]
-    pub fn waits(&self, token: &str) -> bool {
-        self.line.iter().any(|(waiter, _)| **waiter == *token)
-    }
-
-    /// How long the lease of a token has left; zero if it has none.
-    #[must_use]
-    pub fn left(&self, token: &str) -> Duration {
-        let mut lefts = self.holders.iter().zip(&self.lefts);
-        lefts.find(|((holder, _), _)| **holder == *token).map_or(Duration::ZERO, |(_, left)| *left)
-    }
-}
-
 /// The function of the library that was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CallKind {
     /// `try_lock`.
     TryLock,
-    /// `lock` or `lock_timeout`, which wait in the line.
+    /// `lock`, `lock_timeout` or `Election::campaign`, which wait in the line.
     Lock,
     /// One lock of several that are taken together. Each has its own call, and all of them are
     /// taken, or none.
     LockAll,
     /// `Guard::renew`.
     Renew,
-    /// `Guard::release`.
+    /// `Guard::release` or `Leadership::resign`.
     Release,
     /// A start of a rate limit.
     Start,
@@ -403,6 +347,10 @@ pub enum CallKind {
     Look,
     /// `Latch::wait`.
     AwaitLatch,
+    /// `Latch::arrive_and_wait`.
+    Arrive,
+    /// `Observer::next`.
+    Observe,
     /// `Client::inspect`, and then `Client::evict` or `Client::revoke`.
     Operate,
 }
@@ -423,7 +371,8 @@ pub enum Outcome {
     Granted,
     /// It did its work, and there is no guard.
     Done,
-    /// Another client has the key. Nothing more may start, or the latch is open already.
+    /// Another client has the key. Nothing more may start, or the latch is open already, or all
+    /// parties have arrived already.
     Taken,
     /// The wait elapsed.
     WaitElapsed,

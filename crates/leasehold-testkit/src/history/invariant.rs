@@ -54,11 +54,21 @@ pub enum Invariant {
     LatchCounts,
     /// A task that waits for a latch soon sees that it is open.
     LatchOpens,
+    /// No party passes a barrier before all have arrived.
+    BarrierHolds,
+    /// All parties pass a barrier soon after the last one has arrived.
+    BarrierOpens,
+    /// An observer of an election sees rising terms, and none that is over.
+    SeenTermsRise,
+    /// After a resignation, the next candidate leads at once.
+    ResignationHandsOver,
+    /// After the crash of a leader, the next candidate leads within the ttl and the lock delay.
+    CrashIsTakenOver,
 }
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 28] = [
         Self::NoOverlap,
         Self::WindowInsideLease,
         Self::FencingRises,
@@ -82,6 +92,11 @@ impl Invariant {
         Self::StartsLimited,
         Self::LatchCounts,
         Self::LatchOpens,
+        Self::BarrierHolds,
+        Self::BarrierOpens,
+        Self::SeenTermsRise,
+        Self::ResignationHandsOver,
+        Self::CrashIsTakenOver,
     ];
 
     /// Its name in records, on the command line and in the names of planted bugs.
@@ -111,6 +126,11 @@ impl Invariant {
             Self::StartsLimited => "starts-limited",
             Self::LatchCounts => "latch-counts",
             Self::LatchOpens => "latch-opens",
+            Self::BarrierHolds => "barrier-holds",
+            Self::BarrierOpens => "barrier-opens",
+            Self::SeenTermsRise => "seen-terms-rise",
+            Self::ResignationHandsOver => "resignation-hands-over",
+            Self::CrashIsTakenOver => "crash-is-taken-over",
         }
     }
 }

@@ -9,6 +9,7 @@ use super::bounds::Bounds;
 use super::event::{
     Block, CallId, CallKind, Event, Outcome, ProcessId, Request, Share, Standing, What, WindowId,
 };
+use super::life::Life;
 use super::weather::Weather;
 
 #[derive(Clone, Debug)]
@@ -80,6 +81,8 @@ pub(super) struct Call {
     pub(super) returned: Option<(Moment, Outcome)>,
     /// How many missing counts of a latch the call saw.
     pub(super) left: Option<u32>,
+    /// The observer that called, and the term of the leader that it saw.
+    pub(super) saw: Option<(u32, u64)>,
 }
 
 impl Call {
@@ -125,58 +128,6 @@ pub(super) struct Stood<'a> {
     pub(super) travelled: Option<Duration>,
 }
 
-/// When a process ran, and when it stood still.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Life {
-    /// The spans in which it stood still.
-    stood: Vec<(Moment, Option<Moment>)>,
-    pub(super) crashed: Option<Moment>,
-}
-
-impl Life {
-    /// The process stands still from now on. If it already does, the next `Resumed` still ends it.
-    /// A dead process stays dead.
-    fn stop(&mut self, at: Moment) {
-        if self.crashed.is_none() && !matches!(self.stood.last(), Some((_, None))) {
-            self.stood.push((at, None));
-        }
-    }
-
-    /// How long it ran between two moments.
-    pub(super) fn ran(&self, from: Moment, to: Moment) -> Duration {
-        let to = self.crashed.map_or(to, |crashed| crashed.min(to));
-        let stood = self.stood.iter().map(|(stopped, resumed)| {
-            let resumed = resumed.unwrap_or(to).min(to);
-            resumed.since((*stopped).max(from))
-        });
-        to.since(from).saturating_sub(stood.sum())
-    }
-
-    /// Whether it stood still at any moment of a span.
-    pub(super) fn stood(&self, from: Moment, to: Moment) -> bool {
-        let met = |(stopped, resumed): &(Moment, Option<Moment>)| {
-            *stopped <= to && resumed.is_none_or(|resumed| resumed >= from)
-        };
-        self.stood.iter().any(met)
-    }
-
-    /// The parts of a span in which it ran, in order.
-    pub(super) fn running(&self, from: Moment, to: Moment) -> Vec<(Moment, Moment)> {
-        let to = self.crashed.map_or(to, |crashed| crashed.min(to));
-        let (mut parts, mut start) = (Vec::new(), from);
-        for (stopped, resumed) in self.stood.iter().filter(|(stopped, _)| *stopped < to) {
-            if *stopped > start {
-                parts.push((start, *stopped));
-            }
-            start = start.max(resumed.unwrap_or(to));
-        }
-        if start < to {
-            parts.push((start, to));
-        }
-        parts
-    }
-}
-
 /// All events of one key.
 #[derive(Debug, Default)]
 pub(super) struct OfKey<'a> {
@@ -196,6 +147,10 @@ pub(super) struct OfKey<'a> {
     pub(super) limit: Option<(u32, Duration)>,
     /// How many counts open it, if it is a latch.
     pub(super) latch: Option<u32>,
+    /// How many parties there are, if it is a barrier.
+    pub(super) barrier: Option<u32>,
+    /// The longest ttl of a leader, if it is an election.
+    pub(super) elects: Option<Duration>,
 }
 
 impl<'a> OfKey<'a> {
@@ -285,9 +240,10 @@ impl<'a> Story<'a> {
     fn tell(&mut self, number: usize, event: &'a Event) {
         let at = event.at;
         match &event.what {
-            What::Called { .. } | What::Returned { .. } | What::Remains { .. } => {
-                self.tell_call(at, &event.what);
-            }
+            What::Called { .. }
+            | What::Returned { .. }
+            | What::Remains { .. }
+            | What::Leads { .. } => self.tell_call(at, &event.what),
             What::Limits { key, of, per } => {
                 self.is_shared = true;
                 self.keys.entry(key).or_default().limit = Some((*of, *per));
@@ -295,6 +251,14 @@ impl<'a> Story<'a> {
             What::Latches { key, of } => {
                 self.is_shared = true;
                 self.keys.entry(key).or_default().latch = Some(*of);
+            }
+            What::Meets { key, of } => {
+                self.is_shared = true;
+                self.keys.entry(key).or_default().barrier = Some(*of);
+            }
+            What::Elects { key, ttl } => {
+                let elects = &mut self.keys.entry(key).or_default().elects;
+                *elects = (*elects).max(Some(*ttl));
             }
             What::Granted { .. } => self.tell_grant(at, &event.what),
             What::Extended { window, until } => self.window_mut(*window).until = *until,
@@ -324,7 +288,7 @@ impl<'a> Story<'a> {
             What::Resumed { process } => self.resume(at, *process),
             What::Crashed { process } => {
                 self.lives.entry(*process).or_default().crashed.get_or_insert(at);
-                self.weather.disturb(at, at);
+                self.weather.crashed(at);
             }
             What::Sent { key, .. } | What::SentTo { key, .. } => {
                 self.ours.insert(key);
@@ -363,20 +327,23 @@ impl<'a> Story<'a> {
                     called: at,
                     returned: None,
                     left: None,
+                    saw: None,
                 });
             }
             What::Returned { call, outcome } => {
-                let (key, index) = self.calls[call];
-                let of_key = self.keys.get_mut(key).expect("a key that was called for");
-                of_key.calls[index].returned.get_or_insert((at, *outcome));
+                self.call_mut(*call).returned.get_or_insert((at, *outcome));
             }
-            What::Remains { call, left } => {
-                let (key, index) = self.calls[call];
-                let of_key = self.keys.get_mut(key).expect("a key that was called for");
-                of_key.calls[index].left = Some(*left);
+            What::Remains { call, left } => self.call_mut(*call).left = Some(*left),
+            What::Leads { call, observer, term } => {
+                self.call_mut(*call).saw = term.map(|term| (*observer, term));
             }
             _ => {}
         }
+    }
+
+    fn call_mut(&mut self, id: CallId) -> &mut Call {
+        let (key, index) = self.calls[&id];
+        &mut self.keys.get_mut(key).expect("a key that was called for").calls[index]
     }
 
     fn tell_grant(&mut self, at: Moment, what: &'a What) {
@@ -471,30 +438,5 @@ impl<'a> Story<'a> {
                 window.crashed = self.lives.get(&window.process).and_then(|life| life.crashed);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_in_which_a_process_stood_still_does_not_count() {
-        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
-        let life = Life {
-            stood: vec![(at(10), Some(at(20))), (at(30), Some(at(35)))],
-            crashed: Some(at(50)),
-        };
-        // Columns: from, to, how long the process ran.
-        for (from, to, ran) in
-            [(0, 5, 5), (0, 40, 25), (12, 18, 0), (15, 32, 10), (0, 99, 35), (60, 70, 0)]
-        {
-            assert_eq!(life.ran(at(from), at(to)).as_secs(), ran, "{from}..{to}");
-            let parts = life.running(at(from), at(to));
-            let sum: u64 = parts.iter().map(|(from, to)| to.since(*from).as_secs()).sum();
-            assert_eq!(sum, ran, "{from}..{to}: {parts:?}");
-        }
-        assert!(life.stood(at(0), at(10)) && life.stood(at(12), at(13)));
-        assert!(!life.stood(at(0), at(9)) && !life.stood(at(21), at(29)));
     }
 }

@@ -25,6 +25,9 @@ impl Spell<'_> {
 
 const FOR_EVER: Moment = Moment::from_nanos(u64::MAX);
 
+/// The kind of the fault in which processes die.
+const CRASH: &str = "client-crash";
+
 /// Everything that was wrong in a history.
 #[derive(Debug, Default)]
 pub(super) struct Weather<'a> {
@@ -32,6 +35,10 @@ pub(super) struct Weather<'a> {
     /// The spans in which the world was disturbed: by faults, and by stops, kills and lost grants
     /// without a fault.
     disturbed: Vec<(Moment, Moment)>,
+    /// The same without the deaths of processes.
+    disturbed_else: Vec<(Moment, Moment)>,
+    /// When processes died.
+    deaths: Vec<Moment>,
     lease: Duration,
     aftermath: Duration,
 }
@@ -58,27 +65,32 @@ impl<'a> Weather<'a> {
         self.disturbed.push((from, to));
     }
 
+    /// Adds the death of a process.
+    pub(super) fn crashed(&mut self, at: Moment) {
+        self.deaths.push(at);
+    }
+
     /// Merges the spans that faults disturbed, with their aftermath. Call this after all faults are
     /// known.
     pub(super) fn settle(&mut self) {
-        let spells = self.spells.iter().map(|spell| (spell.began, spell.ended()));
-        let mut all: Vec<_> = self.disturbed.iter().copied().chain(spells).collect();
-        all.sort_unstable();
-        let mut merged: Vec<(Moment, Moment)> = Vec::new();
-        for (from, to) in all {
-            let to = to + self.aftermath;
-            match merged.last_mut() {
-                Some(last) if from <= last.1 => last.1 = last.1.max(to),
-                _ => merged.push((from, to)),
-            }
-        }
-        self.disturbed = merged;
+        let of = |spell: &Spell<'_>| (spell.began, spell.ended());
+        let others = self.spells.iter().filter(|spell| spell.kind != CRASH).map(of);
+        let mut others: Vec<_> = self.disturbed.iter().copied().chain(others).collect();
+        let crashes = self.spells.iter().filter(|spell| spell.kind == CRASH).map(of);
+        let deaths = self.deaths.iter().map(|at| (*at, *at));
+        let mut all: Vec<_> = others.iter().copied().chain(crashes).chain(deaths).collect();
+        self.disturbed = merged(&mut all, self.aftermath);
+        self.disturbed_else = merged(&mut others, self.aftermath);
     }
 
     /// Whether nothing was wrong during a span and shortly before it.
     pub(super) fn is_calm(&self, from: Moment, to: Moment) -> bool {
-        let next = self.disturbed.partition_point(|(_, end)| *end < from);
-        self.disturbed.get(next).is_none_or(|(began, _)| *began > to)
+        is_outside(&self.disturbed, from, to)
+    }
+
+    /// Whether nothing was wrong during a span and shortly before it, except that processes died.
+    pub(super) fn is_calm_but_for_crashes(&self, from: Moment, to: Moment) -> bool {
+        is_outside(&self.disturbed_else, from, to)
     }
 
     /// The calm parts of a span, in order.
@@ -122,6 +134,16 @@ impl<'a> Weather<'a> {
         !self.spells.iter().any(|spell| ends(spell) && met(spell))
     }
 
+    /// Whether a store shows nothing at `at` that is older than what it showed at `from`. A server
+    /// that came back with other data may show a lease again that had ended.
+    pub(super) fn views_promised(&self, from: Moment, at: Moment) -> bool {
+        let shows_old = |spell: &Spell<'_>| {
+            !spell.promised.leases || matches!(spell.kind, "failover-copies" | "power-cut")
+        };
+        let met = |spell: &Spell<'_>| from <= spell.ended() && spell.began <= at;
+        !self.spells.iter().any(|spell| shows_old(spell) && met(spell))
+    }
+
     fn is_met(&self, asked: Moment, at: Moment, hurts: impl Fn(&Promised) -> bool) -> bool {
         self.spells.iter().any(|spell| {
             hurts(&spell.promised)
@@ -146,6 +168,26 @@ impl<'a> Weather<'a> {
     }
 }
 
+/// Merges spans, each with the aftermath behind it.
+fn merged(spans: &mut [(Moment, Moment)], aftermath: Duration) -> Vec<(Moment, Moment)> {
+    spans.sort_unstable();
+    let mut merged: Vec<(Moment, Moment)> = Vec::new();
+    for (from, to) in spans {
+        let to = *to + aftermath;
+        match merged.last_mut() {
+            Some(last) if *from <= last.1 => last.1 = last.1.max(to),
+            _ => merged.push((*from, to)),
+        }
+    }
+    merged
+}
+
+/// Whether a span meets none of these spans, which are merged.
+fn is_outside(spans: &[(Moment, Moment)], from: Moment, to: Moment) -> bool {
+    let next = spans.partition_point(|(_, end)| *end < from);
+    spans.get(next).is_none_or(|(began, _)| *began > to)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +197,12 @@ mod tests {
     }
 
     fn weather() -> Weather<'static> {
+        let mut weather = unsettled();
+        weather.settle();
+        weather
+    }
+
+    fn unsettled() -> Weather<'static> {
         let mut bounds = Bounds::of_ttl(Duration::from_secs(10));
         bounds.reconnect = Duration::ZERO;
         let mut weather = Weather::new(&bounds);
@@ -163,7 +211,6 @@ mod tests {
         weather.began(at(200), 2, "delay");
         weather.ended(at(205), 2);
         weather.disturb(at(210), at(220));
-        weather.settle();
         weather
     }
 
@@ -218,5 +265,50 @@ mod tests {
         assert!(!weather.windows_promised(at(5_000), at(9_000)));
         assert!(!weather.is_calm(at(9_000), at(9_001)));
         assert!(weather.fencing_promised(at(9_000)));
+    }
+
+    #[test]
+    fn crashes_disturb_all_but_what_asks_for_them() {
+        let mut weather = unsettled();
+        weather.began(at(300), 3, "client-crash");
+        weather.crashed(at(300));
+        weather.ended(at(301), 3);
+        weather.settle();
+        // The fault at 205 s and the stop at 220 s disturb both.
+        for (from, to, calm, calm_else) in [
+            (299, 301, false, true),
+            (305, 306, false, true),
+            (315, 320, true, true),
+            (230, 299, false, false),
+            (234, 299, true, true),
+        ] {
+            assert_eq!(weather.is_calm(at(from), at(to)), calm, "{from} {to}");
+            let but_for_crashes = weather.is_calm_but_for_crashes(at(from), at(to));
+            assert_eq!(but_for_crashes, calm_else, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_came_back_with_other_data_may_show_what_was_before() {
+        let weather = weather();
+        // Columns: when something was seen, when it was looked at again, whether it is promised.
+        for (from, to, promised) in
+            [(0, 99, true), (0, 100, false), (110, 500, false), (111, 500, true)]
+        {
+            assert_eq!(weather.views_promised(at(from), at(to)), promised, "{from} {to}");
+        }
+        for (kind, promised) in [("delay", true), ("failover-copies", false), ("power-cut", false)]
+        {
+            let mut weather = weather_of(kind);
+            weather.settle();
+            assert_eq!(weather.views_promised(at(0), at(9)), promised, "{kind}");
+        }
+    }
+
+    fn weather_of(kind: &'static str) -> Weather<'static> {
+        let mut weather = Weather::new(&Bounds::of_ttl(Duration::from_secs(10)));
+        weather.began(at(1), 1, kind);
+        weather.ended(at(2), 1);
+        weather
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     given_up
         .filter_map(|(token, asked)| {
             let of_key = story.keys.get(asked.key)?;
-            if of_key.limit.is_some() || of_key.latch.is_some() {
+            if of_key.limit.is_some() || of_key.latch.is_some() || of_key.barrier.is_some() {
                 return None;
             }
             let ended = asked.ended(of_key)?;

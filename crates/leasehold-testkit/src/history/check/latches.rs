@@ -49,7 +49,7 @@ pub(super) fn counts(story: &Story<'_>) -> Vec<Violation> {
 /// In calm weather, a running process that waits for a latch sees it open within one pause and one
 /// round trip after the last count.
 pub(super) fn opens(story: &Story<'_>) -> Vec<Violation> {
-    let patience = LOOKS_EVERY + Bounds::drift(LOOKS_EVERY) + story.bounds.slack;
+    let patience = noticed_within(story.bounds);
     let mut violations = Vec::new();
     for (key, of_key, latch) in all(story) {
         let Some(open) = latch.open() else { continue };
@@ -69,6 +69,16 @@ pub(super) fn opens(story: &Story<'_>) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// How long a waiting task may take to see that its latch is open.
+pub(super) fn noticed_within(bounds: &Bounds) -> Duration {
+    LOOKS_EVERY + Bounds::drift(LOOKS_EVERY) + bounds.slack
+}
+
+/// Whether a call saw its latch open.
+pub(super) fn sees_open(call: &Call) -> bool {
+    call.left == Some(0)
 }
 
 /// The counts of one latch.

@@ -1,6 +1,8 @@
 //! The checks of the invariants.
 
+mod barriers;
 mod calls_return;
+mod elections;
 mod fence_reserved;
 mod fencing_rises;
 mod given_back;
@@ -47,7 +49,7 @@ pub(super) fn of(story: &Story<'_>) -> impl Iterator<Item = Check> + use<> {
 }
 
 /// The checks of a history in which holders share keys.
-const SHARED: [Check; 20] = [
+const SHARED: [Check; 25] = [
     sharing::windows_fit,
     sharing::shares_fit,
     sharing::nobody_passes,
@@ -57,6 +59,11 @@ const SHARED: [Check; 20] = [
     starts::check,
     latches::counts,
     latches::opens,
+    barriers::holds,
+    barriers::opens,
+    elections::seen_terms_rise,
+    elections::resignations_hand_over,
+    elections::crashes_are_taken_over,
     window_inside_lease::check,
     fencing_rises::check,
     given_back::check,
@@ -71,7 +78,7 @@ const SHARED: [Check; 20] = [
 ];
 
 /// The checks of all other histories.
-const ALL: [Check; 18] = [
+const ALL: [Check; 21] = [
     no_overlap::check,
     window_inside_lease::check,
     fencing_rises::check,
@@ -90,6 +97,9 @@ const ALL: [Check; 18] = [
     taken_is_true::check,
     outcome_explained::check,
     release_told::check,
+    elections::seen_terms_rise,
+    elections::resignations_hand_over,
+    elections::crashes_are_taken_over,
 ];
 
 /// The checks that take a lock without a window for a free lock. If locks are taken together, a
