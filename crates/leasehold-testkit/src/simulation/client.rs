@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::host::Host;
+use leasehold::host::{Host, Task};
 use leasehold::store::{Quorum, RedisStore};
 use leasehold::{Client, ClientBuilder, Error, Identity};
 
@@ -14,7 +14,7 @@ use super::noted::Noted;
 use super::process::Process;
 use super::worker::Worker;
 use super::world::World;
-use super::worlds::{hoard, start_work, use_latches};
+use super::worlds::{campaign, hoard, meet, observe, start_work, use_latches};
 use crate::history::event::ProcessId;
 use crate::virtual_host::SeededRandom;
 
@@ -98,25 +98,31 @@ impl Life {
             let random = SeededRandom::new(seeds.next_u64());
             process.spawn(Box::pin(hoard(another(random.clone()), random)));
         }
+        let mut next = || another(SeededRandom::new(seeds.next_u64()));
+        let mut tasks: Vec<Task> = Vec::new();
         if let Some(limit) = world.plan.limit {
-            let (worker, working) = (another(SeededRandom::new(seeds.next_u64())), working.clone());
-            process.spawn(Box::pin(async move {
-                start_work(worker, limit, until).await;
-                drop(working);
-            }));
+            tasks.push(Box::pin(start_work(next(), limit, until)));
         }
         if let Some(count) = world.plan.latch {
-            let (worker, working) = (another(SeededRandom::new(seeds.next_u64())), working.clone());
-            process.spawn(Box::pin(async move {
-                use_latches(worker, count, until).await;
-                drop(working);
-            }));
+            tasks.push(Box::pin(use_latches(next(), count, until)));
+        }
+        if let Some(parties) = world.plan.barrier {
+            tasks.push(Box::pin(meet(next(), parties, until)));
+        }
+        if let Some(electing) = world.plan.election {
+            tasks.push(Box::pin(campaign(next(), electing, until)));
+            // Nodes of a quorum that have just granted a lease may not know its term yet.
+            if !world.plan.is_quorum() {
+                tasks.push(Box::pin(observe(next(), until)));
+            }
         }
         for _ in 0..plan.tasks {
-            let worker = another(SeededRandom::new(seeds.next_u64()));
+            tasks.push(Box::pin(next().work(until)));
+        }
+        for task in tasks {
             let working = working.clone();
             process.spawn(Box::pin(async move {
-                worker.work(until).await;
+                task.await;
                 drop(working);
             }));
         }

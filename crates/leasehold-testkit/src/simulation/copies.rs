@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold::store::redis::{Copies, Replicas};
 
 use super::fault::Fault;
-use super::plan::{Plan, PlannedFault};
+use super::plan::Plan;
+use super::planned::PlannedFault;
 use super::replicas::ALL;
 use super::worlds::{Draw, Kind};
 use crate::virtual_host::SeededRandom;

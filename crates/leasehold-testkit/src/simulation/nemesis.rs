@@ -9,7 +9,7 @@ use leasehold::host::Host;
 use super::client::Life;
 use super::fault::Fault;
 use super::network::{Mischief, Network};
-use super::plan::PlannedFault;
+use super::planned::PlannedFault;
 use super::world::World;
 use super::worlds::start_foreign;
 use crate::history::event::What;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::clock::ServerClock;
 use super::fault::Fault;
-use super::plan::{Plan, PlannedFault};
+use super::plan::Plan;
+use super::planned::PlannedFault;
 use super::worlds::{Draw, Kind};
 use crate::virtual_host::SeededRandom;
 

@@ -7,9 +7,10 @@ use leasehold::store::redis::Strict;
 use super::clock::ServerClock;
 use super::copies::{self, Copied};
 use super::fault::Fault;
-use super::nodes::{self, Nodes};
+use super::nodes;
+use super::planned::{self, PlannedFault};
 use super::strictness;
-use super::worlds::{self, Draw, KEPT_TTLS, Kind, Limit, Sharing};
+use super::worlds::{self, Draw, Electing, KEPT_TTLS, Kind, Limit, Sharing};
 use crate::history::{Bounds, model};
 use crate::virtual_host::SeededRandom;
 
@@ -54,6 +55,10 @@ pub struct Plan {
     pub limit: Option<Limit>,
     /// How many counts open a latch; `None` if there are no latches.
     pub latch: Option<u32>,
+    /// How many parties meet at a barrier; `None` if there are no barriers.
+    pub barrier: Option<u32>,
+    /// How the clients elect leaders; `None` if there are no elections.
+    pub election: Option<Electing>,
     /// Whether no client queues.
     pub is_unqueued: bool,
     /// How many clients of another library there are.
@@ -105,23 +110,6 @@ pub struct ClientPlan {
     pub namespace: Option<&'static str>,
     /// How long until it shuts down and starts anew; `None` if it works until the end.
     pub shut_down_after: Option<Duration>,
-}
-
-/// A planned fault.
-#[derive(Clone, Copy, Debug)]
-pub struct PlannedFault {
-    /// The kind of fault.
-    pub fault: Fault,
-    /// When it begins.
-    pub at: Duration,
-    /// How long it lasts.
-    pub lasts: Duration,
-    /// The client that it concerns; `None` for all clients.
-    pub client: Option<usize>,
-    /// The size of the fault. Its meaning depends on the kind.
-    pub much: u64,
-    /// The nodes that it concerns, if it concerns any.
-    pub nodes: Nodes,
 }
 
 /// The largest drift of one clock. Two clocks may differ by 1 % over one ttl, so each side gets a
@@ -202,19 +190,22 @@ impl Plan {
             is_operated: false,
             limit: None,
             latch: None,
+            barrier: None,
+            election: None,
             is_unqueued: false,
             foreigners: 0,
             sharing: None,
             faults: Vec::new(),
             clients,
         };
-        plan.faults = faults(&mut random, &plan);
+        plan.faults = planned::draw(&mut random, &plan);
         nodes::draw(draw, &mut plan);
         worlds::draw_place(draw, &mut plan);
         plan.coexists = !plan.is_quorum() && coexists(draw);
         if worlds::draw_ttls(draw, &mut plan) {
             // Half of these worlds have no faults, so nothing excuses a violation there.
-            plan.faults = if random.once_in(2) { Vec::new() } else { faults(&mut random, &plan) };
+            plan.faults =
+                if random.once_in(2) { Vec::new() } else { planned::draw(&mut random, &plan) };
         } else {
             strictness::draw(draw, &mut plan);
             copies::draw(draw, &mut plan);
@@ -289,7 +280,7 @@ impl Plan {
         let splits = if self.is_quorum() { SPLITS_IN } else { Duration::ZERO };
         // The quarantine begins with the first acquire that finds the server back.
         let quarantine = self.strict.map_or(Duration::ZERO, Strict::quarantine);
-        Bounds {
+        let bounds = Bounds {
             ttl_max: self.lease_max(),
             lock_delay: self.lock_delay + self.steps_back(),
             margin: self.lock_delay,
@@ -303,7 +294,16 @@ impl Plan {
             wanted: self.wanted(),
             opened: if self.opens() { Bounds::OPENED } else { Duration::ZERO },
             ..usual
-        }
+        };
+        Bounds { handed: self.handed(&bounds), ..bounds }
+    }
+
+    /// How long it takes until the next waiter has a key. Where a release hands nothing over, a
+    /// waiter may have to ask again by itself.
+    fn handed(&self, bounds: &Bounds) -> Duration {
+        let hands_over = self.opens() || self.kept_in == KeptIn::Memory;
+        let asks = if hands_over { Duration::ZERO } else { bounds.poll };
+        bounds.slack + bounds.opened + asks
     }
 
     /// Whether lines stand aside for other libraries now and then. A quorum, a strict server and a
@@ -389,76 +389,6 @@ pub(super) fn clock(random: &mut SeededRandom) -> ServerClock {
         clock.jitter_us = random.next_u64() % 200;
     }
     clock
-}
-
-/// The longest time of most faults, and the shortest time without faults at the end of a run.
-const FAULT_MAX: Duration = Duration::from_secs(3);
-const CALM_MIN: Duration = Duration::from_secs(4);
-
-/// The largest step of a clock, in milliseconds.
-const STEP_MAX_MS: u64 = 40_000;
-
-/// Draws at least five faults, early enough in the run to see how the world recovers.
-fn faults(random: &mut SeededRandom, plan: &Plan) -> Vec<PlannedFault> {
-    // In a third of the worlds a server forgets or its clock steps. Both never happen, since
-    // fencing tokens cannot survive a server that forgets after its clock went back.
-    let beyond: &[Fault] = match random.below(6) {
-        0 => &Fault::FORGETTING,
-        1 => &Fault::STEPS,
-        _ => &[],
-    };
-    // There are no faults at the end, so that the last requests are made without trouble.
-    let felt = plan.bounds().aftermath() + FAULT_MAX + CALM_MIN;
-    let troubled = (plan.span * 3 / 5).min(plan.span.saturating_sub(felt));
-    let troubled_ms = u64::try_from(troubled.as_millis()).unwrap_or(u64::MAX).max(2_000);
-    let number = 5 + random.below(8);
-    let mut faults = (0..number)
-        .map(|_| {
-            let fault = if !beyond.is_empty() && random.once_in(3) {
-                beyond[random.below(beyond.len())]
-            } else {
-                Fault::COVERED[random.below(Fault::COVERED.len())]
-            };
-            let at = Duration::from_millis(500 + random.next_u64() % (troubled_ms - 500));
-            planned(random, fault, at, plan)
-        })
-        .collect::<Vec<_>>();
-    faults.sort_by_key(|planned| planned.at);
-    faults
-}
-
-pub(super) fn planned(
-    random: &mut SeededRandom,
-    fault: Fault,
-    at: Duration,
-    plan: &Plan,
-) -> PlannedFault {
-    let ttl_ms = u64::try_from(plan.ttl_max().as_millis()).unwrap_or(u64::MAX);
-    let (lasts_ms, much) = match fault {
-        // The size is the longest delay of a message in milliseconds.
-        Fault::Delay => (200 + random.next_u64() % 3_000, [20, 200, 1_000][random.below(3)]),
-        Fault::Loss => (500 + random.next_u64() % 3_000, 3 + random.next_u64() % 20),
-        // The size is the number of requests that are hit.
-        Fault::ReplyLost | Fault::LateRequest | Fault::Duplicate => {
-            (500 + random.next_u64() % (2 * ttl_ms), 1 + random.next_u64() % 4)
-        }
-        Fault::ClientCrash | Fault::ServerRestart | Fault::RestartEmpty | Fault::RestartOld => {
-            (random.next_u64() % 1_000, random.next_u64())
-        }
-        // All steps together set a clock back by less than a counter is kept for.
-        Fault::ClockStepForward | Fault::ClockStepBack => {
-            (0, 1 + random.next_u64() % (2 * ttl_ms).min(STEP_MAX_MS))
-        }
-        Fault::Reset | Fault::SubscriberKill | Fault::ScriptFlush | Fault::Flushall => (0, 0),
-        // The size is how many tenths of a second of data are lost.
-        Fault::Failover => (random.next_u64() % 500, random.next_u64()),
-        Fault::DroppedFuture => (500 + random.next_u64() % 3_000, 0),
-        _ => (50 + random.next_u64() % (ttl_ms * 3 / 2), random.next_u64()),
-    };
-    let all = random.once_in(4);
-    let client = (!all).then(|| random.below(plan.clients.len()));
-    let lasts = Duration::from_millis(lasts_ms);
-    PlannedFault { fault, at, lasts, client, much, nodes: Nodes::FIRST }
 }
 
 #[cfg(test)]

@@ -12,11 +12,12 @@ use super::fault::Fault;
 use super::log::Log;
 use super::nemesis::Nemesis;
 use super::plan::Plan;
+use super::planned::PlannedFault;
 use super::supervised::Supervisor;
 use super::world::World;
 use crate::VirtualHost;
 use crate::history::event::{Event, What};
-use crate::virtual_host::SeededRandom;
+use crate::virtual_host::{Joined, SeededRandom};
 
 /// How often the leases of the processes are compared with the server.
 const LOOKS_EVERY: Duration = Duration::from_millis(40);
@@ -88,14 +89,19 @@ async fn play(world: &Arc<World>, random: SeededRandom) {
     let nemesis = Nemesis::new(world, random);
     let faults =
         world.plan.faults.iter().map(|planned| host.task(Arc::clone(&nemesis).carry_out(*planned)));
-    let faults: Vec<_> = faults.collect();
+    let mut faults: Vec<_> = faults.collect();
     let is_over =
-        || faults.iter().all(crate::virtual_host::Joined::is_finished) && nemesis.is_over();
+        |faults: &[Joined<()>]| faults.iter().all(Joined::is_finished) && nemesis.is_over();
     let mut looks: u32 = 0;
     let looks_every = LOOKS_EVERY * u32::try_from(world.plan.pace).expect("some hundreds");
-    while world.goes_on() || (!is_over() && host.now() < world.gives_up_at()) {
+    while world.goes_on() || (!is_over(&faults) && host.now() < world.gives_up_at()) {
         host.sleep_until(host.now() + looks_every).await;
         world.look_at_all();
+        for client in world.take_dying() {
+            world.did("crashed as a leader");
+            let crash = PlannedFault::crash_of(client);
+            faults.push(host.task(Arc::clone(&nemesis).carry_out(crash)));
+        }
         looks += 1;
         if looks.is_multiple_of(LOOKS_AT_KEYS_EVERY) {
             // A key without expiry may have vanished by the end, so the keys are listed meanwhile
@@ -107,7 +113,7 @@ async fn play(world: &Arc<World>, random: SeededRandom) {
     host.sleep_until(host.now() + Duration::from_secs(1)).await;
     tell_keys(world);
     // A call that has not returned by now will never return. Nothing excuses that.
-    if is_over() {
+    if is_over(&faults) {
         nemesis.kill_all();
     }
     host.sleep_until(host.now() + world.plan.kept_for()).await;

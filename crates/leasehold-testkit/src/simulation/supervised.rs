@@ -11,7 +11,8 @@ use leasehold::core::Moment;
 use leasehold::host::Host;
 
 use super::fault::Fault;
-use super::plan::{Plan, PlannedFault};
+use super::plan::Plan;
+use super::planned::PlannedFault;
 use super::process::Process;
 use super::world::World;
 use crate::VirtualHost;
@@ -135,6 +136,7 @@ impl Plan {
             };
         }
         (self.detaches, self.crowd, self.sharing) = (false, 0, None);
+        self.election = None;
         // After `unlock`, the next holder may begin before the command is told to stop.
         self.is_operated = false;
         for client in &mut self.clients {

@@ -119,6 +119,11 @@ impl Worker {
         &self.client
     }
 
+    /// Makes its process crash soon.
+    pub(super) fn dies_soon(&self) {
+        self.world.dies_soon(self.number);
+    }
+
     /// Waits for a moment of its own clock. It checks the clock again and again, because timers
     /// stand still while a machine sleeps.
     pub(super) async fn watch_until(&self, end: Moment) {
@@ -427,13 +432,8 @@ impl Worker {
             Parting::Release => {
                 let polls = self.cut();
                 let call = self.called(key, CallKind::Release);
-                let outcome = match cut_after(polls, guard.release()).await {
-                    None => Outcome::Dropped,
-                    Some(Ok(Release::Released)) => Outcome::Released,
-                    Some(Ok(Release::NotHeld)) => Outcome::NotHeld,
-                    Some(Err(error)) => outcome_of(&error),
-                };
-                self.world.returned(call, outcome);
+                let released = cut_after(polls, guard.release()).await;
+                self.world.returned(call, outcome_of_release(released));
             }
         }
     }
@@ -484,5 +484,15 @@ pub(super) fn outcome_of(error: &Error) -> Outcome {
         ErrorKind::Unknown => Outcome::Unknown,
         ErrorKind::Lost => Outcome::Lost,
         _ => Outcome::Failed,
+    }
+}
+
+/// How a release ended. `None` if its future was dropped.
+pub(super) fn outcome_of_release(released: Option<Result<Release, Error>>) -> Outcome {
+    match released {
+        None => Outcome::Dropped,
+        Some(Ok(Release::Released)) => Outcome::Released,
+        Some(Ok(Release::NotHeld)) => Outcome::NotHeld,
+        Some(Err(error)) => outcome_of(&error),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::Host;
-use leasehold::{Guard, Run};
+use leasehold::{FencingToken, Guard, Leadership, Run};
 
 use super::backend::Backend;
 use super::log::Log;
@@ -36,6 +36,8 @@ pub(super) struct World {
     /// Counts of events that only some kinds of worlds have.
     did: Mutex<BTreeMap<&'static str, u64>>,
     looks: AtomicU32,
+    /// The clients whose processes are about to crash.
+    dying: Mutex<Vec<usize>>,
     /// How many permits each key has, as far as the clients know.
     permits: Mutex<BTreeMap<Name, u32>>,
     /// Until when the clients work if they had too few grants before `end`.
@@ -73,6 +75,11 @@ enum Relied {
 /// The value that a process keeps while it relies on a lease.
 pub(super) trait Guards: Send + Sync + 'static {
     fn guard(&self) -> &Guard;
+
+    /// The number that rises with each grant.
+    fn fence(&self) -> Option<FencingToken> {
+        self.guard().fencing_token()
+    }
 }
 
 impl Guards for Guard {
@@ -84,6 +91,16 @@ impl Guards for Guard {
 impl Guards for Run {
     fn guard(&self) -> &Guard {
         self.guard()
+    }
+}
+
+impl Guards for Leadership {
+    fn guard(&self) -> &Guard {
+        self.guard()
+    }
+
+    fn fence(&self) -> Option<FencingToken> {
+        Some(self.term())
     }
 }
 
@@ -110,6 +127,7 @@ impl World {
             numbered: AtomicU32::new(0),
             did: Mutex::default(),
             looks: AtomicU32::new(0),
+            dying: Mutex::default(),
             permits: Mutex::default(),
         })
     }
@@ -171,7 +189,7 @@ impl World {
             window,
             call,
             token: Arc::clone(&token),
-            fence: guard.fencing_token().map(leasehold::FencingToken::get),
+            fence: held.fence().map(FencingToken::get),
             until,
         });
         let held: Weak<_> = Arc::downgrade(held);
@@ -302,6 +320,16 @@ impl World {
         }
         let has_few = |process| guards.get(&process).is_none_or(|number| *number < MANY);
         self.look(|window, process| has_few(process) || window.0 % IN_TURNS == looks % IN_TURNS);
+    }
+
+    /// Makes the process of a client crash soon.
+    pub(super) fn dies_soon(&self, client: usize) {
+        self.dying.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+    }
+
+    /// Takes the clients whose processes are to crash now.
+    pub(super) fn take_dying(&self) -> Vec<usize> {
+        std::mem::take(&mut *self.dying.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Logs the death of a process. Its guards end with it.

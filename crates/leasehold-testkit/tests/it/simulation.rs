@@ -266,10 +266,16 @@ fn every_kind_of_world_comes_to_what_others_lack() {
         (Kind::Limited, "refused by a limit"),
         (Kind::Latched, "counted down"),
         (Kind::Latched, "waited for a latch"),
+        (Kind::Meeting, "passed a barrier"),
+        (Kind::Meeting, "came after all had arrived"),
         (Kind::Once, "done once"),
         (Kind::Operated, "evicted by an operator"),
         (Kind::Operated, "too late to evict"),
         (Kind::Operated, "let go when asked"),
+        (Kind::Elected, "led"),
+        (Kind::Elected, "resigned"),
+        (Kind::Elected, "crashed as a leader"),
+        (Kind::Elected, "saw a leader"),
     ] {
         let worlds = (0..40).map(|seed| Plan::asked_for(seed, USUAL, &[kind]));
         let mut worlds = worlds.filter(|plan| plan.is(kind) && !plan.is(Kind::Quorum)).take(4);

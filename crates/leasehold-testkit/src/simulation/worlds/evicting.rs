@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{Draw, Kind};
 use crate::simulation::fault::Fault;
 use crate::simulation::nodes::Nodes;
-use crate::simulation::plan::{Plan, PlannedFault};
+use crate::simulation::plan::Plan;
+use crate::simulation::planned::PlannedFault;
 
 /// One world in this many has a server that evicts.
 const ONE_IN: usize = 16;

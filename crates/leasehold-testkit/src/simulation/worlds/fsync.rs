@@ -8,7 +8,8 @@ use super::{Draw, Kind};
 use crate::simulation::copies::Copied;
 use crate::simulation::fault::Fault;
 use crate::simulation::nodes::Nodes;
-use crate::simulation::plan::{Plan, PlannedFault};
+use crate::simulation::plan::Plan;
+use crate::simulation::planned::PlannedFault;
 use crate::virtual_host::SeededRandom;
 
 /// One world in this many has a disk.

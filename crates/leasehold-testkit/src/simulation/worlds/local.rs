@@ -4,7 +4,8 @@
 use super::{Draw, Kind};
 use crate::simulation::clock::ServerClock;
 use crate::simulation::fault::Fault;
-use crate::simulation::plan::{KeptIn, Plan, planned};
+use crate::simulation::plan::{KeptIn, Plan};
+use crate::simulation::planned::planned;
 use crate::virtual_host::SeededRandom;
 
 /// One world in this many has its locks in memory, and one in this many in a file.

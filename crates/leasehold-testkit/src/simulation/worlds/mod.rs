@@ -7,6 +7,7 @@
 mod bare;
 mod crowd;
 mod detached;
+mod elected;
 mod evicting;
 mod foreign;
 mod fsync;
@@ -15,6 +16,7 @@ mod latched;
 mod limited;
 mod local;
 mod long;
+mod meeting;
 mod namespaced;
 mod once;
 mod operated;
@@ -26,12 +28,15 @@ use std::str::FromStr;
 
 pub(super) use self::crowd::hoard;
 pub(super) use self::detached::{Detached, hand_on};
+pub use self::elected::Electing;
+pub(super) use self::elected::{campaign, observe};
 pub(super) use self::foreign::{DELETE_OWN, start as start_foreign};
 pub(super) use self::keeping::{KEPT_TTLS, Kept, leave_early, leave_guard, min_hold};
 pub(super) use self::latched::use_latches;
 pub use self::limited::Limit;
 pub(super) use self::limited::start_work;
 pub(super) use self::long::{COUNTER_KEPT_FOR, long_span};
+pub(super) use self::meeting::meet;
 pub(super) use self::once::run_once;
 pub(super) use self::operated::operate;
 pub(super) use self::several::take_several;
@@ -84,15 +89,19 @@ pub enum Kind {
     Limited,
     /// Latches are counted down and waited for.
     Latched,
+    /// Parties meet at barriers.
+    Meeting,
     /// Work is done once per period.
     Once,
     /// Operators end the leases of clients, or ask the holders to let go.
     Operated,
+    /// The clients elect leaders.
+    Elected,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Quorum,
         Self::Coexist,
         Self::Strict,
@@ -113,8 +122,10 @@ impl Kind {
         Self::Several,
         Self::Limited,
         Self::Latched,
+        Self::Meeting,
         Self::Once,
         Self::Operated,
+        Self::Elected,
     ];
 
     /// Its name on the command line, and its description.
@@ -141,8 +152,10 @@ impl Kind {
             Self::Several => ("several", "locks of several names, taken together"),
             Self::Limited => ("limited", "starts of work, at most so many in each period"),
             Self::Latched => ("latched", "latches that all clients count down and wait for"),
+            Self::Meeting => ("meeting", "barriers at which clients arrive and wait for others"),
             Self::Once => ("once", "work that is done once per period"),
             Self::Operated => ("operated", "operators who end leases, or ask holders to let go"),
+            Self::Elected => ("elected", "an election: candidates, leaders and observers"),
         }
     }
 
@@ -195,8 +208,10 @@ impl Plan {
             Kind::Several => self.takes_several,
             Kind::Limited => self.limit.is_some(),
             Kind::Latched => self.latch.is_some(),
+            Kind::Meeting => self.barrier.is_some(),
             Kind::Once => self.runs_once,
             Kind::Operated => self.is_operated,
+            Kind::Elected => self.election.is_some(),
         }
     }
 }
@@ -234,11 +249,13 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     sharing::draw(draw, plan);
     limited::draw(draw, plan);
     latched::draw(draw, plan);
+    meeting::draw(draw, plan);
     sharing::draw_with_counts(plan);
     keeping::draw(draw, plan);
     several::draw(draw, plan);
     once::draw(draw, plan);
     operated::draw(draw, plan);
+    elected::draw(draw, plan);
 }
 
 /// Draws where the locks are kept: on servers or on one machine.

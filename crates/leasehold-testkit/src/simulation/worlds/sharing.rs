@@ -70,7 +70,7 @@ pub(super) fn may_share(plan: &Plan) -> bool {
 /// Makes worlds with starts or counts share keys. Starts and counts are permits, so their clients
 /// share keys in any case.
 pub(super) fn draw_with_counts(plan: &mut Plan) {
-    if plan.limit.is_some() || plan.latch.is_some() {
+    if plan.limit.is_some() || plan.latch.is_some() || plan.barrier.is_some() {
         plan.sharing.get_or_insert(Sharing::Readers);
     }
 }
