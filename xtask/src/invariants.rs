@@ -11,7 +11,7 @@ pub(crate) fn names<'a>() -> impl Iterator<Item = &'a str> {
 
 /// The invariants that only the simulation checks. They need a record of the server's steps, or are
 /// about calls that chaos does not make.
-pub(crate) const NEED_THE_SERVER: [&str; 15] = [
+pub(crate) const NEED_THE_SERVER: [&str; 20] = [
     "fence-reserved",
     "window-inside-lease",
     "line-opens",
@@ -27,6 +27,11 @@ pub(crate) const NEED_THE_SERVER: [&str; 15] = [
     "starts-limited",
     "latch-counts",
     "latch-opens",
+    "barrier-holds",
+    "barrier-opens",
+    "seen-terms-rise",
+    "resignation-hands-over",
+    "crash-is-taken-over",
 ];
 
 /// Whether an invariant has that name.

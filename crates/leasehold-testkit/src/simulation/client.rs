@@ -111,7 +111,8 @@ impl Life {
         }
         if let Some(electing) = world.plan.election {
             tasks.push(Box::pin(campaign(next(), electing, until)));
-            // Nodes of a quorum that have just granted a lease may not know its term yet.
+            // While a lock changes hands, the nodes of a quorum disagree about the leader, and an
+            // observer gets an error although nothing is wrong.
             if !world.plan.is_quorum() {
                 tasks.push(Box::pin(observe(next(), until)));
             }
