@@ -255,6 +255,9 @@ impl Leader {
 /// It asks the store once per third of the ttl, with pauses of at least 50 ms and at most 1 s. It
 /// may miss a leader that leads for a shorter time.
 ///
+/// The terms of the leaders that it returns rise. Only a server that came back with older data may
+/// show a leader again that has gone.
+///
 /// # Examples
 ///
 /// ```

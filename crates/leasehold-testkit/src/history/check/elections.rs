@@ -139,21 +139,15 @@ impl Vacancy {
         let before = before.filter(|window| window.end() <= gap.from);
         let last = before.max_by_key(|window| window.end())?;
         let gave_up = last.gave_up.filter(|at| *at < last.until && last.told.is_none());
-        Some(match (died(story, last), gave_up) {
+        let (judged_by, from, free) = match (died(story, last), gave_up) {
             (Some(died), _) if died + lease < gap.from => {
-                let judged_by = Invariant::CrashIsTakenOver;
-                Self { gap, lease, from: gap.from, free: gap.from, judged_by }
+                (Invariant::CrashIsTakenOver, gap.from, gap.from)
             }
-            (Some(died), _) => {
-                let judged_by = Invariant::CrashIsTakenOver;
-                Self { gap, lease, from: gap.from.min(died), free: died + lease, judged_by }
-            }
-            (None, Some(_)) => {
-                let judged_by = Invariant::ResignationHandsOver;
-                Self { gap, lease, from: gap.from, free: gap.from, judged_by }
-            }
+            (Some(died), _) => (Invariant::CrashIsTakenOver, gap.from.min(died), died + lease),
+            (None, Some(_)) => (Invariant::ResignationHandsOver, gap.from, gap.from),
             (None, None) => return None,
-        })
+        };
+        Some(Self { gap, lease, from, free, judged_by })
     }
 
     /// The moment by which somebody had to lead, if nobody did.

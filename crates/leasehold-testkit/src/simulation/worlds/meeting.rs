@@ -101,8 +101,9 @@ async fn arrive(worker: &mut Worker, key: &Name, parties: u32, until: Option<Mom
 fn wait(worker: &mut Worker, until: Option<Moment>) -> Duration {
     let is_long = worker.below(WAITS_LONG_ONE_IN) == 0;
     let usual = WAITS_MIN + worker.span_up_to(WAITS_MAX.saturating_sub(WAITS_MIN));
+    let wait = if is_long { WAITS_LONG } else { usual };
     let world = worker.world();
     let left = world.end.since(world.host.now());
     let left = until.map_or(left, |until| left.min(until.since(worker.now())));
-    if is_long { WAITS_LONG } else { usual }.min(left + ENDS_WITHIN)
+    wait.min(left + ENDS_WITHIN)
 }
