@@ -154,9 +154,10 @@ pub(super) struct OfKey<'a> {
 }
 
 impl<'a> OfKey<'a> {
-    /// The owner tokens whose leases an operator ended, and when. The operator names the token, so
-    /// a step that ends another lease is no eviction.
-    fn evicted(&self) -> HashMap<&'a str, Moment> {
+    /// When operators ended leases of each owner token. The operator names the token, so a step
+    /// that ends another lease is no eviction. One token can have several leases, because a request
+    /// can arrive once more after the lease that it asked for.
+    fn evictions(&self) -> HashMap<&'a str, Vec<Moment>> {
         let ends_alone =
             |step: &&Served<'_>| step.before == Some(step.token) && step.after != Some(step.token);
         let ends_share = |step: &&Stood<'_>| {
@@ -165,7 +166,33 @@ impl<'a> OfKey<'a> {
         let alone = self.served.iter().filter(|step| step.request == Request::Evict);
         let alone = alone.filter(ends_alone).map(|step| (step.token, step.at));
         let shared = self.stood.iter().filter(|step| step.request == Request::Evict);
-        alone.chain(shared.filter(ends_share).map(|step| (step.token, step.at))).collect()
+        let mut evictions: HashMap<_, Vec<_>> = HashMap::new();
+        for (token, at) in alone.chain(shared.filter(ends_share).map(|step| (step.token, step.at)))
+        {
+            evictions.entry(token).or_default().push(at);
+        }
+        evictions
+    }
+
+    /// When the lease of a window began at the server.
+    fn granted(&self, window: &Window<'_>) -> Moment {
+        let (token, began) = (window.token, window.began);
+        let alone = self.served.iter().take_while(|step| step.at <= began);
+        let alone = alone.filter(|step| step.before != Some(token) && step.after == Some(token));
+        let shared = self.stood.iter().take_while(|step| step.at <= began);
+        let shared =
+            shared.filter(|step| !step.before.is_holder(token) && step.after.is_holder(token));
+        alone.map(|step| step.at).chain(shared.map(|step| step.at)).max().unwrap_or(began)
+    }
+
+    /// When an operator ended the lease of each window.
+    fn evicted(&self) -> Vec<Option<Moment>> {
+        let evictions = self.evictions();
+        let of_window = |window: &Window<'_>| {
+            let (all, granted) = (evictions.get(window.token)?, self.granted(window));
+            all.iter().copied().find(|evicted| *evicted >= granted)
+        };
+        self.windows.iter().map(of_window).collect()
     }
 }
 
@@ -433,8 +460,8 @@ impl<'a> Story<'a> {
         self.weather.settle();
         for of_key in self.keys.values_mut() {
             let evicted = of_key.evicted();
-            for window in &mut of_key.windows {
-                window.evicted = evicted.get(window.token).copied();
+            for (window, evicted) in of_key.windows.iter_mut().zip(evicted) {
+                window.evicted = evicted;
                 window.crashed = self.lives.get(&window.process).and_then(|life| life.crashed);
             }
         }

@@ -42,7 +42,7 @@ fn overlap(story: &Story<'_>, key: &str, first: &Window<'_>, second: &Window<'_>
 #[cfg(test)]
 mod tests {
     use crate::history::Invariant::NoOverlap;
-    use crate::history::build::tale;
+    use crate::history::build::{ASK, tale};
     use crate::history::event::Request::Evict;
 
     #[test]
@@ -76,6 +76,20 @@ mod tests {
         let tale = tale().fault("client-crash").takes(1, "A", 1, 9.9).at(5.0).crashes(1).at(6.0);
         let tale = tale.takes(2, "B", 2, 15.9).at(7.0).serves(Evict, "B", "B", "").at(7.5);
         tale.takes(3, "C", 3, 17.0).at(8.0).loses("B").gives_up("C").passes();
+    }
+
+    #[test]
+    fn a_window_ends_with_the_first_eviction_of_its_own_lease() {
+        // The request for A arrives once more after the eviction, and that lease is evicted too.
+        let evicted = tale().serves(ASK, "A", "", "A").takes(1, "A", 1, 9.9).at(2.0);
+        let evicted = evicted.serves(Evict, "A", "A", "").at(2.5).takes(2, "B", 2, 12.5).at(3.0);
+        let evicted = evicted.gives_up("A").gives_up("B").at(4.0).serves(ASK, "A", "", "A");
+        evicted.at(5.0).serves(Evict, "A", "A", "").passes();
+        // The first answer to A is lost, an operator ends that lease, and A asks again.
+        let tale = tale().at(1.0).serves(ASK, "A", "", "A").at(2.0);
+        let tale = tale.serves(Evict, "A", "A", "").at(3.0).serves(ASK, "A", "", "A");
+        let tale = tale.takes(1, "A", 1, 12.9).at(4.5).takes(2, "B", 2, 14.5).at(5.0);
+        tale.gives_up("A").gives_up("B").breaks(NoOverlap);
     }
 
     #[test]
