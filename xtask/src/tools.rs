@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_installed_by_root_on_debian_and_told_to_others() {
+    fn root_on_debian_installs_missing_tools_and_others_are_told_to() {
         // there, on Debian, as root, what is done
         let table = [
             (true, false, false, Ok(false)),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_span_is_refused_with_the_form_that_is_one() {
+    fn a_text_that_is_no_span_is_refused_with_the_right_form() {
         for text in [
             "",
             " ",

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_and_what_is_not_ours_is_no_mistake() {
+    fn variables_that_we_read_or_that_are_not_ours_are_no_mistake() {
         let others =
             ["LEASEHOLD_TEST_SERVER", "PATH", "MY_LEASEHOLD_URI", "HOUSEHOLD_URL", "URL", "_URL"];
         let of_kubernetes = [

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_seen_is_shown_as_an_escape() {
+    fn invisible_characters_are_shown_as_escapes() {
         for (text, shown) in [
             ("release 2.4.1 — ünï 日本", "release 2.4.1 — ünï 日本"),
             ("\x1b[31mred", "\\u{1b}[31mred"),

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_word_is_one_word_whatever_is_in_it() {
+    fn a_shell_word_is_one_word_with_any_content() {
         let table = [
             ("sqlite:/a/b.db", "sqlite:/a/b.db"),
             ("", "''"),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_no_flag_whatever_it_begins_with() {
+    fn a_name_that_begins_with_a_hyphen_is_no_flag() {
         for (name, word) in [("x", "x"), ("-x", "--name=-x"), ("-a b", "--name='-a b'")] {
             assert_eq!(name_word(name), word);
         }

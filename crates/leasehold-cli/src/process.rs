@@ -200,7 +200,7 @@ mod tests {
 
     /// The kernel shows a group or a session outside our pid namespace as 0.
     #[test]
-    fn one_who_leads_another_job_above_us_in_our_session_could_continue_us() {
+    fn the_leader_of_another_job_above_us_in_our_session_could_continue_us() {
         let process = |pid, parent, group, session| Process {
             pid,
             parent,

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_left_out_is_mentioned_once_when_all_else_is_written() {
+    fn messages_that_were_left_out_are_mentioned_once_at_the_end() {
         let mut queue = Queue::new();
         let long = "x".repeat(ROOM);
         assert!(queue.has_room_for(&long) && queue.has_room_for(&"x".repeat(2 * ROOM)));

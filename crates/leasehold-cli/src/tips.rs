@@ -333,7 +333,7 @@ mod tests {
 
     /// The parser accepts every command line that a tip suggests.
     #[test]
-    fn what_a_tip_says_is_understood() {
+    fn the_command_line_of_a_tip_is_understood() {
         for line in [
             "leasehold run x -- echo hi",
             "leasehold run --name=-x -- true",

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_do_with_a_file_is_noticed() {
+    fn the_rights_of_others_to_a_file_are_noticed() {
         for (mode, has_password, part) in [
             (0o100_600, true, None),
             (0o100_640, true, None),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_prints_is_kept_but_for_what_is_the_same_everywhere() {
+    fn the_output_of_a_run_is_kept_without_the_lines_that_never_differ() {
         let kept = figures("{\"schema\":\"s\",\"scenario\":\"hot\",\"median\":1.5}\n");
         assert_eq!(kept, Ok(vec![json!({ "median": 1.5 })]));
         assert!(figures("no JSON").is_err());

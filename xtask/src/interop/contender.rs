@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_contender_prints_is_understood_or_refused() {
+    fn each_line_of_a_contender_is_understood_or_refused() {
         let mut turns = Turns::default();
         for line in ["acquired 1 10", "acquired 0 12", "released 1 14"] {
             turns.read(line).expect(line);

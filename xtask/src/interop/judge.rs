@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_pair_is_named() {
+    fn the_judge_names_the_fault_of_a_pair() {
         let every = |first: u64, step: usize| (first..4_000).step_by(step);
         assert_eq!(complaint(told(every(0, 10)), told(every(5, 20))), "");
         assert!(complaint(told(every(0, 10)), told(every(0, 20))).contains("at once"));

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_server_has_passes() {
+    fn a_command_that_every_server_has_passes() {
         assert_lines(
             "-- while KEYS: call('NOPE')\n\
              local time = call('TIME')\n\

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_is_found_and_what_just_fits_is_not() {
+    fn a_file_that_is_too_long_is_found_and_one_that_just_fits_is_not() {
         let file = |lines: usize| "\n".repeat(lines);
         assert_finds(
             lines_and_files_are_short,

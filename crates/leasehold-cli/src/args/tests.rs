@@ -215,7 +215,7 @@ fn a_token_may_begin_with_a_hyphen() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_a_usage_error() {
+fn arguments_that_make_no_sense_are_a_usage_error() {
     for line in [
         "leasehold jump",
         "leasehold run",

@@ -109,7 +109,7 @@ fn at_a_terminal_ctrl_c_is_left_to_the_command_however_often() {
 }
 
 #[test]
-fn what_comes_after_the_commands_own_end_does_not_take_its_success_away() {
+fn events_after_the_end_of_the_command_leave_its_success() {
     let ended = (5, FRESH, Input::Ended(Exit::Code(0)));
     let gone = (9, FRESH, Input::AllGone);
     let by_itself = |inputs: &[_]| match last(POLICY, inputs)[..] {
@@ -124,7 +124,7 @@ fn what_comes_after_the_commands_own_end_does_not_take_its_success_away() {
 }
 
 #[test]
-fn whoever_asked_for_the_end_is_its_cause_also_at_a_terminal_or_after_a_loss() {
+fn a_request_for_the_end_is_its_cause_even_at_a_terminal_or_after_a_loss() {
     let finishes = |actions: Vec<Action>| match actions[..] {
         [.., Action::Finish(verdict)] => verdict.cause,
         ref other => panic!("{other:?}"),
@@ -271,7 +271,7 @@ fn a_loss_while_stopping_only_makes_the_end_come_sooner() {
 }
 
 #[test]
-fn a_passed_deadline_kills_at_once_whoever_notices_it() {
+fn a_passed_deadline_kills_at_once_for_any_observer() {
     let said = Action::Say(News::Lost(Lost::Deadline));
     let expected = [said, Action::Say(News::Killing), Action::Kill];
     for input in [Input::Timer, Input::Lost(Lost::Deadline)] {
@@ -305,7 +305,7 @@ fn a_command_continued_after_its_lease_lapsed_is_killed_and_not_continued() {
 }
 
 #[test]
-fn what_outlives_the_command_keeps_the_lock_and_is_mentioned_once() {
+fn processes_that_outlive_the_command_keep_the_lock_and_are_mentioned_once() {
     let ended = (1_000, FRESH, Input::Ended(Exit::Code(4)));
     assert_eq!(last(POLICY, &[ended, (1_299, FRESH, Input::Timer)]), []);
     let said = [Action::Say(News::Lingering)];
@@ -374,7 +374,7 @@ fn a_killed_keeper_means_that_the_command_is_killed_and_the_lock_is_released() {
 }
 
 #[test]
-fn what_the_keeper_killed_in_time_ends_us_with_79() {
+fn a_command_that_the_keeper_killed_in_time_ends_us_with_79() {
     let killed = (9_800, 98, Input::KilledInTime);
     let inputs = [
         (5, FRESH, Input::Timer),

@@ -459,7 +459,7 @@ impl World {
 }
 
 #[test]
-fn whatever_happens_no_process_works_beyond_its_lease_and_none_is_left_at_a_release() {
+fn no_process_works_beyond_its_lease_and_none_is_left_at_a_release() {
     let mut met = BTreeMap::new();
     for seed in 0..SEEDS {
         let ended = std::panic::catch_unwind(|| {

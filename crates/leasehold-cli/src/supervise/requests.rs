@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_of_the_pid_namespace_may_come_from_several_processes() {
+    fn signals_from_outside_of_the_pid_namespace_may_have_several_senders() {
         let term = |ms, sender| (ms, Signal::TERM, sender);
         assert_eq!(counts(&[term(5, OUTSIDE), term(1_004, OUTSIDE)]), [1, 0]);
         assert_eq!(counts(&[term(5, OUTSIDE), term(1_005, OUTSIDE)]), [1, 2]);

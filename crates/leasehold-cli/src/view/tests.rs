@@ -79,7 +79,7 @@ fn the_lock_object_has_exactly_the_pinned_fields() {
 }
 
 #[test]
-fn of_a_quorum_it_is_shown_who_has_it_where_and_no_more_of_the_token() {
+fn the_view_of_a_quorum_shows_who_has_which_node_and_no_more_of_the_token() {
     let mut seen = seen();
     seen.votes = vec![
         Vote::new("redis://a/0", Ok(Some(b"abcdefghijklmnop".to_vec()))),
@@ -105,7 +105,7 @@ fn of_a_quorum_it_is_shown_who_has_it_where_and_no_more_of_the_token() {
 }
 
 #[test]
-fn the_card_says_who_since_when_why_and_where_we_stand_and_escapes_it_all() {
+fn the_card_shows_the_holder_the_reason_and_our_position_all_escaped() {
     let text = card("deploy", &seen(), NOW, Some(2)).expect("held");
     for part in [
         "`deploy` is held by ci-7 pid 4121 (./deploy.sh\\u{1b}[2J, user ci) since ",

@@ -14,7 +14,7 @@ on_every_store! {
     a_wrong_token_is_not_repeated,
     an_unlock_without_a_reason_is_refused,
     a_log_filter_that_is_not_understood_is_refused,
-    a_pattern_is_no_name_and_inspect_says_who_takes_it,
+    a_pattern_is_no_name_and_inspect_names_the_command_for_patterns,
 }
 
 fn a_bad_name_is_refused_by_every_command(world: &World) {
@@ -279,7 +279,7 @@ fn an_unlock_without_a_reason_is_refused(world: &World) {
     drop(holder.end());
 }
 
-fn a_pattern_is_no_name_and_inspect_says_who_takes_it(world: &World) {
+fn a_pattern_is_no_name_and_inspect_names_the_command_for_patterns(world: &World) {
     world.make_store();
     let inspect = |name: &str| finish(world.leasehold(["inspect", name]));
     inspect("a*").code(0).says("`leasehold ls 'a*'` lists all that match");

@@ -35,7 +35,7 @@ fn the_default_store_is_made_below_the_home_and_said_every_time() {
 }
 
 #[test]
-fn who_says_that_the_embedded_store_is_meant_is_told_nothing_and_gets_it() {
+fn a_user_that_names_the_embedded_store_gets_it_without_a_warning() {
     let world = World::sqlite();
     let done = unnamed(&world, &["--local"], &[("LEASEHOLD_URL", "redis://127.0.0.1:1")]);
     assert_eq!((done.code(0).stderr.as_str(), done.stdout.as_str()), ("", "mine\n"));
@@ -110,7 +110,7 @@ fn by_file(world: &World, file: &str, script: &str) -> Done {
 }
 
 #[test]
-fn what_is_no_regular_file_of_bounded_size_is_refused_as_a_url_file() {
+fn a_url_file_that_is_too_large_or_no_regular_file_is_refused() {
     let world = World::sqlite();
     let path = |name: &str| world.path(name).to_str().expect("text").to_owned();
     let made = Command::new("mkfifo").arg(path("fifo")).status().expect("mkfifo(1)");

@@ -18,7 +18,7 @@ on_every_store! {
     a_daemon_that_reads_its_settings_again_is_still_stopped_cleanly_and_led_again,
     a_command_that_cannot_start_ends_its_instance,
     of_two_instances_never_more_than_one_says_that_it_leads,
-    whoever_asks_learns_the_term_and_no_secret,
+    a_question_shows_the_term_and_no_secret,
     an_instance_whose_term_is_lost_says_so_before_its_command_is_gone,
 }
 
@@ -208,7 +208,7 @@ fn of_two_instances_never_more_than_one_says_that_it_leads(world: &World) {
     }
 }
 
-fn whoever_asks_learns_the_term_and_no_secret(world: &World) {
+fn a_question_shows_the_term_and_no_secret(world: &World) {
     let script = "echo $LEASEHOLD_FENCE; echo $LEASEHOLD_TOKEN; exec sleep 1000";
     let mut first = Instance::start(world, &LONG, script);
     let (before, token) = (term(&mut first.running), first.running.line());

@@ -15,7 +15,7 @@ on_every_store! {
     a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126,
     a_script_that_names_no_interpreter_is_run_by_sh_also_by_a_run_that_joins,
     a_taken_lock_ends_with_75_or_the_code_of_choice,
-    what_waits_inside_a_run_for_its_own_lock_says_so,
+    a_run_that_waits_for_the_lock_of_its_own_outer_run_says_so,
 }
 
 fn the_commands_own_code_is_ours_whatever_it_is(world: &World) {
@@ -142,7 +142,7 @@ fn help_goes_to_stdout_and_has_the_table() {
     assert!(!done.stdout.contains("__child"), "{}", done.stdout);
 }
 
-fn what_waits_inside_a_run_for_its_own_lock_says_so(world: &World) {
+fn a_run_that_waits_for_the_lock_of_its_own_outer_run_says_so(world: &World) {
     let exe = env!("CARGO_BIN_EXE_leasehold");
     for flags in ["", "-w 1h"] {
         let script = format!("{exe} acquire x {flags} --ttl 1m");

@@ -10,11 +10,11 @@ on_every_store! {
     a_run_below_a_run_of_the_same_name_joins_its_lease,
     a_process_that_left_its_parents_joins,
     a_joined_command_sees_the_lock_that_it_names_however_many_runs_are_between,
-    what_a_run_holds_decides_which_inner_runs_join,
+    the_claim_of_a_run_decides_which_inner_runs_join,
     the_locks_of_outer_runs_are_joined_and_the_others_taken,
     a_process_elsewhere_with_the_same_environment_is_refused,
     a_command_is_not_started_under_a_lock_that_the_outer_run_has_lost,
-    whoever_joins_again_and_again_while_it_is_killed_is_dead_at_the_end,
+    commands_that_join_again_and_again_while_they_are_killed_are_dead_at_the_end,
 }
 
 const EXE: &str = env!("CARGO_BIN_EXE_leasehold");
@@ -87,7 +87,7 @@ fn a_joined_command_sees_the_lock_that_it_names_however_many_runs_are_between(wo
     world.assert_nothing_left();
 }
 
-fn what_a_run_holds_decides_which_inner_runs_join(world: &World) {
+fn the_claim_of_a_run_decides_which_inner_runs_join(world: &World) {
     let permits = "--permits 3 --weight 2";
     for (outer, inner, refused) in [
         ("", "", None),
@@ -189,7 +189,7 @@ fn a_command_is_not_started_under_a_lock_that_the_outer_run_has_lost(world: &Wor
 }
 
 /// Each command begins in a session of its own, while the keeper kills the commands before it.
-fn whoever_joins_again_and_again_while_it_is_killed_is_dead_at_the_end(world: &World) {
+fn commands_that_join_again_and_again_while_they_are_killed_are_dead_at_the_end(world: &World) {
     for _ in 0..3 {
         let script = format!(
             "trap '' TERM; echo up; while :; do setsid {EXE} -q run x -- sh -c \

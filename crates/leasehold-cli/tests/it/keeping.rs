@@ -82,7 +82,7 @@ fn is_killed_at_loss(world: &World, script: &str) {
 }
 
 #[test]
-fn whatever_shape_a_command_has_it_is_killed_when_the_lock_is_lost() {
+fn a_command_of_any_shape_is_killed_when_the_lock_is_lost() {
     let world = World::sqlite();
     for shape in ["daemon", "hops", "thread", "mixed"] {
         for _ in 0..rounds(3) {

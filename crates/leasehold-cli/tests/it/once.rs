@@ -10,7 +10,7 @@ use crate::harness::{World, finish, start, until};
 on_every_store! {
     a_command_that_succeeded_is_not_run_again_in_its_period,
     of_eight_hosts_one_runs_the_command,
-    who_waits_for_a_lock_that_no_work_holds_is_told_how_to_free_it,
+    a_waiter_for_a_lock_that_no_work_holds_is_told_how_to_free_it,
     a_command_that_failed_or_was_killed_may_run_again_at_once,
     a_command_that_was_told_to_stop_may_run_again_at_once_whatever_its_exit_code,
     work_that_is_done_stays_done_though_what_it_left_behind_is_told_to_stop,
@@ -67,7 +67,7 @@ fn of_eight_hosts_one_runs_the_command(world: &World) {
     assert_eq!(world.read("log"), "done\n");
 }
 
-fn who_waits_for_a_lock_that_no_work_holds_is_told_how_to_free_it(world: &World) {
+fn a_waiter_for_a_lock_that_no_work_holds_is_told_how_to_free_it(world: &World) {
     finish(once(world, WORK)).code(0);
     let url = world.url();
     let way_out = format!("`leasehold unlock --url {url} report --force --why TEXT` frees it now");

@@ -9,7 +9,7 @@ fn read(file: &str) -> String {
 
 /// With symbols, the command is seven times as large.
 #[test]
-fn what_users_install_has_no_symbols() {
+fn the_installed_program_has_no_symbols() {
     let manifest = read("Cargo.toml");
     let (_, after) = manifest.split_once("\n[profile.release]\n").expect("the profile");
     let profile = after.split("\n[").next().unwrap_or_default();
@@ -18,7 +18,7 @@ fn what_users_install_has_no_symbols() {
 
 /// Without `--locked`, cargo takes the newest versions of that day.
 #[test]
-fn whoever_installs_it_gets_the_versions_that_were_tested() {
+fn an_install_gets_the_versions_that_were_tested() {
     let readme = read("README.md");
     for (_, after) in readme.match_indices("cargo install").map(|(at, _)| readme.split_at(at)) {
         let line = after.lines().next().unwrap_or_default();

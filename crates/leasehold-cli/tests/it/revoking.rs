@@ -10,7 +10,7 @@ on_every_store! {
     a_command_that_does_not_stop_keeps_its_lock_and_is_not_killed,
     work_that_was_asked_to_stop_does_not_count_as_done,
     a_lease_of_a_script_is_told_by_renew,
-    who_is_asked_is_chosen_and_shown,
+    a_request_to_let_go_chooses_and_shows_its_holders,
     an_instance_that_leads_resigns_when_asked_and_stands_again,
 }
 
@@ -97,7 +97,7 @@ fn a_lease_of_a_script_is_told_by_renew(world: &World) {
     world.assert_nothing_left();
 }
 
-fn who_is_asked_is_chosen_and_shown(world: &World) {
+fn a_request_to_let_go_chooses_and_shows_its_holders(world: &World) {
     let take = || json(world, &["acquire", "x", "--shared", "--ttl", "1m"]);
     let (one, other) = (take(), take());
     let token = |grant: &Value| grant["token"].as_str().expect("a token").to_owned();

@@ -12,7 +12,7 @@ on_every_store! {
     renew_does_not_guess_a_ttl,
     a_lease_that_is_not_ours_cannot_be_renewed_or_released,
     a_shell_finds_the_store_and_the_namespace_that_flags_of_acquire_chose,
-    what_an_earlier_lock_left_in_the_variables_is_not_taken_for_that_of_the_next,
+    variables_of_an_earlier_lock_are_not_taken_for_those_of_the_next,
     an_unusable_token_is_named_with_its_lock_and_its_origin,
     a_shell_that_has_a_lock_does_not_wait_for_itself,
     a_token_of_another_lock_is_named_as_such_and_changes_nothing,
@@ -80,7 +80,7 @@ fn a_shell_finds_the_store_and_the_namespace_that_flags_of_acquire_chose(world: 
     world.assert_nothing_left();
 }
 
-fn what_an_earlier_lock_left_in_the_variables_is_not_taken_for_that_of_the_next(world: &World) {
+fn variables_of_an_earlier_lock_are_not_taken_for_those_of_the_next(world: &World) {
     let script = "export LEASEHOLD_URL=$2 LEASEHOLD_EXPIRES_AT_MS=1; \
                   eval \"$($1 acquire a --ttl 1m)\"; echo ${LEASEHOLD_FENCE:+fenced}; \
                   $1 release a; eval \"$($1 acquire b --shared --ttl 1m)\"; \

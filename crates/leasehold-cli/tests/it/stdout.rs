@@ -12,7 +12,7 @@ on_every_store! {
     nothing_is_acquired_where_nobody_would_get_the_token,
     a_lock_whose_token_cannot_be_printed_is_given_back,
     a_lock_whose_token_nobody_reads_is_given_back_after_its_ttl_or_at_a_signal,
-    who_throws_the_token_away_gets_the_lock,
+    a_caller_that_discards_the_token_gets_the_lock,
 }
 
 /// `acquire x` in a shell with this redirection.
@@ -67,7 +67,7 @@ fn a_lock_whose_token_nobody_reads_is_given_back_after_its_ttl_or_at_a_signal(wo
 }
 
 /// A cron job does this if it only wants to know whether it is the first.
-fn who_throws_the_token_away_gets_the_lock(world: &World) {
+fn a_caller_that_discards_the_token_gets_the_lock(world: &World) {
     acquire(world, ">/dev/null", "").code(0);
     assert_eq!(world.state("x"), "held");
     let unlock = ["unlock", "x", "--force", "--yes", "--why", "the test"];

@@ -11,7 +11,7 @@ on_every_store! {
     a_command_that_closes_its_streams_ends_them_for_others,
     no_shell_touches_the_arguments,
     killing_us_takes_the_command_along,
-    what_the_command_leaves_behind_keeps_the_lock,
+    processes_that_the_command_leaves_behind_keep_the_lock,
     a_signal_reaches_what_the_command_left_behind,
     background_jobs_of_the_shell_that_became_us_are_none_of_our_business,
     many_ends_at_once_are_all_seen,
@@ -84,7 +84,7 @@ fn killing_us_takes_the_command_along(world: &World) {
     until("the lease runs out", || world.state("x") == "free");
 }
 
-fn what_the_command_leaves_behind_keeps_the_lock(world: &World) {
+fn processes_that_the_command_leaves_behind_keep_the_lock(world: &World) {
     let fifo = world.path("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
     // This is a typical daemon: it has a session of its own and none of our streams, and its parent

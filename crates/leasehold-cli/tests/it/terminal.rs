@@ -486,7 +486,7 @@ fn the_embedded_store_introduces_itself_on_a_terminal() {
 }
 
 #[test]
-fn what_the_nodes_of_a_quorum_say_stands_on_lines_of_their_own() {
+fn each_node_of_a_quorum_has_a_line_of_its_own() {
     let world = World::sqlite();
     let mut command = world.bare();
     command

@@ -9,7 +9,7 @@ on_every_store! {
     five_waiters_are_served_in_the_order_in_which_they_came,
     a_killed_first_waiter_does_not_hold_up_the_next,
     a_command_that_was_waited_for_begins_with_most_of_its_ttl,
-    who_waits_sees_who_holds_it_since_when_why_and_where_they_stand,
+    a_waiter_sees_its_position_and_who_holds_the_lock_since_when_and_why,
     a_new_holder_is_announced,
     quiet_waits_in_silence,
 }
@@ -64,7 +64,7 @@ fn a_command_that_was_waited_for_begins_with_most_of_its_ttl(world: &World) {
     waiter.end().code(0);
 }
 
-fn who_waits_sees_who_holds_it_since_when_why_and_where_they_stand(world: &World) {
+fn a_waiter_sees_its_position_and_who_holds_the_lock_since_when_and_why(world: &World) {
     let first = holder(world, &["--why", "release \u{1b}[31m2.4.1"]);
     let ahead = start(world.run("x", &[], "true"));
     until("it waits", || world.waiters("x") == 1);

@@ -38,7 +38,7 @@ macro_rules! called {
 
 /// G1 and G2, and what they leave out: both calls in every state, with and without a timeout.
 #[test]
-fn g1_g2_acquire_and_release_answer_by_whose_the_key_is() {
+fn g1_g2_acquire_and_release_answer_by_the_owner_of_the_key() {
     use Before::{Anothers, Free, Mine};
     // holder before, acquire (or release), answer, holder after
     let table = [

@@ -47,7 +47,7 @@ fn a_key_of_another_is_tried_every_10_ms_for_a_second_and_no_longer() {
 }
 
 #[test]
-fn who_waits_has_it_10_ms_after_it_is_free_at_most() {
+fn a_waiter_gets_the_lock_within_10_ms_of_its_release() {
     play(async |world| {
         let (one, other) = (lock(world).await, lock(world).await);
         let value = one.lock().await.expect("an answer").expect("it is free");

@@ -8,7 +8,7 @@ use crate::inside::Inside;
 use crate::world::{World, ms, play, raw};
 
 #[test]
-fn a_release_wakes_who_waits_with_leaseholds_mutex() {
+fn a_release_wakes_a_waiter_of_leaseholds_mutex() {
     play(async |world| {
         let client = world.client().await;
         let lock = RedisLock::new_on(world.store().await, "a", world.host());

@@ -143,7 +143,7 @@ pub(crate) async fn an_eviction_ends_the_lease_that_was_seen(world: &World) {
 }
 
 /// The lease that an operator saw may have ended before the operator decides.
-pub(crate) async fn an_eviction_spares_whoever_was_not_seen(world: &World) {
+pub(crate) async fn an_eviction_spares_a_holder_that_was_not_seen(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     let seen = anna.owner().as_str().as_bytes();

@@ -31,7 +31,7 @@ pub(crate) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(w
 
 /// Leasehold's own clients keep the order of the line: an ask that finds the key free hands it to
 /// the head.
-pub(crate) async fn who_is_woken_keeps_its_place_and_its_turn(world: &World) {
+pub(crate) async fn a_woken_waiter_keeps_its_place_and_its_turn(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);

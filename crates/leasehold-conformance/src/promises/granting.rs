@@ -31,7 +31,7 @@ pub(crate) async fn a_key_held_by_another_is_taken(world: &World) {
 }
 
 /// If the refusal allows this, no earlier ask ends the new lease.
-pub(crate) async fn who_was_told_taken_may_ask_again_by_the_same_token(world: &World) {
+pub(crate) async fn a_token_that_was_told_taken_may_ask_again(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     for _ in 0..3 {

@@ -67,7 +67,7 @@ pub(crate) async fn a_handed_lease_lives_for_its_handed_ttl(world: &World) {
 }
 
 /// It does so by an ask or by a renewal. The fencing tokens stay.
-pub(crate) async fn who_was_handed_a_lease_lifts_it_to_its_full_ttl(world: &World) {
+pub(crate) async fn a_renewal_gives_a_handed_over_lease_its_full_ttl(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     for by_asking in [true, false] {
         granted(anna.ask(&key("a")).send().await);

@@ -54,7 +54,7 @@ pub(crate) async fn a_holder_is_told_that_another_waits(world: &World) {
 }
 
 /// Otherwise a client that only tries now and then would end idle leases, and no client would gain.
-pub(crate) async fn a_holder_is_not_told_of_who_only_tries(world: &World) {
+pub(crate) async fn a_holder_is_not_told_of_a_client_that_only_tries(world: &World) {
     let (anna, bert) = (world.actor_here(), world.actor_here());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).send().await);

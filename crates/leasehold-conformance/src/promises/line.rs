@@ -16,7 +16,7 @@ pub(crate) fn needs(capabilities: &Capabilities) -> bool {
 }
 
 /// `ahead` counts the places before the client's own, or all places if it has none.
-pub(crate) async fn who_joins_is_told_how_many_are_ahead(world: &World) {
+pub(crate) async fn a_client_that_joins_is_told_how_many_are_ahead(world: &World) {
     let holder = world.actor();
     granted(holder.ask(&key("a")).join().send().await);
     for ahead in 0..4 {
@@ -28,7 +28,7 @@ pub(crate) async fn who_joins_is_told_how_many_are_ahead(world: &World) {
 }
 
 /// An ask that joins needs no place if the key is free.
-pub(crate) async fn who_joins_is_granted_a_free_key_and_takes_no_place(world: &World) {
+pub(crate) async fn a_client_that_joins_is_granted_a_free_key_without_a_place(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).join().send().await);
     granted(anna.ask(&key("a")).join_as(2, 3_000, 3_000).send().await);
@@ -61,7 +61,7 @@ pub(crate) async fn an_ask_that_only_stands_by_takes_no_place(world: &World) {
 }
 
 /// A client that passes the line would make it unfair.
-pub(crate) async fn who_stands_by_never_passes_a_living_place(world: &World) {
+pub(crate) async fn a_client_without_a_place_never_passes_a_living_place(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).join().send().await);

@@ -81,7 +81,7 @@ pub(crate) async fn a_free_lock_whose_waiter_died_may_be_used_as_a_semaphore(wor
 }
 
 /// The waiters behind it want so few permits that they could be granted now.
-pub(crate) async fn who_goes_away_lets_smaller_wishes_in(world: &World) {
+pub(crate) async fn a_waiter_that_leaves_lets_smaller_requests_in(world: &World) {
     let [anna, bert, carl, _] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 3).send().await);
     taken(bert.ask(&key("a")).permits(3, 3).join().send().await);

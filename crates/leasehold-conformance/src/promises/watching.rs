@@ -83,7 +83,7 @@ pub(crate) async fn a_watching_place_that_leaves_wakes_nobody_in_vain(world: &Wo
 }
 
 /// An eviction does the same as a release here.
-pub(crate) async fn an_eviction_wakes_who_watches(world: &World) {
+pub(crate) async fn an_eviction_wakes_a_client_that_watches(world: &World) {
     if !world.capabilities().browse {
         return;
     }
@@ -111,7 +111,7 @@ pub(crate) async fn a_watching_place_holds_nobody_up(world: &World) {
 }
 
 /// The release has woken the head, which should ask soon. But it may be dead.
-pub(crate) async fn a_newcomer_gives_way_once_to_who_watches(world: &World) {
+pub(crate) async fn a_newcomer_gives_way_once_to_a_client_that_watches(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let (carl, dora) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
@@ -129,7 +129,7 @@ pub(crate) async fn a_newcomer_gives_way_once_to_who_watches(world: &World) {
 }
 
 /// Nobody was woken, or it was long ago.
-pub(crate) async fn a_newcomer_gives_way_to_nobody_who_is_not_about_to_ask(world: &World) {
+pub(crate) async fn a_newcomer_gives_way_only_to_a_client_that_is_about_to_ask(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     taken(bert.ask(&key("a")).watch(9_000).send().await);

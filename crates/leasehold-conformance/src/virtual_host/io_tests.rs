@@ -101,7 +101,7 @@ impl Drop for Slow {
 }
 
 #[test]
-fn whoever_waits_for_the_end_of_an_io_task_is_woken_before_time_goes_on() {
+fn a_task_that_waits_for_an_io_task_is_woken_before_time_goes_on() {
     let (host, _) = host();
     let (sender, ended) = tokio::sync::oneshot::channel();
     let slow = Slow(Some(sender));

@@ -76,7 +76,7 @@ fn a_timer_that_was_dropped_moves_no_clock() {
 }
 
 #[test]
-fn whatever_is_due_has_been_done_when_an_advance_ends() {
+fn an_advance_ends_after_all_due_work() {
     for seed in 0..50 {
         let host = VirtualHost::new(seed);
         let done = Arc::new(Mutex::new(0));
@@ -130,7 +130,7 @@ fn the_time_of_day_follows_the_clock_and_steps_when_told() {
 }
 
 #[test]
-fn a_task_gives_its_output_to_whoever_waits_for_it() {
+fn a_task_gives_its_output_to_the_task_that_waits_for_it() {
     let host = VirtualHost::new(1);
     let inner = Arc::clone(&host);
     let joined = host.task(async move {

@@ -83,7 +83,7 @@ const TABLE: [(Lie, &str, &str); 40] = [
     ),
     (Lie::ForgetsIdleCounters, "tokens_rise_after_a_long_time_without_use", "after"),
     (Lie::PromisesTokensInVain, "tokens_rise_over_an_expiry", "fencing tokens"),
-    (Lie::LetsNewcomersPass, "who_stands_by_never_passes_a_living_place", "not taken"),
+    (Lie::LetsNewcomersPass, "a_client_without_a_place_never_passes_a_living_place", "not taken"),
     (Lie::KeepsDeadPlaces, "a_dead_place_is_passed", ""),
     (Lie::KeepsThePlaceOfALeaver, "a_release_leaves_the_line", ""),
     (
@@ -102,7 +102,7 @@ const TABLE: [(Lie, &str, &str); 40] = [
     (Lie::TellsEverybody, "a_hand_over_is_told_to_the_new_owner_alone", "Granted"),
     (Lie::ShowsDeadHolders, "a_lease_that_ended_is_not_shown", "Holder"),
     (Lie::ListsWhatEnded, "only_keys_in_use_are_listed", "expired"),
-    (Lie::EvictsAnybody, "an_eviction_spares_whoever_was_not_seen", "Evicted"),
+    (Lie::EvictsAnybody, "an_eviction_spares_a_holder_that_was_not_seen", "Evicted"),
     (Lie::SwallowsRevocations, "a_holder_that_is_asked_learns_it_with_each_renewal", "asked"),
     (Lie::RevokesEverybody, "holders_that_share_a_key_are_asked_one_by_one", "Some(Revocation"),
     (Lie::FoldsNames, "no_two_names_are_one_lock", "not granted"),

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_sends_is_read_once_it_is_whole() {
+    fn a_message_of_a_server_is_read_once_it_is_whole() {
         let message = Message::new("c", b"x");
         let published = News::Published(message);
         let changed = News::Changed(b"a".to_vec());

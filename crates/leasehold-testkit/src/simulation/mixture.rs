@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_promise_is_named() {
+    fn a_broken_promise_is_named() {
         let even: Vec<_> = (0..40).map(|turn| (turn % 4, turn as u64 * 100)).collect();
         let with = |change: fn(&mut (usize, u64))| {
             let mut turns = even.clone();

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_all_that_counted_takes_over() {
+    fn only_a_replica_with_all_confirmed_writes_takes_over() {
         let mut replicas = replicas(2);
         let (data, last) = written(3);
         for sent in replicas.send(|| data.clone(), last).into_iter().take(1) {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_to_a_replica_before_it_left_is_lost() {
+    fn writes_to_a_replica_that_left_before_they_arrived_are_lost() {
         let mut replicas = replicas(1);
         let (data, last) = written(3);
         let before = replicas.send(|| data.clone(), last).remove(0);

@@ -449,7 +449,7 @@ mod tests {
         "-- acquire.lua: takes the key\nreturn redis.call('SET', KEYS[1], ARGV[1])";
 
     #[test]
-    fn what_is_sent_in_full_is_asked_once() {
+    fn a_request_that_is_sent_in_full_is_asked_once() {
         let log = Log::new(&VirtualHost::new(1));
         let mut server = Server::new(ServerClock::default(), log);
         let now = Moment::from_nanos(1_000_000_000_000);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_server_refuses_is_not_told() {
+    fn a_request_that_a_full_server_refuses_is_not_told() {
         let host = VirtualHost::new(1);
         let log = Log::new(&host);
         let mut server = Server::new(ServerClock::default(), log.clone());

@@ -143,7 +143,7 @@ fn readers_and_writers_get_the_same_answers_from_every_store() {
 }
 
 #[test]
-fn who_is_handed_a_key_is_told_so_by_every_store_alike() {
+fn every_store_tells_a_waiter_of_a_hand_over_in_the_same_way() {
     let grants = play_all(&UNHURRIED, 0..6);
     assert!(grants >= 20, "only {grants} keys were handed to somebody");
 }

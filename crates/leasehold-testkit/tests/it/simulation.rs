@@ -116,7 +116,7 @@ fn every_world_sees_enough_acquisitions_and_faults_to_mean_something() {
 /// An ask was queued during connecting. Then its future was dropped, and its release was given up.
 /// When the connection came, the ask was sent.
 #[test]
-fn what_is_queued_for_a_connection_does_not_outlive_its_release() {
+fn a_request_that_is_queued_for_a_connection_does_not_outlive_its_release() {
     for seed in [374, 855] {
         let _ran = holds(seed);
     }
@@ -125,7 +125,7 @@ fn what_is_queued_for_a_connection_does_not_outlive_its_release() {
 /// A stopped server read the ask of a try only after its release had been given up. The checker
 /// confused the try with a longer call of another task, and blamed the call for the grant.
 #[test]
-fn what_reaches_the_server_after_its_call_is_held_against_nobody() {
+fn a_request_that_arrives_after_its_call_is_blamed_on_no_other_call() {
     let _ran = holds(116_113_366_506_341);
 }
 
@@ -149,7 +149,7 @@ fn an_ask_of_a_quorum_is_not_sent_again_behind_its_release() {
 /// The client sent another request when the server was back. It was killed before it tried the
 /// release again, which it does after a pause.
 #[test]
-fn who_dies_before_a_release_is_tried_again_owes_nothing() {
+fn a_client_that_dies_before_it_repeats_a_release_owes_nothing() {
     let _ran = holds(89_300_801_333_133);
 }
 
@@ -166,7 +166,7 @@ fn a_token_is_left_whose_grant_was_given_back_for_want_of_copies() {
 /// Every node had evicted its grant and granted the key to another client, before the counters were
 /// raised. The checker still demanded a release of the first grant.
 #[test]
-fn what_nodes_have_granted_to_another_since_need_not_be_given_back() {
+fn grants_that_nodes_have_replaced_since_need_not_be_given_back() {
     for seed in [35_653_087_294_977, 35_653_087_294_994] {
         let plan = as_it_was(seed);
         assert!(plan.faults.iter().any(|one| one.fault == Fault::Eviction), "seed {seed}");

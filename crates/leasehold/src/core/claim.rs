@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holders_have_is_the_sum_of_their_claims() {
+    fn holders_have_the_sum_of_their_claims() {
         for (claims, taken) in [
             (vec![], Taken::Nothing),
             (vec![Exclusive], Taken::Alone),

@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_the_head_or_has_a_place_or_none() {
+    fn a_client_that_asks_is_the_head_or_has_a_place_or_none() {
         let table = [
             (true, None, true, Asker::Head),
             (true, Some(true), true, Asker::Head),

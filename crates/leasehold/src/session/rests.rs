@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_makes_room_and_what_is_not_is_kept() {
+    fn rests_that_are_over_make_room_and_the_others_are_kept() {
         let rests = Rests::default();
         for number in 0..KEYS_MAX {
             rests.begin(&key(number), at(0), at(10 + number as u64 % 2));

@@ -43,7 +43,7 @@ async fn waiting_tasks_are_served_in_the_order_in_which_they_came() -> Result<()
 }
 
 #[tokio::test]
-async fn who_waits_too_long_leaves_nothing_behind() -> Result<(), Error> {
+async fn a_wait_that_elapses_leaves_nothing_behind() -> Result<(), Error> {
     let client = Client::connect("memory:").await?;
     let mutex = client.mutex("a");
     let held = mutex.lock().await?;

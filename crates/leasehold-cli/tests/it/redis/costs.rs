@@ -36,7 +36,7 @@ fn an_uncontended_run_opens_one_connection() {
 }
 
 #[test]
-fn who_waits_opens_one_more_to_be_told() {
+fn a_waiter_opens_one_more_connection_for_its_hints() {
     let world = World::redis();
     let mut holder = holder(&world);
     let before = connections_made(&world);

@@ -45,7 +45,7 @@ fn assert_refused(world: &World, flag: &[&str], code: i32, words: &[&str]) -> Do
 }
 
 #[test]
-fn who_asks_during_a_quarantine_is_told_to_wait_and_who_waits_gets_it_in_the_end() {
+fn a_try_during_a_quarantine_is_told_to_wait_and_a_waiter_gets_the_lock_in_the_end() {
     let world = strict();
     quarantine(&world, 60);
     assert_refused(&world, &["-n"], 69, &["no new locks for", "use -w 2m to wait"]);

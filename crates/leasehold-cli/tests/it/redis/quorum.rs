@@ -137,7 +137,7 @@ fn two_runs_exclude_each_other_and_the_second_goes_on_when_the_first_has_ended()
 
 /// A majority answers the waiter, so one unreachable node does not count as a silent store.
 #[test]
-fn who_waits_while_one_server_is_down_is_not_told_that_the_store_is_silent() {
+fn a_waiter_is_not_told_that_the_store_is_silent_while_one_server_is_down() {
     let nodes = Nodes::start(3);
     nodes.servers[2].kill();
     let mut holder = start(nodes.run(&[], "echo up; read line; exit 0"));

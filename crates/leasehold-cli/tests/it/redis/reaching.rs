@@ -106,7 +106,7 @@ fn a_namespace_stands_before_the_key_and_hides_what_others_hold() {
 }
 
 #[test]
-fn what_another_client_holds_is_respected_shown_and_unlocked_only_on_demand() {
+fn a_lock_of_another_client_is_respected_shown_and_unlocked_only_on_demand() {
     let world = World::redis();
     let foreign = ["SET", "x", "somebody-else", "NX", "PX", "3600000"];
     world.server().command(&foreign);
@@ -148,7 +148,7 @@ fn a_foreign_lock_that_never_expires_is_waited_for_until_it_is_gone() {
 /// The user has the rights of GUARANTEES.md without those of the tools. The waiter must not report
 /// an outage.
 #[test]
-fn who_may_not_look_who_holds_a_lock_waits_all_the_same() {
+fn a_user_without_the_right_to_see_holders_still_waits() {
     let world = World::redis();
     let rights = "ACL SETUSER blind on >word +@all ~x ~{x}:* &* -zmscore -mget";
     world.server().command(&rights.split(' ').collect::<Vec<_>>());

@@ -182,7 +182,7 @@ fn a_server_that_comes_back_empty_grants_higher_fencing_tokens_than_it_forgot() 
 
 /// A booting machine starts its jobs and its server in any order.
 #[test]
-fn a_store_that_is_still_starting_is_waited_for_by_who_asks_for_that() {
+fn a_wait_for_a_store_that_is_still_starting_happens_on_request() {
     let world = World::redis();
     world.server().kill();
     for flags in [&["-w", "30"][..], &["-n"]] {

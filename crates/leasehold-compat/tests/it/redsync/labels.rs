@@ -64,7 +64,7 @@ fn s3_a_lock_that_was_tried_for_is_extended_at_once_and_still_held() {
 }
 
 #[test]
-fn s4_who_tries_a_name_that_is_held_is_told_on_which_nodes() {
+fn s4_a_try_of_a_held_name_is_told_which_nodes_hold_it() {
     play(4, async |nodes| {
         let (first, second) = (nodes.mutex().await, nodes.mutex().await);
         first.lock().await.expect("it is free");
@@ -202,7 +202,7 @@ fn s10_of_four_nodes_three_that_are_free_make_a_lock_and_fewer_leave_nothing() {
 }
 
 #[test]
-fn s11_a_lock_for_an_hour_is_valid_and_who_tries_32_times_does_not_get_it() {
+fn s11_a_lock_for_an_hour_is_valid_and_32_tries_do_not_get_it() {
     play(4, async |nodes| {
         let first = nodes.mutex().await.with_expiry(ms(3_600_000));
         let second = nodes.mutex().await.with_expiry(ms(3_600_000));
@@ -220,7 +220,7 @@ fn s11_a_lock_for_an_hour_is_valid_and_who_tries_32_times_does_not_get_it() {
 }
 
 #[test]
-fn s12_who_is_given_the_value_unlocks_and_extends() {
+fn s12_a_mutex_with_the_value_of_another_unlocks_and_extends() {
     play(4, async |nodes| {
         let first = nodes.mutex().await;
         first.lock().await.expect("it is free");
@@ -243,7 +243,7 @@ fn s12_who_is_given_the_value_unlocks_and_extends() {
 }
 
 #[test]
-fn s13_what_a_node_says_is_seen_through_what_it_is_wrapped_in() {
+fn s13_the_error_of_a_node_is_found_inside_the_errors_around_it() {
     let cause = leasehold::Error::new(ErrorKind::Unavailable, "no such host");
     let redis = Error::Redis { node: 3, source: cause };
     assert_eq!(redis.to_string(), "node #3: no such host");

@@ -94,7 +94,7 @@ fn the_pause_is_as_asked_for_and_follows_every_try_but_the_last() {
 }
 
 #[test]
-fn what_is_freed_meanwhile_is_had_by_the_next_try() {
+fn the_next_try_gets_a_lock_that_was_freed_meanwhile() {
     play_in_memory(async |scene| {
         let first = scene.mutex();
         first.lock().await.expect("it is free");

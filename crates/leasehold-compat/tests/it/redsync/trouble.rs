@@ -106,7 +106,7 @@ fn a_silent_majority_fails_a_try_and_what_it_grants_later_is_given_back() {
 }
 
 #[test]
-fn who_fails_fast_waits_for_no_more_than_a_quorum_that_agrees() {
+fn a_mutex_that_fails_fast_waits_only_until_a_quorum_agrees() {
     play(3, async |nodes| {
         let mutex = nodes.mutex().await.with_fail_fast(true);
         let began = nodes.now();

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_granted_and_is_never_released_is_found() {
+    fn a_possible_grant_that_is_never_released_is_found() {
         goes_on(unanswered(), 2.1).breaks(NoOrphan);
     }
 
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_in_the_end_passes() {
+    fn a_grant_that_is_released_in_the_end_passes() {
         goes_on(unanswered(), 2.1).sends(1, Release, "A").passes();
         goes_on(dropped().sends(1, Release, "A"), 0.6).passes();
     }
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn who_dies_or_is_cut_off_owes_nothing() {
+    fn a_client_that_dies_or_is_cut_off_owes_nothing() {
         unanswered().crashes(1).at(2.1).sends(2, Release, "C").passes();
         // Here, the process dies before it tries again. Below, the lease ends first.
         unanswered().at(2.1).sends(1, Release, "C").crashes(1).passes();

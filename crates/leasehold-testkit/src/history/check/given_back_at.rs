@@ -187,20 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_granted_in_vain_and_is_never_given_back_there_is_found() {
+    fn a_vain_grant_that_is_never_given_back_at_its_node_is_found() {
         goes_on(straggler(), 2, 1.0).breaks(NoOrphan);
         let elsewhere = straggler().sends_to(1, 1, Release, "A");
         goes_on(elsewhere, 2, 1.0).breaks(NoOrphan);
     }
 
     #[test]
-    fn what_is_given_back_there_passes() {
+    fn a_grant_that_is_given_back_at_its_node_passes() {
         straggler().at(9.0).sends_to(2, 1, Release, "A").passes();
         goes_on(straggler(), 2, 1.0).sends_to(2, 1, Release, "A").passes();
     }
 
     #[test]
-    fn what_the_node_has_granted_to_another_is_not_there_any_more() {
+    fn a_node_that_granted_the_key_to_another_has_the_first_grant_no_more() {
         let then_to = |at, node| goes_on(straggler(), 2, 0.5).at(at).grants_at(node, "B");
         then_to(3.0, 2).passes();
         then_to(3.0, 1).breaks(NoOrphan);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_reach_the_node_or_is_not_through_owes_nothing() {
+    fn a_client_that_cannot_reach_the_node_or_is_still_busy_owes_nothing() {
         goes_on(straggler(), 1, 1.0).passes();
         goes_on(straggler(), 2, 6.0).passes();
         // The process dies before it tries again.

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_an_open_latch_for_long_is_found() {
+    fn a_long_wait_for_an_open_latch_is_found() {
         let waits = |until: f64| opened().calls(3, AwaitLatch, None).at(until);
         waits(3.3).returns(3, WaitElapsed).passes();
         waits(3.6).returns(3, WaitElapsed).breaks(LatchOpens);

@@ -53,7 +53,7 @@ mod tests {
     use crate::history::build::{ASK, tale};
 
     #[test]
-    fn what_is_left_behind_is_found() {
+    fn a_key_that_is_left_behind_is_found() {
         for left in ["a", "{a}:lh:line", "a{b}:lh:t:places"] {
             let tale = tale().serves(ASK, "A", "", "A").at(60.0).over();
             tale.sees(left, Some(1.0)).breaks(NoOrphan);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_is_found() {
+    fn a_key_without_an_end_is_found() {
         for immortal in ["a", "{a}:lh:grant", "{a}:lh:fence", ":lh:client:x"] {
             let tale = tale().serves(ASK, "A", "", "A");
             tale.sees(immortal, None).breaks(NothingImmortal);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_soon_passes() {
+    fn a_key_that_ends_soon_passes() {
         tale().serves(ASK, "A", "", "A").sees("a", Some(0.0)).sees("theirs", None).passes();
     }
 }

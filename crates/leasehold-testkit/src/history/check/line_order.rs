@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_or_lapsed_may_be_passed_over() {
+    fn a_waiter_that_left_or_lapsed_may_be_passed_over() {
         line().serves(Release, "A", "H", "H").serves(Release, "H", "H", "B").passes();
         line().at(4.2).serves(Release, "H", "H", "B").passes();
         line().at(9.0).serves(Release, "H", "H", "").serves(ASK, "C", "", "C").passes();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_while_the_server_forgets_is_doubtful_and_what_is_taken_later_is_not() {
+    fn a_place_that_is_taken_while_the_server_forgets_is_doubtful_and_a_later_one_is_not() {
         let tale = || {
             let tale = tale().serves(JOIN, "H", "", "H").fault("clock-step-forward");
             tale.serves(JOIN, "A", "H", "H").serves(JOIN, "B", "H", "H")

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stopped_twice_or_stopped_and_killed_does_not_disturb_for_ever() {
+    fn a_client_that_is_stopped_twice_or_killed_while_stopped_does_not_disturb_for_ever() {
         let late = |tale: Tale| {
             let tale = tale.at(50.0).takes(1, "A", 1, 59.9).at(52.0).locks(2).at(55.0);
             let tale = tale.gives_up("A").at(56.5).gets(2, "B", 2, 66.0);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_still_waits_for_nothing() {
+    fn a_client_that_stands_still_waits_for_nothing() {
         let tale = handed_over().stops(2).at(99.0).resumes(2).at(99.1).gets(2, "B", 2, 120.0);
         tale.at(110.0).gives_up("B").passes();
     }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_kills_or_forgets_is_a_cause_without_a_name() {
+    fn a_fault_that_stops_kills_or_forgets_is_a_cause_without_a_name() {
         let lost = |tale: Tale| tale.at(9.898).loses("A").passes();
         let held = || tale().takes(1, "A", 1, 9.898).at(5.0);
         lost(held().stops(2).at(6.0).resumes(2));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_got_it_by_waiting_knows() {
+    fn a_holder_that_waited_knows_that_others_wait() {
         let tale = |by| {
             let tale = tale().locks(3).serves(JOIN, "H", "", "H").gets(3, "H", 1, 9.8).locks(1);
             let tale = tale.at(1.0).serves(JOIN, "A", "H", "H").locks(2);

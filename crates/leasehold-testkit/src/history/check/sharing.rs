@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn who_passes_one_that_waits_longer_is_found() {
+    fn a_client_that_passes_an_older_waiter_is_found() {
         let before = || stands(&[("A", Reader)], &[("W", Alone), ("R", Reader)]);
         let passed = stands(&[("A", Reader), ("R", Reader)], &[("W", Alone)]);
         tale().steps(JOIN, "R", before(), passed).breaks(LineOrder);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_or_makes_leases_of_others_is_found() {
+    fn a_client_that_ends_or_makes_leases_of_others_is_found() {
         let both = || stands(&[("A", Reader), ("B", Reader)], &[]);
         let one = || stands(&[("A", Reader)], &[]);
         tale().steps(Release, "C", both(), one()).breaks(ReleaseRemovesNothing);

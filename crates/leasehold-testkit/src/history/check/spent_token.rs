@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_release_and_releases_themselves_pass() {
+    fn requests_before_the_release_and_releases_themselves_pass() {
         let tale = tale().sends(1, ASK, "A").sends(1, Renew, "A").sends(1, Release, "A");
         tale.at(0.5).sends(1, Release, "A").sends(1, ASK, "B").passes();
     }

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn taken_by_whoever_had_it_before_the_call_passes() {
+    fn taken_by_the_holder_from_before_the_call_passes() {
         let tale = tale().serves(ASK, "H", "", "H").at(5.0).tries(1).at(5.5);
         tale.returns(1, Taken).passes();
         let line = crate::history::build::tale().serves(JOIN, "W", "", "").at(2.5).tries(1);

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_not_compared() {
+    fn windows_that_are_over_are_not_compared() {
         held().gives_up("A").at(6.0).compares("A", 3.898, "", 0.0).passes();
         held().gives_up("A").at(9.9).compares("A", 0.0, "", 0.0).passes();
         held().crashes(1).compares("A", 3.898, "", 0.0).passes();

@@ -199,7 +199,7 @@ fn a_message_arrives_at_the_moment_at_which_it_was_published() {
 }
 
 #[test]
-fn what_a_message_sets_off_happens_at_the_same_moment() {
+fn the_effects_of_a_message_happen_at_the_same_moment() {
     let world = World::new(1);
     let start = world.host.now();
     let seen = Arc::new(Mutex::new(Vec::new()));

@@ -29,7 +29,7 @@ fn read_to_end(mut stream: TcpStream) -> String {
 }
 
 #[test]
-fn what_is_said_passes_and_is_counted() {
+fn bytes_pass_and_are_counted() {
     let (_server, proxy, mut client) = world();
     client.ask(&["SET", "key", "a\r\nb"]).expect("an answer");
     assert_eq!(client.ask(&["GET", "key"]).expect("an answer").text(), "a\r\nb");
@@ -147,7 +147,7 @@ fn connections_are_refused_for_a_while_and_open_ones_stay() {
 }
 
 #[test]
-fn what_is_delayed_arrives_later() {
+fn delayed_bytes_arrive_later() {
     let (_server, proxy, mut client) = world();
     let span = Duration::from_millis(50);
     proxy.delay(Way::Both, span);
@@ -157,7 +157,7 @@ fn what_is_delayed_arrives_later() {
 }
 
 #[test]
-fn what_is_delayed_by_different_spans_arrives_in_its_order() {
+fn bytes_with_different_delays_arrive_in_their_order() {
     let (_server, proxy, _client) = world();
     let (least, most) = (Duration::from_millis(5), Duration::from_millis(40));
     proxy.delay_between(Way::Both, least, most);

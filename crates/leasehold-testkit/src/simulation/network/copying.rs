@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_replica_that_is_away_is_held_up_and_nobody_else() {
+    fn only_a_client_that_waits_for_an_absent_replica_is_held_up() {
         Scene::play(async |scene| {
             scene.network.cut_replicas_off(ALL);
             let (_set, wait) = (scene.ask(0, "SET a x"), scene.ask(0, "WAIT 1 500"));

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_foreign_holder_is_told_of_its_release_over_the_network() {
+    fn a_waiter_is_told_of_the_release_of_a_foreign_holder_over_the_network() {
         let (host, _network, process, connector) = one_process();
         host.run(async {
             let foreign = connected(&host, &connector).await;
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_partition_held_back_arrives_before_what_was_sent_behind_it() {
+    fn messages_that_a_partition_held_back_arrive_before_later_ones() {
         let (host, network, process, connector) = one_process();
         host.run(async {
             let client = connected(&host, &connector).await;

@@ -44,7 +44,7 @@ fn a_dataset_is_what_was_there_when_it_was_taken() {
 }
 
 #[test]
-fn messages_go_to_those_who_listen_then() {
+fn messages_go_to_the_clients_that_listen_at_that_moment() {
     let mut redis = SimulatedRedis::new();
     redis.subscribe(2, "x");
     redis.subscribe(1, "x");
@@ -117,7 +117,7 @@ fn a_server_may_go_from_thread_to_thread() {
 }
 
 #[test]
-fn what_is_left_out_is_refused() {
+fn commands_that_are_left_out_are_refused() {
     let mut redis = SimulatedRedis::new();
     let commands: [&[&str]; 6] = [
         &["INFO"],

@@ -181,7 +181,7 @@ async fn a_request_that_arrives_after_its_release_takes_nothing() {
 }
 
 #[tokio::test]
-async fn a_late_request_for_a_place_does_not_hand_the_lock_to_who_gives_it_up() {
+async fn a_late_request_for_a_place_does_not_hand_the_lock_to_its_former_owner() {
     let server = EtcdServer::start();
     let client = client(&server.url("x")).await;
     let guard = client.mutex("a").lock().await.expect("free");

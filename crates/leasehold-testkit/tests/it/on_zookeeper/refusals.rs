@@ -40,7 +40,7 @@ async fn the_store_promises_what_it_should() {
 }
 
 #[tokio::test]
-async fn what_the_store_does_not_promise_is_refused() {
+async fn requests_beyond_the_promises_of_the_store_are_refused() {
     let client = client(&ZookeeperPath::lend().url("15s")).await;
     let shared = client.rwlock("a").try_read().await.expect_err("not promised");
     assert_eq!(shared.kind(), ErrorKind::Unsupported, "{shared}");

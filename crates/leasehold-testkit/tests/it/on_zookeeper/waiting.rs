@@ -79,7 +79,7 @@ async fn a_waiter_whose_node_was_deleted_lines_up_again() {
 }
 
 #[tokio::test]
-async fn who_only_tries_writes_nothing() {
+async fn a_try_of_a_taken_lock_writes_nothing() {
     let path = ZookeeperPath::lend();
     let url = path.url("15s");
     let (one, other) = (client(&url).await, client(&url).await);

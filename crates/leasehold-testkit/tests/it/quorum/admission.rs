@@ -270,7 +270,7 @@ fn a_node_votes_beside_another_once_the_two_were_compared() {
 }
 
 #[test]
-fn what_nodes_are_tried_by_is_gone() {
+fn the_probe_keys_of_nodes_are_gone_after_their_trial() {
     play(&[5], 0..1, async |scene| {
         let _client = scene.client().await;
         scene.host.settle().await;
@@ -400,7 +400,7 @@ fn a_node_that_is_admitted_after_the_release_is_not_asked_any_more() {
 }
 
 #[test]
-fn who_gives_up_while_a_node_is_tried_leaves_nothing() {
+fn a_caller_that_gives_up_while_a_node_is_tried_leaves_nothing() {
     play(&[3], 0..5, async |scene| {
         let held = hold_at(scene, 0, "a").await;
         scene.faults[2].from_now_on(Request::Acquire, Fault::Late(ms(50)));

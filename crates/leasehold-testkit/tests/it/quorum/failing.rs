@@ -135,7 +135,7 @@ fn a_lock_that_fails_leaves_no_place_in_the_line_of_a_node() {
 }
 
 #[test]
-fn who_waits_gets_the_lock_although_a_minority_fails() {
+fn a_waiter_gets_the_lock_although_a_minority_fails() {
     for fault in FAULTS {
         play(&[3, 5], 0..3, async |scene| {
             let (client, other) = (scene.client().await, scene.calm_client().await);

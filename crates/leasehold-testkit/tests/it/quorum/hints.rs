@@ -51,7 +51,7 @@ fn free() -> Hint {
 }
 
 #[test]
-fn what_a_majority_says_is_heard_once_and_at_once() {
+fn a_hint_of_a_majority_is_passed_on_once_and_at_once() {
     for hint in [free(), Hint::Missed] {
         play(&[3, 5], 0..3, async |scene| {
             let hints: Vec<_> = (0..scene.nodes.len()).map(|node| (node, hint.clone())).collect();
@@ -62,7 +62,7 @@ fn what_a_majority_says_is_heard_once_and_at_once() {
 }
 
 #[test]
-fn what_one_node_says_is_heard_after_about_a_round_trip() {
+fn a_hint_of_one_node_is_passed_on_after_about_a_round_trip() {
     for hint in [free(), Hint::Missed] {
         play(&[3, 5], 0..10, async |scene| {
             // The delays let the quorum learn the usual round trip.
@@ -77,7 +77,7 @@ fn what_one_node_says_is_heard_after_about_a_round_trip() {
 }
 
 #[test]
-fn what_is_said_again_later_is_heard_again() {
+fn a_hint_that_is_repeated_later_is_passed_on_again() {
     play(&[3], 0..3, async |scene| {
         let quorum = scene.quorum(scene.faulty()).await;
         let notes = Arc::new(Notes { host: scene.host.clone(), heard: Mutex::default() });
@@ -96,7 +96,7 @@ fn what_is_said_again_later_is_heard_again() {
 
 /// The key may have been taken and freed again since the hints of the majority came.
 #[test]
-fn what_a_node_says_again_at_once_is_heard_again() {
+fn a_hint_that_a_node_repeats_at_once_is_passed_on_again() {
     play(&[3], 0..10, async |scene| {
         scene.faults.iter().for_each(|faults| faults.delay_up_to(ms(20)));
         let hints = [(0, free()), (1, free()), (1, free())];

@@ -63,7 +63,7 @@ fn a_request_that_a_minority_took_is_not_said_to_have_asked_nobody() {
 }
 
 #[test]
-fn nobody_is_asked_who_holds_the_lock_no_more() {
+fn a_former_holder_is_not_asked_to_let_go() {
     play(&[3], 0..2, async |scene| {
         let (holder, operator) = (scene.calm_client().await, scene.calm_client().await);
         let guard = holder.mutex("a").lock().await.expect("free");

@@ -12,7 +12,7 @@ use super::{TTL, ms, play};
 
 /// Each contender is near to another node, and so gets the first vote of one node.
 #[test]
-fn everybody_who_splits_the_votes_gets_the_lock_in_the_end() {
+fn all_clients_that_split_the_votes_get_the_lock_in_the_end() {
     play(&[2, 3, 4, 5], 0..10, async |scene| {
         let held = Arc::new(AtomicUsize::new(0));
         let fences: Arc<Mutex<Vec<u64>>> = Arc::default();

@@ -59,7 +59,7 @@ impl Scene {
 }
 
 #[test]
-fn who_waits_for_new_nodes_is_told_that_they_are_new_and_has_it_in_the_end() {
+fn a_waiter_is_told_that_the_nodes_are_new_and_gets_the_lock_in_the_end() {
     Scene::play(0, async |scene| {
         let client = scene.client().await;
         let error = client.mutex("a").lock_timeout(ms(4_500)).await.expect_err("quarantined");
@@ -75,7 +75,7 @@ fn who_waits_for_new_nodes_is_told_that_they_are_new_and_has_it_in_the_end() {
 }
 
 #[test]
-fn what_one_node_grants_while_the_others_are_quarantined_is_given_back() {
+fn a_grant_of_one_node_is_given_back_while_the_others_are_quarantined() {
     Scene::play(1, async |scene| {
         let client = scene.client().await;
         let error = client.mutex("a").lock_timeout(ms(5_000)).await.expect_err("quarantined");

@@ -92,7 +92,7 @@ fn a_shutdown_while_the_votes_are_split_leaves_nothing() {
 
 /// A client of a single node has a place in line there.
 #[test]
-fn who_coexists_frees_every_node_and_hands_none_over() {
+fn a_release_with_coexist_frees_every_node_and_hands_none_over() {
     play(&[3], 0..3, async |scene| {
         for coexists in [false, true] {
             let client = scene.client().await;
@@ -115,7 +115,7 @@ fn who_coexists_frees_every_node_and_hands_none_over() {
 /// The release is repeated in the same way, since a hand-over at this node would keep out clients
 /// that poll.
 #[test]
-fn who_coexists_hands_no_key_over_at_a_node_that_missed_the_release() {
+fn a_client_with_coexist_hands_no_key_over_at_a_node_that_missed_the_release() {
     play(&[3], 0..3, async |scene| {
         for coexists in [false, true] {
             let client = scene.client().await;

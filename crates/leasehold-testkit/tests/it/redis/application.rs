@@ -53,7 +53,7 @@ async fn a_lock_over_the_connection_of_an_application_excludes_all_others() {
 }
 
 #[tokio::test]
-async fn who_waits_over_the_connection_of_an_application_polls() {
+async fn a_waiter_over_the_connection_of_an_application_polls() {
     let server = RedisServer::start();
     let shared = connection(&server).await;
     let (one, other) = (client(shared.clone()).await, client(shared).await);

@@ -187,7 +187,7 @@ fn a_release_says_that_the_server_has_forgotten_the_lease_also_where_tasks_queue
 }
 
 #[test]
-fn who_holds_a_lock_is_known_again_after_the_server_has_lost_its_data() {
+fn the_holder_of_a_lock_is_known_again_after_the_server_lost_its_data() {
     play_alone(async |scene| {
         let client = scene.client_that_is(Identity::process()).await;
         let held = client.mutex("a").lock().await.expect("free");
@@ -341,7 +341,7 @@ fn a_step_of_the_servers_clock_forward_is_noticed_by_the_next_renewal() {
 }
 
 #[test]
-fn who_was_given_the_right_to_listen_gives_an_idle_lock_up_when_it_is_wanted() {
+fn a_client_that_was_given_the_right_to_listen_gives_up_a_wanted_idle_lock() {
     play_alone(async |scene| {
         scene.tell(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "+@all", "resetchannels"]);
         let url = scene.server().url().replace("//", "//app:any@");

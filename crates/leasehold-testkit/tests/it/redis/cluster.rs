@@ -373,7 +373,7 @@ async fn refused(url: &str, name: &str) -> Error {
 }
 
 #[tokio::test]
-async fn what_is_no_cluster_and_what_is_one_are_told_apart() {
+async fn clusters_and_other_servers_are_told_apart() {
     let server = RedisServer::start();
     let url = format!("redis+cluster://127.0.0.1:{}", server.port());
     check(connect(&url).await, ErrorKind::Config, "write `redis://` in the URL");

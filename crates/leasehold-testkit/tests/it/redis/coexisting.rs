@@ -82,7 +82,7 @@ fn coexisting(client: &Client) -> Mutex {
 /// The limit is the number of our grants until a client must give up the key: one grant of a single
 /// task, or the grants within 20 ms.
 #[test]
-fn who_polls_has_its_turn_though_our_line_never_empties() {
+fn a_client_that_polls_has_its_turn_though_our_line_never_empties() {
     // Columns: clients, tasks of each, how many of our grants may come before the foreigner's.
     for (clients, tasks, most) in [(3, 1, 1), (2, 4, 11), (1, 6, 11)] {
         play(async |scene| {
@@ -105,7 +105,7 @@ fn who_polls_has_its_turn_though_our_line_never_empties() {
 /// Without openings, the key is never free, and even our asks hand it on. With openings, the key is
 /// free about once a second.
 #[test]
-fn who_polls_has_its_turn_unless_our_line_never_opens() {
+fn a_client_that_polls_has_its_turn_unless_our_line_never_opens() {
     for (coexist, is_served) in [(Coexist::Off, false), (Coexist::Auto, true)] {
         play(async |scene| {
             let mutex = match coexist {
@@ -131,7 +131,7 @@ fn who_polls_has_its_turn_unless_our_line_never_opens() {
 /// The first of our waiters backs off once, for 10 ms at most. After that, it asks as fast as it
 /// can.
 #[test]
-fn those_who_poll_all_the_time_do_not_starve_our_line() {
+fn clients_that_poll_all_the_time_do_not_starve_our_line() {
     play(async |scene| {
         let ours = crowd(scene, 2, 2, coexisting).await;
         let foreigners = ["one", "two", "three"].map(|token| Foreigner { scene, token });

@@ -222,7 +222,7 @@ async fn outcome_of(answer: &'static [u8]) -> Result<RedisStore, Error> {
 }
 
 #[tokio::test]
-async fn what_is_no_redis_is_told_from_a_redis_that_goes_away() {
+async fn another_kind_of_server_is_told_from_a_redis_that_goes_away() {
     let http = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
     check(outcome_of(http).await, ErrorKind::Config, "is not a Redis");
     check(outcome_of(b"").await, ErrorKind::Unavailable, "ended the connection");

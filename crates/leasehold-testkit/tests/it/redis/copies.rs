@@ -178,7 +178,7 @@ fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
 /// The release of the unconfirmed grant may come late, or twice. It would then end a later grant to
 /// the same token, so the client needs a fresh one.
 #[test]
-fn who_waits_goes_on_by_a_fresh_token_once_a_grant_was_given_back() {
+fn a_waiter_goes_on_with_a_fresh_token_once_a_grant_was_given_back() {
     // If the answer to the store's release is lost, the client releases the token too.
     let table = [vec![Some(numbers(&[1, 0]))], vec![None, Some(numbers(&[1, 0]))]];
     for released in table {
@@ -215,7 +215,7 @@ fn who_waits_goes_on_by_a_fresh_token_once_a_grant_was_given_back() {
 }
 
 #[test]
-fn who_finds_the_key_taken_needs_no_copy() {
+fn an_ask_that_finds_the_key_taken_needs_no_copy() {
     play(async |_, fake, store| {
         fake.answer(taken_reply());
         fake.confirm(Some(Ok(Value::Int(0))));
@@ -306,7 +306,7 @@ async fn patiently_granted(mut again: impl AsyncFnMut() -> Result<Acquired, Erro
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_granted_is_on_the_replica_by_then() {
+async fn an_answered_grant_is_on_the_replica() {
     let pair = Pair::start();
     for options in ["?replicas=1", "?replicas=majority", "?replicas=1&strict=yes"] {
         let store = pair.store(options).await.expect("connected");

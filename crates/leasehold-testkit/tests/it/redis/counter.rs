@@ -79,7 +79,7 @@ fn every_grant_and_every_renewal_keeps_the_counter_for_longer_than_the_lease() {
 }
 
 #[test]
-fn what_is_noted_of_a_reader_when_it_renews_ends_with_the_lock() {
+fn the_note_of_a_reader_that_renews_ends_with_the_lock() {
     play(async |world, server| {
         let anna = world.actor_here();
         granted(anna.ask(&key("a")).shared().reserve(0).send().await);
@@ -205,7 +205,7 @@ fn assert_told(answer: Result<Acquired, Error>, counter: &str) {
 }
 
 #[test]
-fn a_counter_at_its_end_refuses_whoever_wants_a_token_and_says_so() {
+fn a_counter_at_its_end_refuses_an_ask_for_a_token_and_says_so() {
     for counter in BEYOND {
         play(async |world, server| {
             let (warm, cold) = (world.actor_here(), world.actor());
@@ -349,7 +349,7 @@ async fn actor_at(fake: &Fake, host: &Arc<VirtualHost>) -> (World, Actor) {
 /// A connection that the store has left still answers requests that are on their way. Those answers
 /// are about another server.
 #[test]
-fn what_comes_over_a_connection_that_was_left_says_nothing_of_the_counters_of_the_next() {
+fn answers_of_an_old_connection_say_nothing_about_the_counters_of_the_next() {
     let host = VirtualHost::new(1);
     let fake = Fake::on_terms(Strict::STANDARD);
     host.run(async {

@@ -59,7 +59,7 @@ fn lead(server: &RedisServer) {
 
 /// No client asked the other server, so its data still has the epoch of the first server.
 #[test]
-fn who_comes_back_with_the_data_of_another_lets_nobody_in_over_old_connections_or_new_ones() {
+fn a_server_that_returns_with_the_data_of_another_grants_nothing_over_old_or_new_connections() {
     for time in 0..TIMES {
         play(async |scene, other| {
             let (anna, bert, carl) =

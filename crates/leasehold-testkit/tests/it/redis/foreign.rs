@@ -38,7 +38,7 @@ impl Scene {
 
 /// go-zero, redsync, redis-py and others do this: `SET NX PX`, compare, `DEL`.
 #[test]
-fn the_release_of_a_foreign_holder_wakes_who_waits() {
+fn the_release_of_a_foreign_holder_wakes_a_waiter() {
     play(async |scene| {
         let client = scene.client().await;
         scene.hold("a");
@@ -168,7 +168,7 @@ fn changes_are_told_again_after_the_connection_was_lost() {
 }
 
 #[test]
-fn what_is_released_while_the_connection_is_lost_is_found_by_the_poll() {
+fn the_poll_finds_a_release_during_a_lost_connection() {
     play(async |scene| {
         let client = scene.client().await;
         scene.hold("a");
@@ -181,7 +181,7 @@ fn what_is_released_while_the_connection_is_lost_is_found_by_the_poll() {
 }
 
 #[test]
-fn who_waits_for_a_foreign_holder_is_woken_when_everything_is_deleted() {
+fn a_waiter_for_a_foreign_holder_is_woken_when_everything_is_deleted() {
     play(async |scene| {
         let client = scene.client().await;
         scene.hold("a");

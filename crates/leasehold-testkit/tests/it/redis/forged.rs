@@ -123,12 +123,12 @@ async fn believing(scene: &Scene, options: &str, fence: impl Fn(u64) -> u64) -> 
 
 /// An attacker with all of these rights succeeds, as documented.
 #[test]
-fn who_may_read_lines_and_publish_deceives_a_waiter_until_its_renewal_is_answered() {
+fn an_attacker_that_reads_lines_and_publishes_deceives_a_waiter_until_its_renewal_is_answered() {
     play_alone(async |scene| assert_eq!(believing(scene, "", |clock| clock).await, TIMES));
 }
 
 #[test]
-fn who_confirms_hand_overs_is_not_deceived() {
+fn a_client_that_confirms_hand_overs_is_not_deceived() {
     play_alone(async |scene| {
         assert_eq!(believing(scene, "/0?confirm=yes", |clock| clock).await, 0);
     });

@@ -71,7 +71,7 @@ impl Host for Late {
 }
 
 #[test]
-fn what_was_sent_in_the_last_moment_is_not_said_to_be_unsent() {
+fn a_request_that_was_sent_in_the_last_moment_is_not_called_unsent() {
     let host = VirtualHost::new(0);
     let late = Arc::new(Late {
         host: Arc::clone(&host),

@@ -148,7 +148,7 @@ fn a_server_that_sends_new_names_for_ever_fills_no_memory() {
 }
 
 #[test]
-fn what_stopped_a_list_is_said_in_words() {
+fn the_error_of_a_list_says_in_words_where_it_stopped() {
     let table = [
         (Stopped::Names(7), "the list stopped at 7 names, and there are more"),
         (

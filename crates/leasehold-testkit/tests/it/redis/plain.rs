@@ -148,7 +148,7 @@ fn where_scripts_are_not_allowed_nothing_is_taken_that_nobody_could_release() {
 }
 
 #[test]
-fn a_lock_leaves_no_place_and_no_counter_whatever_else_its_key_was_used_for() {
+fn a_lock_leaves_no_place_and_no_counter_after_any_earlier_use_of_its_key() {
     play_as_user(&["+@all"], async |world, server, anna| {
         for _ in 0..2 {
             granted(anna.ask(&key("a")).claim(Claim::Plain).reserve(0).send().await);
@@ -162,7 +162,7 @@ fn a_lock_leaves_no_place_and_no_counter_whatever_else_its_key_was_used_for() {
 
 /// The ask has the result of a command that sets a free key, even if a script carries it out.
 #[test]
-fn who_asks_for_the_lock_alone_has_a_free_key_whoever_waits_in_line() {
+fn an_unqueued_client_takes_a_free_key_even_if_others_wait_in_line() {
     play_as_user(&["+@all"], async |world, _, anna| {
         let bert = world.actor();
         for turn in 0..3 {

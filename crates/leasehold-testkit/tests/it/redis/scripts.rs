@@ -97,7 +97,7 @@ fn after_the_last_release_only_the_counter_stays_for_a_while() {
 
 /// Without that set, permits would count as free, and readers as gone.
 #[test]
-fn the_set_of_those_who_share_a_key_stays_as_long_as_the_longest_of_their_leases() {
+fn the_set_of_holders_that_share_a_key_stays_as_long_as_their_longest_lease() {
     on_server(async |world, server| {
         for (name, claim, reserve) in [
             ("a", Claim::Shared, 0),
@@ -435,7 +435,7 @@ fn the_first_grant_of_a_connection_lifts_the_counter_also_after_asks_in_vain() {
 
 /// One strange key must not hide all others.
 #[test]
-fn what_somebody_else_keeps_in_place_of_a_line_is_not_listed() {
+fn a_foreign_value_in_place_of_a_line_is_not_listed() {
     on_server(async |world, server| {
         granted(world.actor().ask(&key("a")).send().await);
         server.command(&["SET", "{b}:lh:ends", "rubbish"]);
@@ -446,7 +446,7 @@ fn what_somebody_else_keeps_in_place_of_a_line_is_not_listed() {
 
 /// A counter that is no number counts as missing.
 #[test]
-fn a_counter_that_is_no_number_is_begun_anew_also_by_who_knew_it() {
+fn a_counter_that_is_no_number_is_begun_anew_also_by_a_client_that_knew_it() {
     on_server(async |world, server| {
         let anna = world.actor_here();
         for rubbish in ["rubbish", "", "-7", "0", "007", "1.5"] {

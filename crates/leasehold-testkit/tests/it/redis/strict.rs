@@ -269,7 +269,7 @@ async fn client(host: &Arc<VirtualHost>, store: AnyStore, ttl_ms: u64) -> Client
 }
 
 #[test]
-fn who_waits_through_a_quarantine_is_told_why_and_then_has_it() {
+fn a_waiter_is_told_of_a_quarantine_and_then_gets_the_lock() {
     play(async |scene| {
         let host = scene.world.host();
         let client = client(host, scene.world.open_store().await, 10_000).await;
@@ -323,7 +323,7 @@ fn a_try_in_a_quarantine_is_unknown_if_an_earlier_request_got_no_answer() {
 
 /// A hand-over is a grant, and only an ask checks whether the server has forgotten.
 #[test]
-fn nothing_is_handed_over_whoever_stands_in_line() {
+fn nothing_is_handed_over_to_any_waiter() {
     play_on(RedisServer::builder(), async |scene| {
         // This store was opened before the database was strict.
         let loose = redis_on(&scene.outside, scene.world.host())().await;

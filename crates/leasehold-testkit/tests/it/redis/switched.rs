@@ -59,7 +59,7 @@ fn a_client_that_says_yes_locks_nobody_out() {
 }
 
 #[test]
-fn a_database_that_is_switched_on_refuses_who_says_no_and_tells_what_to_do() {
+fn a_strict_database_refuses_a_url_that_says_no_and_tells_what_to_do() {
     play_switched(async |scene| {
         for options in ["/0?strict=no", "/0?strict=no&replicas=1"] {
             let error = connect(scene, "", options).await.expect_err("it is strict");
@@ -195,7 +195,7 @@ fn a_lock_that_is_to_stay_taken_is_refused_though_its_store_learns_late_that_it_
 /// A user needs no new rights to connect. To be strict, it needs only the rights of a strict
 /// client.
 #[test]
-fn who_may_not_read_the_record_is_let_in_and_is_not_strict() {
+fn a_client_that_may_not_read_the_record_is_let_in_and_is_not_strict() {
     play_switched(async |scene| {
         let user = |rights: &[&str]| {
             let rule = ["ACL", "SETUSER", "app", "reset", "on", "nopass", "~app:*", "~{app:*"];
@@ -219,7 +219,7 @@ fn who_may_not_read_the_record_is_let_in_and_is_not_strict() {
 }
 
 #[test]
-fn a_record_that_nobody_can_read_keeps_out_who_is_not_strict() {
+fn a_record_that_nobody_can_read_keeps_out_clients_that_are_not_strict() {
     for other in [&["SET", ":lh:epoch", "x"][..], &["RPUSH", ":lh:epoch", "x"]] {
         play(async |scene| {
             scene.server().command(&["DEL", ":lh:epoch"]);

@@ -32,7 +32,7 @@ async fn see(url: &str) -> Result<State, Error> {
 }
 
 #[tokio::test]
-async fn who_switches_a_database_when_and_why_is_on_record_until_the_next_one_does() {
+async fn the_record_says_who_switched_a_database_last_and_when_and_why() {
     let server = RedisServer::start();
     let url = server.url();
     let new = see(&url).await.expect("answered");
@@ -93,7 +93,7 @@ async fn a_switch_leaves_the_rest_of_the_record_alone_and_needs_no_strict_url() 
 }
 
 #[tokio::test]
-async fn of_many_who_switch_it_at_once_one_is_on_record_and_all_are_told_so() {
+async fn several_switches_at_once_leave_one_record_and_all_callers_are_told_of_it() {
     let server = RedisServer::start();
     let url = server.url();
     let all = (0..16).map(|number| {

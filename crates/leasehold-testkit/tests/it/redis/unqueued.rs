@@ -17,7 +17,7 @@ async fn wait(scene: &Scene, mutex: Mutex) -> Joined<Guard> {
 }
 
 #[test]
-fn a_release_wakes_who_waits_without_a_line() {
+fn a_release_wakes_a_waiter_without_a_line() {
     for way in WAYS {
         play(async |scene| {
             let (one, other) = (scene.client().await, scene.client().await);
@@ -53,7 +53,7 @@ fn a_lock_that_changes_hands_all_the_time_wakes_each_time() {
 }
 
 #[test]
-fn a_release_of_another_library_wakes_who_waits_without_a_line() {
+fn a_release_of_another_library_wakes_a_waiter_without_a_line() {
     for way in WAYS {
         play(async |scene| {
             let client = scene.client().await;
@@ -68,7 +68,7 @@ fn a_release_of_another_library_wakes_who_waits_without_a_line() {
 
 /// Only some clients are told of a change in time. For the others, the key is taken again by then.
 #[test]
-fn one_of_many_who_wait_without_a_line_has_the_key_at_once() {
+fn one_of_many_waiters_without_a_line_has_the_key_at_once() {
     for way in WAYS {
         play(async |scene| {
             let one = scene.client().await;
@@ -90,7 +90,7 @@ fn one_of_many_who_wait_without_a_line_has_the_key_at_once() {
 }
 
 #[test]
-fn who_waits_without_a_line_polls_where_the_server_announces_nothing() {
+fn a_waiter_without_a_line_polls_a_server_that_announces_nothing() {
     for way in WAYS {
         play(async |scene| {
             let (one, other) = (scene.client().await, scene.client().await);

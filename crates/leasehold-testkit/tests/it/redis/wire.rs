@@ -89,7 +89,7 @@ pub(super) fn kind<T: std::fmt::Debug>(answer: Result<T, Error>) -> ErrorKind {
 }
 
 #[test]
-fn what_is_submitted_first_is_sent_first_also_while_connecting() {
+fn requests_are_sent_in_the_order_of_submission_even_while_connecting() {
     for seed in 0..20 {
         connected(seed, async |world| {
             world.fake.break_connections();
@@ -125,7 +125,7 @@ fn a_request_that_nobody_waits_for_any_more_is_not_taken_back() {
 /// A tool asks now and then, and waits for less than the limit. The other end of its connection has
 /// disappeared silently.
 #[test]
-fn who_never_waits_until_the_limit_gets_another_connection_for_a_silent_one_all_the_same() {
+fn a_silent_connection_is_replaced_even_if_no_caller_waits_until_the_limit() {
     connected(0, async |world| {
         world.fake.set_silent(true);
         for _ in 0..5 {
@@ -204,7 +204,7 @@ fn an_attempt_to_connect_that_took_long_to_fail_is_followed_by_the_next_at_once(
 }
 
 #[test]
-fn what_was_sent_on_a_connection_that_ends_is_unknown() {
+fn requests_on_a_connection_that_ends_are_unknown() {
     connected(0, async |world| {
         world.fake.set_silent(true);
         let answer = world.release("a");
@@ -283,7 +283,7 @@ fn an_answer_that_drips_in_is_unknown_and_its_connection_is_replaced() {
 
 /// Sending to a dead connection would only create more unknown outcomes.
 #[test]
-fn what_is_asked_while_a_connection_is_probed_waits_for_the_outcome() {
+fn a_request_while_a_connection_is_probed_waits_for_the_outcome() {
     for is_alive in [true, false] {
         connected(0, async |world| {
             world.fake.set_silent(true);
@@ -349,7 +349,7 @@ fn a_server_that_never_lets_one_in_is_unavailable() {
 }
 
 #[test]
-fn what_waits_for_a_connection_until_its_limit_is_not_sent_afterwards() {
+fn a_request_that_waits_for_a_connection_until_its_limit_is_not_sent() {
     connected(0, async |world| {
         world.fake.set_door(Door::Hanging);
         world.fake.break_connections();
@@ -365,7 +365,7 @@ fn what_waits_for_a_connection_until_its_limit_is_not_sent_afterwards() {
 
 /// By then, the client's release behind it may have been given up.
 #[test]
-fn what_nobody_waits_for_any_more_is_not_sent_after_its_limit_either() {
+fn a_request_whose_caller_left_is_not_sent_after_its_limit() {
     connected(1, async |world| {
         world.fake.set_door(Door::Late);
         world.fake.break_connections();
@@ -394,7 +394,7 @@ fn renewals_have_a_connection_of_their_own_opened_with_the_first() {
 /// This test uses real threads. An answer must not wake another thread, whatever happened to
 /// earlier connections.
 #[tokio::test]
-async fn a_connection_that_ended_or_failed_is_made_again_on_the_thread_of_who_asks() {
+async fn a_connection_that_ended_or_failed_is_made_again_on_the_thread_of_the_caller() {
     let fake = Fake::default();
     let connecting = RedisStore::connect_with(fake.clone(), SystemHost::shared());
     let store = connecting.await.expect("connected");

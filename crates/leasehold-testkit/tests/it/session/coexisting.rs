@@ -40,7 +40,7 @@ fn assert_free(seen: &Snapshot, waiting: u32) {
 }
 
 #[test]
-fn a_release_frees_the_key_for_a_while_and_who_waits_has_it_then() {
+fn a_release_frees_the_key_for_a_while_and_then_a_waiter_has_it() {
     for is_dropped in [false, true] {
         play(0..5, async |scene| {
             let (one, other) = (scene.calm_client().await, scene.calm_client().await);
@@ -87,7 +87,7 @@ fn without_anybody_else_it_is_locked_and_released_without_a_pause() {
 
 /// Otherwise its ask would find the key free, and hand it on before any other client knows.
 #[test]
-fn who_locks_again_at_once_leaves_the_key_alone_too() {
+fn a_task_that_locks_again_at_once_leaves_the_key_alone_too() {
     play(0..5, async |scene| {
         let (one, other) = (scene.calm_client().await, scene.calm_client().await);
         let held = coexisting(&one).lock().await.expect("free");
@@ -109,7 +109,7 @@ fn who_locks_again_at_once_leaves_the_key_alone_too() {
 
 /// A client that polls may come and go between two renewals, and must still get its chance.
 #[test]
-fn a_renewal_that_sees_nobody_does_not_forget_who_was_heard_of() {
+fn a_renewal_that_sees_nobody_does_not_forget_an_earlier_waiter() {
     play(0..5, async |scene| {
         let client = scene.client().await;
         let held = coexisting(&client).lock().await.expect("free");
@@ -125,7 +125,7 @@ fn a_renewal_that_sees_nobody_does_not_forget_who_was_heard_of() {
 
 /// A wait that ends while the key is left alone does not mean an outage.
 #[test]
-fn who_waits_for_less_than_the_key_is_left_alone_is_told_that_the_wait_elapsed() {
+fn a_wait_shorter_than_the_time_that_the_key_is_left_alone_elapses() {
     play(0..5, async |scene| {
         let (one, other) = (scene.calm_client().await, scene.calm_client().await);
         let held = coexisting(&one).lock().await.expect("free");

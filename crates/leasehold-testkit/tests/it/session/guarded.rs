@@ -100,7 +100,7 @@ fn the_next_task_waits_until_a_lost_reference_is_dropped() {
 }
 
 #[test]
-fn what_needs_no_request_is_refused_before_the_data_is_waited_for() {
+fn a_call_with_wrong_settings_is_refused_before_the_data_is_waited_for() {
     play(0..1, async |scene| {
         let client = scene.client().await;
         let bad = Guarded::new(client.mutex("stock").ttl(ms(1)), 3);
@@ -122,7 +122,7 @@ fn what_needs_no_request_is_refused_before_the_data_is_waited_for() {
 
 /// The reference may never be dropped.
 #[test]
-fn whoever_waits_for_the_data_is_told_that_the_client_was_shut_down() {
+fn a_task_that_waits_for_the_data_is_told_of_a_shutdown() {
     play(0..3, async |scene| {
         let client = scene.client().await;
         let stock = Arc::new(Guarded::new(client.mutex("stock"), 3));

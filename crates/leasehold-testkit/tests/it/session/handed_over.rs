@@ -138,7 +138,7 @@ impl Store for Spender {
 
 /// Messages name the token by which the client waits now.
 #[test]
-fn who_waits_by_a_second_token_is_handed_the_key_at_once() {
+fn a_waiter_with_a_second_token_is_handed_the_key_at_once() {
     play(0..10, async |scene| {
         let (store, has_spent) = (scene.store().await, AtomicBool::new(false));
         let client = scene.client_on(AnyStore::new(Spender { store, has_spent })).await;
@@ -155,7 +155,7 @@ fn who_waits_by_a_second_token_is_handed_the_key_at_once() {
 
 /// A client that can read the lock and publish may know the token before its owner has the grant.
 #[test]
-fn a_forged_hand_over_takes_nothing_from_who_is_just_being_granted_it() {
+fn a_forged_hand_over_takes_nothing_from_a_client_that_is_just_being_granted_the_key() {
     play(0..10, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         scene.faults.next(Request::Acquire, Fault::Late(ms(200)));

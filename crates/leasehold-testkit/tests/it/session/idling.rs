@@ -25,7 +25,7 @@ fn asks(scene: &Scene) -> usize {
 }
 
 #[test]
-fn who_locks_again_soon_asks_nobody() {
+fn a_task_that_locks_again_soon_sends_no_request() {
     play(0..5, async |scene| {
         let client = scene.client().await;
         let mut last = None;
@@ -86,7 +86,7 @@ fn an_idle_lock_is_given_up_as_soon_as_another_client_waits() {
 /// A client that never waited begins to listen when it keeps a lock. Otherwise, only its renewals
 /// would tell it of the waiter.
 #[test]
-fn who_keeps_an_idle_lock_on_a_server_hears_that_another_client_waits() {
+fn a_client_with_an_idle_lock_on_a_server_hears_that_another_client_waits() {
     for seed in 0..5 {
         play_on(stores::redis, seed, async |scene| {
             let (client, other) = (scene.client().await, scene.client().await);
@@ -169,7 +169,7 @@ fn an_idle_lock_whose_renewals_fail_is_asked_for_again() {
 
 /// Nobody could use it any more.
 #[test]
-fn an_idle_lock_goes_with_the_last_who_could_take_it() {
+fn an_idle_lock_ends_with_the_last_handle_that_could_take_it() {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let last = mutex(&client);

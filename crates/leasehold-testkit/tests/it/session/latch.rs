@@ -126,7 +126,7 @@ fn a_count_that_could_not_be_taken_back_is_taken_back_before_its_repetition() {
 }
 
 #[test]
-fn who_has_arrived_waits_outages_out_from_the_first_look_on() {
+fn a_party_that_has_arrived_waits_for_outages_to_end() {
     // Rights may be missing while a password is changed.
     for fault in [Fault::Refuse, Fault::Deny] {
         play(0..3, async |scene| {
@@ -145,7 +145,7 @@ fn who_has_arrived_waits_outages_out_from_the_first_look_on() {
 }
 
 #[test]
-fn who_has_arrived_is_told_that_its_count_stays_if_others_use_the_name_for_something_else() {
+fn a_party_that_has_arrived_is_told_that_its_count_stays_if_others_use_the_name() {
     play(0..3, async |scene| {
         let (ours, other) = (scene.client().await, scene.calm_client().await);
         let latch = ready(&ours);
@@ -305,7 +305,7 @@ fn a_store_without_permits_has_no_latch() {
 }
 
 #[test]
-fn a_count_that_comes_behind_somebody_who_waits_for_permits_does_not_say_open() {
+fn a_count_behind_a_waiter_for_permits_does_not_say_open() {
     play(0..2, async |scene| {
         let (client, other) = (scene.calm_client().await, scene.calm_client().await);
         counts(&client).await;

@@ -13,7 +13,7 @@ async fn waiters(client: &Client) -> u32 {
 /// The task behind it waited for the lease of a task with the same settings to be passed on. The
 /// next task has other settings, so it must ask for itself.
 #[test]
-fn who_leaves_the_line_of_its_client_has_the_next_one_ask() {
+fn a_task_that_leaves_the_line_of_its_client_makes_the_next_one_ask() {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let held = client.mutex("a").lock().await.expect("free");

@@ -201,7 +201,7 @@ fn a_task_on_other_terms_is_passed_nothing() {
 
 /// The next task gets the turn of a task that went away.
 #[test]
-fn whatever_comes_for_a_task_that_went_away_goes_to_the_next() {
+fn a_lease_for_a_task_that_went_away_goes_to_the_next() {
     let mut ended = false;
     for polls in 0..20 {
         for &setup in stores_here() {
@@ -326,7 +326,7 @@ fn a_task_that_was_told_and_goes_takes_nobody_else_with_it() {
 
 /// Tasks that wait for a lease must notice its end.
 #[test]
-fn who_waits_for_a_lease_that_is_lost_or_left_to_another_asks() {
+fn a_task_that_waits_for_a_lost_or_relinquished_lease_asks() {
     play(0..5, async |scene| {
         for end in ["lost", "detached"] {
             let client = scene.client().await;

@@ -57,7 +57,7 @@ fn a_lost_answer_takes_no_second_permit() {
 
 /// Otherwise each task would release each left permit when the server is back.
 #[test]
-fn what_an_outage_left_is_released_once_for_all_tasks_that_ask() {
+fn leftovers_of_an_outage_are_released_once_for_all_tasks_that_ask() {
     const TASKS: usize = 200;
     play(0..3, async |scene| {
         let client = scene.client().await;

@@ -61,7 +61,7 @@ fn locks_that_are_taken_together_are_held_and_released_together() {
 
 /// There are two users for each pair of names, in both orders. Some users are tasks of one client.
 #[test]
-fn users_who_name_their_locks_in_any_order_never_wait_for_each_other() {
+fn clients_that_name_their_locks_in_different_orders_never_deadlock() {
     const PAIRS: [[usize; 2]; 6] = [[0, 1], [1, 0], [1, 2], [2, 1], [2, 0], [0, 2]];
     const ROUNDS: usize = 20;
     play(0..4, async |scene| {
@@ -118,7 +118,7 @@ fn a_try_that_finds_one_lock_taken_keeps_none() {
 
 /// Otherwise a job that every host tries could run on none.
 #[test]
-fn of_users_who_try_for_some_of_the_same_locks_at_once_one_gets_all_of_its_own() {
+fn one_of_several_clients_that_try_overlapping_locks_gets_all_of_its_own() {
     play(0..3, async |scene| {
         let clients = [scene.client().await, scene.client().await, scene.client().await];
         scene.faults.delay_up_to(ms(20));
@@ -151,7 +151,7 @@ fn locks_that_are_free_cost_one_round_trip_however_many_they_are() {
 }
 
 #[test]
-fn who_waits_for_a_lock_keeps_those_before_it_and_none_behind_it() {
+fn a_wait_for_a_lock_keeps_the_locks_before_it_and_none_behind_it() {
     play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let held = other.mutex("b").lock().await.expect("free");
@@ -440,7 +440,7 @@ fn names_that_cannot_be_taken_together_are_refused_before_any_request() {
 }
 
 #[test]
-fn a_client_that_is_shut_down_tells_who_waits_for_several_and_keeps_none() {
+fn a_client_that_is_shut_down_tells_a_waiter_for_several_locks_and_keeps_none() {
     play(0..2, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let held = other.mutex("b").lock().await.expect("free");

@@ -30,7 +30,7 @@ fn a_shutdown_waits_for_releases_that_are_on_their_way() {
 
 /// A place left behind would delay others after the end of the process.
 #[test]
-fn a_shutdown_waits_until_those_who_waited_have_left_the_line() {
+fn a_shutdown_waits_until_all_waiters_have_left_the_line() {
     play(0..10, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let _held = other.mutex("a").lock().await.expect("free");
@@ -46,7 +46,7 @@ fn a_shutdown_waits_until_those_who_waited_have_left_the_line() {
 
 /// Clients that poll hold nothing and have no place, so nothing is left to release.
 #[test]
-fn a_shutdown_does_not_wait_for_those_who_poll() {
+fn a_shutdown_does_not_wait_for_clients_that_poll() {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let _held = other.mutex("a").lock().await.expect("free");
@@ -82,7 +82,7 @@ fn a_shutdown_ends_with_its_grace_and_tells_what_is_left() {
 
 /// Otherwise the waiters would wait for ever.
 #[test]
-fn whoever_waits_is_told_that_the_client_was_shut_down() {
+fn a_waiter_is_told_that_the_client_was_shut_down() {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let held = other.mutex("a").lock().await.expect("free");
@@ -111,7 +111,7 @@ fn whoever_waits_is_told_that_the_client_was_shut_down() {
 
 /// These tasks do not wait behind other tasks of their client, but have their own places.
 #[test]
-fn whoever_waits_with_a_place_of_its_own_is_told_that_the_client_was_shut_down() {
+fn a_waiter_with_a_place_of_its_own_is_told_that_the_client_was_shut_down() {
     play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let _held = other.mutex("a").lock().await.expect("free");

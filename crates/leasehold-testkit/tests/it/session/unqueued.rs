@@ -24,7 +24,7 @@ async fn waiters(scene: &Scene) -> u32 {
 }
 
 #[test]
-fn who_waits_without_a_line_asks_again_until_the_key_is_free() {
+fn a_waiter_without_a_line_asks_again_until_the_key_is_free() {
     play(0..5, async |scene| {
         for way in [unqueued, plain] {
             let (client, other) = (scene.client().await, scene.calm_client().await);
@@ -49,7 +49,7 @@ fn who_waits_without_a_line_asks_again_until_the_key_is_free() {
 }
 
 #[test]
-fn who_gives_up_waiting_leaves_nothing_behind() {
+fn a_waiter_that_gives_up_leaves_nothing_behind() {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let held = plain(&other).lock().await.expect("free");

@@ -70,7 +70,7 @@ fn those_far_back_in_a_line_of_a_file_ask_rarely_and_are_served_in_order_all_the
 
 /// On virtual time, this is exact to the nanosecond.
 #[test]
-fn who_waits_too_long_is_told_when_its_time_is_over_and_leaves_no_place() {
+fn a_waiter_is_told_when_its_time_is_over_and_leaves_no_place() {
     play(0..10, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let held = other.mutex("a").lock().await.expect("free");
@@ -87,7 +87,7 @@ fn who_waits_too_long_is_told_when_its_time_is_over_and_leaves_no_place() {
 
 /// The short rest of its wait says nothing about the store.
 #[test]
-fn who_waited_behind_another_task_and_is_not_answered_any_more_has_waited_too_long() {
+fn a_task_that_waited_behind_another_one_and_gets_no_answer_has_waited_too_long() {
     play(0..10, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let _held = other.mutex("a").lock().await.expect("free");
@@ -105,7 +105,7 @@ fn who_waited_behind_another_task_and_is_not_answered_any_more_has_waited_too_lo
 
 /// Nobody knows whether the lock is taken, so the answer *taken* would be a guess.
 #[test]
-fn who_waits_behind_a_task_that_was_never_answered_is_not_told_that_the_lock_is_taken() {
+fn a_waiter_behind_a_task_without_answers_is_not_told_that_the_lock_is_taken() {
     play(0..3, async |scene| {
         let client = scene.client().await;
         scene.faults.from_now_on(Request::Acquire, Fault::LoseRequest);
@@ -394,7 +394,7 @@ fn a_flood_of_forged_grants_makes_a_client_release_no_more_than_so_many_at_a_tim
 
 /// The store reports when hints may have been lost.
 #[test]
-fn missed_hints_make_everybody_who_waits_ask() {
+fn missed_hints_make_every_waiter_ask() {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let mut held = Vec::new();
@@ -418,7 +418,7 @@ fn missed_hints_make_everybody_who_waits_ask() {
 
 /// A `try_lock` does not count as a waiter.
 #[test]
-fn who_only_tries_never_passes_who_waits() {
+fn a_try_never_passes_a_waiter() {
     play(0..10, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let held = other.mutex("a").lock().await.expect("free");
@@ -434,7 +434,7 @@ fn who_only_tries_never_passes_who_waits() {
 
 /// A release by token hands the key over like any other release.
 #[test]
-fn a_release_by_token_hands_over_to_who_waits() {
+fn a_release_by_token_hands_over_to_a_waiter() {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let owner = other.mutex("a").lock().await.expect("free").detach();

@@ -115,7 +115,7 @@ async fn a_server_without_replicas_counts_none_once_it_has_waited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_copies_in_other_words_is_refused() {
+async fn other_forms_of_the_request_for_copies_are_refused() {
     let words = [
         "WAIT",
         "WAIT 1",
@@ -235,7 +235,7 @@ fn a_server_that_was_a_replica_names_the_history_of_before_and_no_other_does() {
 
 /// A release that was sent behind an ask waits until the ask has its copies.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_sent_behind_the_question_is_carried_out_once_it_is_answered() {
+async fn commands_behind_the_question_run_once_it_is_answered() {
     for kind in kinds_here() {
         let scene = Scene::open(kind, true).await;
         scene.replica().pause();

@@ -135,7 +135,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn who_has_read_a_key_is_told_of_its_next_change_and_of_no_other() {
+async fn a_client_that_read_a_key_is_told_of_its_next_change_and_of_no_other() {
     for kind in kinds_here() {
         let mut scene = Scene::open(kind).await;
         let mut random = SeededRandom::new(1);

@@ -41,7 +41,7 @@ struct Excluded {
 }
 
 /// All permitted differences. The random commands do not use options that the simulated server
-/// refuses by name (`what_is_left_out_is_refused`).
+/// refuses by name (`commands_that_are_left_out_are_refused`).
 const EXCLUDED: &[Excluded] = &[
     Excluded {
         why: "the order of keys follows from hashes with a random seed; nobody may rely on it",

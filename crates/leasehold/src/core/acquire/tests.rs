@@ -33,7 +33,7 @@ fn a_grant_is_acted_on_only_with_enough_validity_left() {
 }
 
 #[test]
-fn one_who_does_not_wait_asks_three_times_for_a_grant_in_time() {
+fn a_try_asks_three_times_for_a_grant_in_time() {
     let mut acquisition = Acquisition::new(ttl(100), false);
     let answers = [(); 3].map(|()| acquisition.on_granted(at(99), at(0)));
     assert_eq!(answers, [NextAsk::Now, NextAsk::Now, NextAsk::GiveUp]);
@@ -77,7 +77,7 @@ fn votes_that_were_split_are_asked_for_again_after_longer_and_longer_pauses() {
 }
 
 #[test]
-fn who_is_far_back_pauses_where_it_is_called_up_and_minds_no_lease_that_ends() {
+fn a_waiter_far_back_pauses_until_it_is_called_and_ignores_ending_leases() {
     let left = Some(Duration::from_millis(10));
     // Columns: whether it is called up, places ahead, next ask in ms.
     for (is_called_up, ahead, asks_at) in
@@ -219,7 +219,7 @@ fn only_one_that_gives_way_does_and_only_once() {
 }
 
 #[test]
-fn one_who_does_not_wait_asks_on_while_it_is_hidden_whose_turn_it_is() {
+fn a_try_asks_on_while_the_next_holder_is_hidden() {
     let mut acquisition = Acquisition::new(ttl(10_000), false);
     let asks = std::iter::repeat_with(|| {
         acquisition.ask(at(0));
@@ -230,7 +230,7 @@ fn one_who_does_not_wait_asks_on_while_it_is_hidden_whose_turn_it_is() {
 }
 
 #[test]
-fn a_waiter_who_is_told_again_and_again_that_nobody_holds_it_pauses() {
+fn a_waiter_that_is_told_again_and_again_that_the_key_has_no_holder_pauses() {
     let mut acquisition = Acquisition::new(ttl(10_000), true);
     let mut answer = |retry_in| acquisition.on_taken(at(0), Some(retry_in), 0, || 0);
     for _ in 0..2 {

@@ -472,7 +472,7 @@ fn the_clocks_of_all_servers_are_compared_and_of_no_other_stores() {
 }
 
 #[test]
-fn what_a_deployment_survives_follows_from_all_of_its_servers() {
+fn a_deployment_survives_what_all_of_its_servers_survive() {
     let with_file = deployment(&[healthy(), healthy()], &[]);
     assert!(with_file.has_log && !with_file.is_on_disk && !with_file.is_strict);
     let mut without = healthy();

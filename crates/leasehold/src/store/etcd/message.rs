@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_no_message_is_refused_and_ends() {
+    fn bytes_that_are_no_message_are_refused_in_bounded_time() {
         let endless = [0x80; 11];
         let table: [&[u8]; 6] =
             [&[0x08], &[0x0a, 5, 1], &endless, &[0x0b], &[0x08, 0x80], &[0x09, 1, 2]];

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_majority_holds_it_for_as_long_as_the_majority_does() {
+    fn an_owner_with_a_majority_holds_the_key_as_long_as_the_majority_does() {
         let seen = merged(vec![
             Ok(held("a", 900)),
             Ok(held("b", 5_000)),

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_special_for_the_server_alone_stands_for_itself() {
+    fn characters_that_only_the_server_treats_as_special_stand_for_themselves() {
         let table = [
             ("*", "***:lh:*"),
             ("job:?", "*job:**:lh:*"),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_submitted_first_reaches_the_server_first_polled_or_not() {
+    async fn requests_reach_the_server_in_the_order_of_submission_polled_or_not() {
         const COUNT: u64 = 10_000;
         let (pipeline, _io, mut server) = connected().await;
         let mut answers: Vec<_> = (0..COUNT).map(|number| pipeline.submit(&echo(number))).collect();

@@ -310,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn what_leads_to_a_lock_is_a_companion_of_it(name in name(), end in select(&COMPANIONS)) {
+        fn a_key_that_leads_to_a_lock_is_its_companion(name in name(), end in select(&COMPANIONS)) {
             for kept in [format!("{{{name}}}:lh:{end}"), format!("{name}:lh:t:{end}"), name] {
                 if let Some(key) = lock_of(&kept) {
                     prop_assert!(all(key.as_str())[1..].contains(&kept), "{} of {}", kept, key);

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_surely_did_nothing_is_never_called_unknown() {
+    fn a_failure_that_surely_did_nothing_is_never_called_unknown() {
         let table = [
             (Some(ErrorCode::DatabaseBusy), Stage::Commit, ErrorKind::Unavailable),
             (Some(ErrorCode::DiskFull), Stage::Commit, ErrorKind::Unavailable),

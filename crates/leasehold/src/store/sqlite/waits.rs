@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_waited_for_long_is_looked_after_less_often() {
+    fn a_waiter_of_long_standing_is_checked_less_often() {
         for (waited, every) in [(0, 4), (128, 4), (320, 10), (576, 18), (60_000, 18)] {
             assert_eq!(
                 look_every(Duration::from_millis(waited)),

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_reads_back() {
+    fn written_values_read_back() {
         let message = Message::default().int(-7).long(1 << 40).flag(true).text("ü").bytes(b"");
         let mut framed = Vec::new();
         message.frame(&mut framed);

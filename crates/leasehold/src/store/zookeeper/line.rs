@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_in_the_order_of_their_numbers_whoever_made_them() {
+    fn nodes_are_in_the_order_of_their_numbers_for_all_clients() {
         let owner = OwnerToken::new("a").expect("printable");
         let line = line(&[
             "_c_a-lock-0000000009",

@@ -80,7 +80,7 @@ fn a_command_is_dead_in_time_when_the_name_of_its_server_is_gone() {
 }
 
 #[test]
-fn a_name_that_comes_late_is_waited_for_by_who_asks_for_that() {
+fn a_wait_for_a_name_that_comes_late_happens_on_request() {
     let it = Named::start();
     it.resolver.forgets();
     finish(it.run(&[], "touch $1/began")).code(69).says("cannot be resolved");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_else_can_end_locks_is_named() {
+fn other_causes_that_can_end_locks_are_named() {
     use Verdict::{Unknown, Warn};
     assert_found(&[
         (

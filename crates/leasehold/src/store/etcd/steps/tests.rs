@@ -142,7 +142,7 @@ async fn the_lease_of_a_place_is_kept_for_later_only_if_the_place_was_removed_as
 /// A step reads the first places only. A place that stays would be handed the lock later, and
 /// nobody would know.
 #[tokio::test]
-async fn who_leaves_a_long_line_has_no_place_any_more() {
+async fn a_waiter_that_leaves_a_long_line_has_no_place_any_more() {
     for (count, place_after) in [(200, 0), (0, 9)] {
         beside_member(with_a_place(9), async |core, member, ask| {
             let seen = State { held: None, line: Vec::new(), count, revision: CHANGE, term: 4 };

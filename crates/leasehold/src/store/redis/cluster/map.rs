@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_is_refused() {
+    fn an_answer_that_is_no_map_is_refused() {
         let a = || node(bytes("a"), 1);
         for torn in [
             Value::Nil,

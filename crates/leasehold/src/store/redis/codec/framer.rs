@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_resp3_passes_where_that_is_agreed_on() {
+    fn values_of_resp3_pass_once_resp3_is_agreed_on() {
         type Followed = Result<Option<usize>, Invalid>;
         let table: [(&[u8], Followed); 10] = [
             (b"%1\r\n+a\r\n*0\r\n:1\r\n", Ok(Some(12))),

@@ -164,7 +164,7 @@ fn each_refusal_says_what_to_do_and_what_surely_did_nothing_is_never_unknown() {
 }
 
 #[test]
-fn what_a_server_says_of_our_scripts_is_left_out_where_it_is_understood() {
+fn the_part_of_an_error_about_our_scripts_is_left_out() {
     let said = "the server said `WRONGTYPE Operation against a key`";
     for text in [
         "WRONGTYPE Operation against a key script: 74ea, on @user_script:112.",
@@ -193,7 +193,7 @@ fn a_request_that_left_may_have_taken_effect_and_one_that_did_not_has_not() {
 }
 
 #[test]
-fn what_a_server_says_is_shown_without_arguments_and_without_control_characters() {
+fn an_error_of_a_server_is_shown_without_arguments_and_control_characters() {
     let texts = [
         "ERR unknown command 'AUTH', with args beginning with: 'user' 'secret'",
         "ERR unknown command `AUTH`, with args beginning with: `secret`, ",

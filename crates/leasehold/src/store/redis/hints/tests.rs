@@ -26,7 +26,7 @@ fn inbox() -> ClientId {
 
 /// The task has decided that nobody wants hints, but it has not ended yet.
 #[test]
-fn who_listens_while_the_task_ends_is_listened_to() {
+fn a_sink_that_is_added_while_the_task_ends_receives_its_hints() {
     let hints = Hints::new(Arc::new(SystemHost), Arc::new(Silent), Arc::default(), None);
     hints.state().running = true;
     let (weak, news) = (Arc::downgrade(&hints), Arc::clone(&hints.news));

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_takes_half_of_the_limit_at_most_and_is_never_without_end() {
+    fn a_wait_for_copies_takes_at_most_half_of_the_limit_and_always_ends() {
         let of = Copies::new;
         assert_eq!(confirmation(Copies::default(), Some(5), 1_000), None);
         assert_eq!(words(of(Replicas::Count(2), false), None, 1_000), "WAIT 2 500");

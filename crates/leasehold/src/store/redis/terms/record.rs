@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_back_whoever_wrote_it() {
+    fn a_record_is_read_back_for_any_writer() {
         let at = |ms: u64| Some(WallTime::from_unix_micros(ms * 1_000));
         for (record, is_on, at, who, why) in [
             (

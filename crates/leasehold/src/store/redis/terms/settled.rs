@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_connection_found_counts_for_the_life_of_the_store() {
+    fn the_findings_of_the_first_connection_hold_for_the_life_of_the_store() {
         let silent = Strictness::AsDatabase;
         let settled = Settled::default();
         assert_eq!(settled.resolve(silent), silent, "nobody has asked yet");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_no_record_is_not_strict() {
+    fn a_url_that_asks_for_no_record_is_not_strict() {
         let settled = Settled::without_record();
         for expected in [YES, Strictness::AsDatabase, Strictness::No] {
             assert_eq!(settled.resolve(expected), Strictness::No);

@@ -225,7 +225,7 @@ const WRONG: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_not_understood_is_refused_with_the_right_way_and_without_the_secret() {
+fn a_wrong_url_is_refused_with_the_right_form_and_without_the_secret() {
     let long = format!("unix:/{}", "x".repeat(SOCKET_PATH_BYTES_MAX));
     for (url, says) in WRONG.iter().copied().chain([(long.as_str(), "at most 107 bytes")]) {
         let error = Address::parse(url).expect_err(url);

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_done_is_asked_for_alone() {
+    fn a_step_that_was_not_done_is_asked_for_alone() {
         let mut steps = Gathering::default();
         let commands = [ask("a"), release("b"), release("c"), ask("d")];
         let (_, several) = gather(&mut steps, commands);

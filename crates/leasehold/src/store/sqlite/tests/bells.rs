@@ -57,7 +57,7 @@ fn settle(store: &SqliteStore) {
 }
 
 #[test]
-fn a_bell_wakes_who_waits_in_another_process_and_hangs_only_while_somebody_waits() {
+fn a_bell_wakes_a_waiter_in_another_process_and_exists_only_while_somebody_waits() {
     let world = World::new();
     let (here, there) = (world.open_belled(), world.open_belled());
     let (_sink, hints) = watch(&there, &client(2));
@@ -123,7 +123,7 @@ fn a_bell_that_was_taken_away_is_hung_up_again_by_the_next_ask() {
 
 /// Without a bell, its place would live on for seconds.
 #[test]
-fn who_died_while_it_waited_costs_nothing_when_its_turn_comes() {
+fn the_turn_of_a_dead_waiter_costs_no_time() {
     let world = World::new();
     let here = world.open_belled();
     granted(run(here.acquire(ask("a", owner(1, 1)))));
@@ -166,7 +166,7 @@ fn where_no_bell_can_be_hung_up_the_file_is_looked_at() {
 }
 
 #[test]
-fn who_comes_near_the_front_is_told_to_ask_and_nobody_behind() {
+fn waiters_that_come_near_the_front_are_told_to_ask_and_no_others() {
     let world = World::new();
     let (here, other, there) = (world.open_belled(), world.open_belled(), world.open_belled());
     let (_sink, hints) = watch(&there, &client(3));
@@ -190,7 +190,7 @@ fn who_comes_near_the_front_is_told_to_ask_and_nobody_behind() {
 }
 
 #[test]
-fn each_who_comes_near_the_front_is_told_when_several_places_die() {
+fn each_waiter_that_comes_near_the_front_is_told_when_several_places_die() {
     let world = World::new();
     let other = world.open_belled();
     let there = [3, 4, 5].map(|number| (number, world.open_belled()));

@@ -134,7 +134,7 @@ fn a_new_counter_begins_above_the_highest_that_was_forgotten() {
 }
 
 #[test]
-fn what_is_in_use_is_not_forgotten() {
+fn keys_in_use_are_not_forgotten() {
     let world = World::new();
     let store = world.open();
     let record = ClientRecord {

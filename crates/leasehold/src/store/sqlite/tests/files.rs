@@ -152,7 +152,7 @@ fn a_store_whose_file_was_taken_away_answers_nothing_more() {
 }
 
 #[test]
-fn many_who_open_a_new_file_at_once_meet_in_one_store() {
+fn many_clients_that_open_a_new_file_at_once_meet_in_one_store() {
     let world = World::new();
     let tokens: Vec<u64> = std::thread::scope(|scope| {
         let open = |n: u8| {

@@ -47,7 +47,7 @@ fn a_hand_over_after_many_looks_that_saw_nothing_is_noticed() {
 }
 
 #[test]
-fn who_begins_to_wait_beside_one_who_has_waited_for_long_is_told_as_soon_as_if_alone() {
+fn a_new_waiter_beside_an_old_one_is_told_as_soon_as_if_it_were_alone() {
     let world = World::new();
     let (here, there) = (world.open(), world.open());
     let (_sink, hints) = watch(&there, &client(2));

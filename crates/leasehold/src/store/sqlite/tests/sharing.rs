@@ -139,7 +139,7 @@ fn a_full_line_forgets_no_free_permit() {
 }
 
 #[test]
-fn what_shares_a_key_in_an_earlier_boot_runs_out_on_our_own_clock() {
+fn shares_of_an_earlier_boot_run_out_on_our_own_clock() {
     let world = World::new();
     let before = world.open_in_boot("first");
     is_shared(run(before.acquire(shared("a", owner(1, 1), permits(2, 3)))));

@@ -52,7 +52,7 @@ fn in_one_batch_each_request_waits_as_long_as_it_may() {
 /// Hundreds of processes that start together keep a file locked for seconds. A waiter also waits
 /// for the file; a client that only tries gets an answer soon.
 #[test]
-fn who_waits_in_line_waits_for_the_file_longer_than_who_only_tries() {
+fn a_client_in_line_waits_longer_for_the_file_than_one_that_only_tries() {
     let limit = |ask| Acquire(ask).busy_limit().as_millis();
     // ttl, the wait of a try, and the wait in line, all in ms
     let table = [(40, 10, 20), (2_000, 500, 1_000), (10_000, 1_000, 5_000), (60_000, 1_000, 5_000)];

@@ -151,7 +151,7 @@ fn a_reply_says_whether_fencing_tokens_were_taken() {
 }
 
 #[test]
-fn what_is_not_of_the_agreed_shape_is_no_answer() {
+fn a_reply_of_another_shape_is_no_answer() {
     let max = i64::try_from(FencingToken::MAX).expect("it fits");
     let strange = [
         Value::Nil,

@@ -51,7 +51,7 @@ fn words(sent: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_the_url_says_is_said_and_a_missing_right_to_ping_does_no_harm() {
+async fn the_handshake_follows_the_url_and_a_missing_right_to_ping_does_no_harm() {
     let no_right = "-NOPERM this user has no permissions to run 'ping'\r\n";
     let no_ping = "-ERR unknown command 'PING', with args beginning with: \r\n";
     let (pong, ok) = ("+PONG\r\n", "+OK\r\n");
@@ -444,7 +444,7 @@ async fn each_refusal_of_a_connection_says_what_to_do_and_shows_no_password() {
 
 /// Users without the newer rights, and servers with slots.
 #[tokio::test]
-async fn who_cannot_look_whether_others_are_strict_is_let_in() {
+async fn a_client_that_cannot_read_whether_others_are_strict_is_let_in() {
     for answer in [
         "-NOPERM this user has no permissions to access one of the keys used as arguments",
         "-NOPERM No permissions to access a key",

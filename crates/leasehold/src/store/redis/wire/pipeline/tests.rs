@@ -42,7 +42,7 @@ async fn moved(io: &mut Mover) {
 }
 
 #[tokio::test]
-async fn whatever_was_submitted_since_the_last_write_leaves_in_one() {
+async fn requests_since_the_last_write_leave_in_one_write() {
     const COUNT: usize = 1_000;
     let (stream, mut server) = tokio::io::duplex(1 << 20);
     let writes = Arc::new(AtomicUsize::new(0));
@@ -101,7 +101,7 @@ async fn writes_that_leave_together_are_confirmed_by_one_request() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_copies_does_not_wait_for_the_spans_of_others_too() {
+async fn a_request_for_copies_does_not_wait_for_the_spans_of_others() {
     let table = [
         (vec![1_000], vec!["WAIT 1 500"]),
         (vec![1_000, 25], vec!["WAIT 1 12", "WAIT 1 488"]),
