@@ -176,11 +176,11 @@ impl Totals {
             println!("not run: {} tests that the arguments left out", self.filtered);
         }
         if chosen {
-            println!("not run: what the arguments did not choose");
+            println!("not run: tests that the arguments did not choose");
         }
         for (other, name) in [("linux", "Linux"), ("macos", "macOS"), ("windows", "Windows")] {
             if other != std::env::consts::OS {
-                println!("not run: anything on {name} (no such machine here)");
+                println!("not run: tests on {name}, since this machine has another system");
             }
         }
         println!(

@@ -20,9 +20,9 @@ pub(crate) struct BareRedis {
 /// Two requests; the second is sent after the answer to the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pair {
-    /// The requests of a lock with a fencing token and of its release.
+    /// A lock with a fencing token, and its release.
     Fenced,
-    /// The requests of a lock without one and of its release.
+    /// A lock without a fencing token, and its release.
     Unfenced,
     /// The cheapest requests to a server.
     Pings,

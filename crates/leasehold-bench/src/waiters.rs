@@ -36,9 +36,10 @@ fn memory() -> u64 {
     bytes_in_use().map_or_else(resident_bytes, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
-/// One of the waiting processes. Once its tasks wait, it reports the bytes per task, and the bytes
-/// per task that waits for a mutex of the process. Then it measures between two lines. It reports
-/// its CPU use, and how many tasks got a lock although none should.
+/// Runs one of the waiting processes. Once its tasks wait, the process reports the bytes per task,
+/// and the bytes per task that waits for a mutex of the process. It starts the CPU meter at the
+/// next order and reads the meter at the one after. Then it reports its CPU use, and how many tasks
+/// got a lock although no task should.
 pub(crate) async fn peer(url: &str, tasks: usize, keys: usize) -> Result<(), Error> {
     let client = Client::connect(url).await?;
     let granted = Arc::new(AtomicU64::new(0));
@@ -85,7 +86,7 @@ pub(crate) async fn peer(url: &str, tasks: usize, keys: usize) -> Result<(), Err
     for task in waiting.into_iter().filter(JoinHandle::is_finished) {
         task.await.expect("no task panics")?;
     }
-    // Until its starter ends.
+    // Keep the client until the starter ends.
     orders.next().await.map(drop)
 }
 
@@ -143,7 +144,7 @@ async fn wait_and_count(
         let [of_cpu, granted]: [f64; 2] = peer.hear_numbers().await?;
         cpu.push(of_cpu);
         if granted > 0.0 {
-            let message = "a lock that was held all the while was granted";
+            let message = "the store granted a lock that another client still held";
             return Err(Error::new(ErrorKind::Lost, message));
         }
     }

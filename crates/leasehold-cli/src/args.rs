@@ -173,15 +173,16 @@ pub(crate) struct Run {
     pub(crate) names: Names,
     #[command(flatten)]
     pub(crate) take: Take,
-    /// Run CMD once per this time, from its start: after a success, no host runs it again before
-    /// that. If CMD fails, others may run it at once. Never waits: exits with 75 if CMD runs or was
-    /// done. Must be at least the ttl and at most 24h. For an hourly job, 55m leaves room for early
-    /// starts
+    /// Run CMD at most once per DUR. After a success, no host runs it again until DUR has passed
+    /// since its start. If CMD fails, any host may run it at once. Never waits: exits with 75 if
+    /// CMD runs elsewhere or was done. DUR must be at least the ttl and at most 24h. For an hourly
+    /// job, 55m leaves room for early starts
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     #[arg(conflicts_with_all = ["wait", "shared", "permits", "weight", "coexist"])]
     pub(crate) once_per: Option<Typed>,
-    /// Hold the lock for at most this time, even if CMD hangs: tell CMD to stop --grace before its
-    /// end, kill CMD before its end, release the lock, and exit with 124. Must be at least the ttl
+    /// Hold the lock for at most DUR, even if CMD hangs. Tells CMD to stop --grace before DUR is
+    /// over, and kills CMD before DUR is over. Then releases the lock and exits with 124. DUR must
+    /// be at least the ttl
     #[arg(long, value_name = "DUR", value_parser = duration::typed)]
     pub(crate) max_hold: Option<Typed>,
     #[command(flatten)]

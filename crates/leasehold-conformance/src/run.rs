@@ -198,7 +198,7 @@ fn tell(case: &Case, outcome: Outcome) {
             println!("{}: the store does not promise that {}", case.name, case.promise);
         }
         Outcome::OnVirtualTimeOnly(why) => {
-            println!("{}: not tested on real time from here on: {why}", case.name);
+            println!("{}: on real time, the rest of the case was skipped: {why}", case.name);
         }
     }
 }

@@ -108,14 +108,16 @@ impl State {
     }
 }
 
-/// Looks whether the databases that `urls` name are switched to strict mode. Writes nothing. The
-/// nodes are in the order of the URLs. Takes at most 10 s.
+/// Reads whether the databases of `urls` are switched to strict mode. Writes nothing. The nodes are
+/// in the order of the URLs. Takes at most 10 s.
 ///
 /// # Errors
 ///
-/// [`Config`](ErrorKind::Config) for a URL that cannot be understood, and
-/// [`Unsupported`](ErrorKind::Unsupported) for a store without strict mode, or for a cluster. Other
-/// errors are in the [`Node`], also if its server turns out to be a node of a cluster.
+/// - [`Config`](ErrorKind::Config) for a URL that cannot be understood.
+/// - [`Unsupported`](ErrorKind::Unsupported) for a store without strict mode, or for a cluster.
+///
+/// All other errors are in the [`Node`]. One of them says that the server of a plain URL is a node
+/// of a cluster.
 ///
 /// # Cancel safety
 ///
@@ -124,18 +126,18 @@ pub async fn status(urls: &[impl AsRef<str>], host: Arc<dyn Host>) -> Result<Vec
     on_each(urls, None, host).await
 }
 
-/// Switches the databases that `urls` name, all nodes of a quorum for example. A database that is
-/// already in that mode keeps its record. The nodes are in the order of the URLs. Takes at most
-/// 10 s.
+/// Switches the strict mode of the databases of `urls` on or off. For a quorum, name all its nodes.
+/// A database that is already in the wanted mode keeps its record. The nodes are in the order of
+/// the URLs. Takes at most 10 s.
 ///
 /// # Errors
 ///
-/// Same as [`status`]. If one node fails, the others are switched anyway. Call it again then.
+/// Same as [`status`]. If one node fails, the others are switched anyway. Then call `switch` again.
 ///
 /// # Cancel safety
 ///
-/// Each database is switched or not. You may call it again. It changes nothing that is done
-/// already.
+/// Some databases may be switched and others not. You may call `switch` again: it leaves a database
+/// that is already switched as it is.
 pub async fn switch(
     urls: &[impl AsRef<str>],
     order: &Order,

@@ -57,7 +57,7 @@ enum Verdict {
     Failed(String),
 }
 
-/// What a test program has written so far.
+/// The part of the output of a test program that matters, as far as it was read.
 #[derive(Clone, Debug, Default)]
 struct Report {
     /// The lines after the first panic. They begin with its message.
@@ -157,7 +157,7 @@ impl<'a> Tests<'a> {
                 Verdict::Failed(said) => Err(format!("its test fails without it: {said}")),
             },
             [] => Err(format!("there is no test {path}")),
-            [..] => Err(format!("there are {} tests {path}", having.len())),
+            [..] => Err(format!("{} test programs have a test {path}", having.len())),
         }
     }
 

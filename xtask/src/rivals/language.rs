@@ -46,7 +46,7 @@ impl Language {
             Self::Python => python(),
             Self::Rust => rust(),
         };
-        built.map_err(|error| format!("it could not be built: {error}"))
+        built.map_err(|error| format!("cannot build the program: {error}"))
     }
 
     /// The tools that it needs, each with an argument that makes it end at once.

@@ -51,9 +51,9 @@ pub(super) fn scripts_do_what_every_server_allows(repository: &Repository) -> Ve
             }
         }
         for (word, complaint) in [
-            ("while", "a loop needs a bound: `for`"),
-            ("repeat", "a loop needs a bound: `for`"),
-            ("loadstring", "what runs stands in the script"),
+            ("while", "a loop needs a bound: use `for`"),
+            ("repeat", "a loop needs a bound: use `for`"),
+            ("loadstring", "a script must contain all code that it runs"),
         ] {
             for at in words(&code, word) {
                 found(at, complaint.to_owned());

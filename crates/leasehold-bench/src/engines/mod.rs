@@ -98,7 +98,8 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// From a release until another client has the lock, without a comparison.
+    /// Measures the time from a release until another client has the lock. Compares it with
+    /// nothing.
     async fn hand_overs_alone(&self, count: usize, report: &mut Report) -> Result<(), Error> {
         let (ours, _) = self.times_of_hand_overs(count, async || Ok(Duration::ZERO)).await?;
         self.show("hand-over", ours, report);

@@ -114,7 +114,7 @@ async fn release_all(guards: Vec<Guard>) -> Result<(), Error> {
 
 pub(crate) async fn measure(servers: &[RedisServer], extent: Extent) -> Result<Report, Error> {
     if servers.len() != NODES {
-        let message = "a quorum is measured on servers of its own: say --redis";
+        let message = "this scenario needs private servers: add --redis";
         return Err(Error::new(ErrorKind::Config, message));
     }
     let mut report = Report::new("quorum");

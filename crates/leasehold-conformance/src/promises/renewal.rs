@@ -90,9 +90,9 @@ pub(crate) async fn a_renewal_tells_whether_somebody_waits(world: &World) {
     taken(bert.ask(&key("a")).join_as(1, 1_000, 1_000).send().await);
     assert!(wanted().await);
     world.pass(ms(1_000) + world.slack()).await;
-    assert!(!wanted().await, "a place that died is nobody's");
+    assert!(!wanted().await, "the place has expired");
     taken(bert.ask(&key("a")).join_as(2, 1_000, 1_000).send().await);
     assert!(wanted().await);
     released(bert.release(&key("a")).await, Released::NotHeld);
-    assert!(!wanted().await, "a place that was left is nobody's");
+    assert!(!wanted().await, "the waiter has left its place");
 }

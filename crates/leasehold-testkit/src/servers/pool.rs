@@ -104,7 +104,7 @@ fn lend_kind(kind: Kind, count: usize) -> Vec<PooledServer> {
     let are_lent = |pool: &mut Pool| pool.lent + count > SERVERS_MAX;
     let limit = RETURNED.wait_timeout_while(pool(), PATIENCE, are_lent);
     let (mut pool, waited) = limit.unwrap_or_else(PoisonError::into_inner);
-    assert!(!waited.timed_out(), "too many servers of the pool are lent, and stay so");
+    assert!(!waited.timed_out(), "no test gave a server back in time");
     pool.lent += count;
     // From here on, even a panic gives the servers back to the pool.
     let mut all: Vec<_> = (0..count).map(|_| PooledServer { member: pool.take(kind) }).collect();

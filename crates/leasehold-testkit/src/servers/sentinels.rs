@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The settings of [`Sentinels`].
 #[derive(Debug)]
-#[must_use = "servers are started by `start`"]
+#[must_use = "call `start` to start the servers"]
 pub struct SentinelsBuilder {
     server: RedisServerBuilder,
     lines: Vec<String>,

@@ -18,11 +18,11 @@ pub(super) struct Terms {
     is_fifo: bool,
     coexists: bool,
     is_unqueued: bool,
-    /// What it wants of the key.
+    /// How the client shares the key.
     pub(super) share: Share,
     /// How long the client keeps the lease without a guard.
     pub(super) keep_idle: Duration,
-    /// How long the key stays taken after each grant, at least.
+    /// How long the key stays taken at least after each grant.
     pub(super) min_hold: Duration,
 }
 
@@ -55,7 +55,8 @@ impl Terms {
         terms
     }
 
-    /// The terms of one lease in a crowd: only the key, because each lease is inspected.
+    /// The terms of one of many leases at the same time. They ask for nothing beside the key,
+    /// because the world inspects each lease.
     pub(super) fn of_one_of_many(world: &Plan, client: usize) -> Self {
         let ttl = world.clients[client].ttl;
         let (why, keep_idle) = (None, Duration::ZERO);

@@ -315,7 +315,8 @@ impl Registry {
             };
             let slot = next.map(|next| (next, number));
             held.set_slot(slot);
-            // Unlock the life only now. Code that makes its duty earlier must see this slot.
+            // Unlock the life only now. Other code may make its next duty earlier, and must then
+            // see this slot.
             drop(life);
             if let Some(slot) = slot {
                 state.leases.insert(slot, held);

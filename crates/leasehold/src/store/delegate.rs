@@ -1,8 +1,8 @@
 //! Implements `Store` for the public store of an engine. It passes each request on to its `inner`
 //! store.
 
-/// Implements the contract for a type that has another store as its `inner`, and can be opened and
-/// reached. Its file imports what the contract names.
+/// Implements the contract for a type with a field `inner`, which is another store. The type needs
+/// the functions `open` and `reach`. The file of the type must import the types of the contract.
 macro_rules! delegate {
     ($store:ident, $connector:ident) => {
         impl $store {

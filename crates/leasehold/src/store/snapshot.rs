@@ -40,8 +40,8 @@ pub struct Snapshot {
     pub votes: Vec<Vote>,
     /// The reason why the store grants no new key at all. `None` if it grants keys.
     pub quarantine: Option<Quarantine>,
-    /// The permits of a semaphore. `None` if the key is a lock, or if the store does not know its
-    /// use any more.
+    /// The permits of a semaphore. `None` if the key is a lock, or if the store has forgotten that
+    /// it is a semaphore.
     pub permits: Option<PermitsTaken>,
 }
 

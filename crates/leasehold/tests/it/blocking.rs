@@ -25,7 +25,7 @@ fn threads_with_clients_of_their_own_exclude_each_other() -> Result<(), Error> {
                     let client = block_on(Client::connect(url)).expect("it opens");
                     for _ in 0..EACH {
                         let guard = block_on(client.mutex("a").lock()).expect("granted in turn");
-                        // An increment that loses others if two threads are here.
+                        // If two threads are here at the same time, one increment is lost.
                         let seen = count.load(Ordering::Relaxed);
                         std::thread::yield_now();
                         count.store(seen + 1, Ordering::Relaxed);

@@ -91,7 +91,7 @@ fn with_versions(mut rows: Vec<Value>) -> Result<Vec<Value>, String> {
     for row in &mut rows {
         let name = row["subject"].as_str().unwrap_or_default();
         let subject = SUBJECTS.iter().find(|subject| subject.name == name);
-        row["version"] = subject.ok_or("a row has no subject")?.version(read)?.into();
+        row["version"] = subject.ok_or("a row names no library of the list")?.version(read)?.into();
     }
     Ok(rows)
 }

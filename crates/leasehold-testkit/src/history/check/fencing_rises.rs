@@ -128,7 +128,7 @@ fn rise_by_window(grants: &[Grant<'_>], found: &mut Found<'_, '_>) {
                 && grant.earliest <= before.latest
                 && may_rise(found.story, before, grant)
         };
-        // The highest earlier grant may be excused although the last one is not.
+        // Compare with the last grant too: a fault may excuse the highest one alone.
         if let Some(before) = [highest, last].into_iter().flatten().find(fell) {
             found.add(before, grant, "though its window is the later one");
         }

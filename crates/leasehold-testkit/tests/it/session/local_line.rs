@@ -51,8 +51,8 @@ fn a_kept_lease_whose_answer_was_lost_is_given_back_by_both_tokens() {
         // The lease has no fencing token for the next turn, so the store is asked.
         scene.faults.next(Request::Release, Fault::LoseReply);
         drop(held);
-        // The task waits for the limit of the lost answer, and not for the ttl of a lease that
-        // nobody uses.
+        // The task waits until the time limit of the lost answer is over. It does not wait for the
+        // ttl of the unused lease.
         let served = scene.host.within(ms(1_500), waiting).await;
         assert!(served.expect("the key is free again").is_held());
     });

@@ -59,7 +59,7 @@ fn count(nodes: usize) -> Check {
     match nodes {
         2 => COUNT.warn(evidence, "name three servers, or one"),
         _ if nodes.is_multiple_of(2) => {
-            COUNT.warn(evidence, format!("name {} servers: they survive as much", nodes - 1))
+            COUNT.warn(evidence, format!("name {} servers: as many of them may fail", nodes - 1))
         }
         _ => COUNT.ok(evidence),
     }

@@ -8,10 +8,11 @@ use crate::core::token::{FencingBlock, FencingToken, OwnerToken};
 pub(super) use crate::store::entry::Entry;
 use crate::store::{Holder, Waiter};
 
-/// How many fencing tokens each change of the cluster stands for. So a grant has a block of them.
+/// How many fencing tokens belong to each revision of the cluster. So each grant has a block of
+/// tokens.
 const TOKENS_EACH: u32 = 100;
 
-/// The fencing tokens that a change of the cluster stands for.
+/// The fencing tokens that belong to a revision of the cluster.
 pub(super) fn tokens(change: i64) -> Option<FencingBlock> {
     let first = change.unsigned_abs().saturating_mul(u64::from(TOKENS_EACH));
     Some(FencingBlock { first: FencingToken::new(first)?, count: TOKENS_EACH })

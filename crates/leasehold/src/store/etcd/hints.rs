@@ -169,8 +169,9 @@ impl Hints {
             let waits = self.state.lock().begin_anew();
             let Err(cause) = served else { continue };
             tracing::debug!(cause, "the watch of etcd ended, and is made again");
-            // The next stream also reports the changes until it opens. That may take a while, so
-            // the waiters ask now. After a short stream, they asked a moment ago.
+            // The next stream will also report changes from the time without a stream. Opening it
+            // may take long, so tell the waiters to ask now. If this stream was short, they asked a
+            // moment ago.
             if host.now().since(began) > STABLE_AFTER {
                 pauses.reset();
                 waits.iter().for_each(|inbox| self.sinks.send(inbox, Hint::Missed));

@@ -222,7 +222,7 @@ impl<S: Store> Store for Quorum<S> {
     }
 
     fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
-        // A holder that only renews also needs a node that came back.
+        // Admit nodes that came back even if the client only renews.
         self.shared.admit_if_due();
         Box::pin(Renewing::submit(&self.shared, renewal).decided())
     }

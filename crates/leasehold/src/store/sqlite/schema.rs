@@ -29,7 +29,7 @@ const JOURNAL_TRIES_MAX: usize = 50;
 /// How often a file is read before it counts as another program's.
 const PROBE_TRIES_MAX: usize = 3;
 
-/// How many prepared statements are cached: more than there are.
+/// The capacity of the cache of prepared statements. The store has fewer statements.
 const STATEMENTS_MAX: usize = 64;
 
 /// Opens a file that [`StoreFile::prepare`](super::file::StoreFile::prepare) has checked.

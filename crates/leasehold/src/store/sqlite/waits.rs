@@ -92,11 +92,11 @@ impl Waits {
             self.data_version = None;
             self.due = now + look_every;
         }
-        // Keep what other waiters of this process saw last, because they must still be told of
-        // changes.
+        // If other waiters of this process have an entry, keep what they saw. They must still be
+        // told of each change since then.
         let waits =
             self.keys.entry(key).or_insert_with(|| KeyWaits { seen, places: BTreeMap::new() });
-        // No ask makes the place end earlier.
+        // A later ask never makes the place end earlier.
         place.until = place.until.max(waits.places.get(&owner).map_or(now, |known| known.until));
         if waits.places.insert(owner, place).is_none() {
             self.began = now;

@@ -394,7 +394,7 @@ impl Driver {
         self.sweeping(writing).await.map_err(End::Lost)
     }
 
-    /// Takes a message of the server.
+    /// Handles a message from the server.
     fn take(&mut self, Frame { mut bytes, is_too_long }: Frame) -> Result<(), Failure> {
         let head = Head::read(&bytes)?;
         self.is_answered = true;

@@ -74,7 +74,8 @@ pub(super) struct Place {
 impl State {
     /// A node that was made just now.
     pub(super) fn new(entry: Entry, until: Moment, place: Option<Place>) -> Self {
-        // If the node is older, the first write finds out its version.
+        // A new node has version 0. If another version was written, the first write is refused and
+        // the store reads the version.
         Self {
             entry,
             text: None,

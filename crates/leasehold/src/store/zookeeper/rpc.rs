@@ -72,7 +72,7 @@ impl Request {
         Self { kind, body, effect: Effect::Changes }
     }
 
-    /// Appends the request to `into`, with its number.
+    /// Appends the request and its number, `xid`, to `into`.
     pub(super) fn frame(&self, xid: i32, into: &mut Vec<u8>) {
         self.body.frame_behind(&[xid, self.kind], into);
     }

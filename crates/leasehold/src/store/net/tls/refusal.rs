@@ -63,7 +63,9 @@ fn of_certificate(reason: &CertificateError) -> (&'static str, &'static str) {
             "the server shows the certificate of an authority as its own (`CA:TRUE`)",
             "give the server a certificate with `CA:FALSE`, or one that the authority signed",
         ),
-        _ => ("the server's certificate is not valid", "replace it; the cause says what is wrong"),
+        _ => {
+            ("the server's certificate is not valid", "replace the certificate; the cause says why")
+        }
     }
 }
 

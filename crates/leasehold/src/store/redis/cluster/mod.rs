@@ -47,7 +47,8 @@ use crate::host::Host;
 use crate::store::sinks::Sinks;
 use crate::unpoisoned::Unpoisoned;
 
-/// The requests that keep their order.
+/// A queue of requests that are sent in the order of their calls: those about one lock, sent one
+/// way.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Lane {
     way: Way,
@@ -83,7 +84,7 @@ struct State {
     read: Option<Moment>,
     /// The number of the node that is asked for the map first.
     first: usize,
-    /// Whether there was a request since the map was read.
+    /// Whether a request was made since the map was read.
     used: bool,
     queues: HashMap<Lane, Queue>,
 }
