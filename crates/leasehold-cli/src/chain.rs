@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_differs_by_store_namespace_and_name() {
+    fn locks_differ_by_store_namespace_and_name() {
         let lock = LockId::new("redis://a:6379/0", None, "x");
         assert_eq!(lock, LockId::new("redis://a:6379/0", Some(""), "x"));
         for other in [

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_about_it_is_json_where_all_else_is() {
+    fn the_message_about_it_is_json_if_all_messages_are() {
         let note = dropped(3, true);
         assert!(note.contains("leasehold.v1.notice") && note.contains("3 messages"), "{note}");
         assert!(note.ends_with('\n'));

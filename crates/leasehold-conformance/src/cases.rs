@@ -18,16 +18,16 @@ macro_rules! for_each_case {
                 a_repeated_ask_never_shortens_a_lease,
                 a_repeated_ask_lengthens_a_lease,
                 keys_are_independent,
-                of_many_asks_at_once_exactly_one_is_granted,
+                exactly_one_of_many_asks_at_once_is_granted,
                 an_owner_whose_lease_has_ended_is_granted_anew,
             }
             ownership {
                 a_release_by_the_owner_frees_the_key,
-                a_release_by_another_ends_nothing,
+                a_release_by_another_owner_ends_nothing,
                 a_release_by_a_former_holder_leaves_the_new_holder_untouched,
                 a_second_release_finds_nothing,
                 a_key_that_nobody_ever_held_is_not_held,
-                a_renewal_by_another_is_lost_and_changes_nothing,
+                a_renewal_by_another_owner_is_lost_and_changes_nothing,
                 a_lease_is_renewed_and_released_through_any_handle,
                 tokens_are_compared_byte_for_byte,
             }
@@ -113,12 +113,12 @@ macro_rules! for_each_case {
                 the_key_is_never_held_twice_and_nobody_is_forgotten,
             }
             coexisting {
-                a_release_that_wakes_frees_the_key_that_it_could_hand_over,
+                a_waking_release_frees_the_key_instead_of_handing_it_over,
                 a_woken_waiter_keeps_its_place_and_its_turn,
-                a_release_that_wakes_leaves_the_line_as_any,
-                a_release_that_wakes_without_a_line_is_as_any,
-                a_release_that_wakes_by_another_ends_nothing,
-                a_release_that_wakes_passes_by_the_dead,
+                a_waking_release_leaves_the_line_like_any_release,
+                a_waking_release_without_a_line_is_like_any_release,
+                a_waking_release_by_another_owner_ends_nothing,
+                a_waking_release_skips_dead_waiters,
                 the_next_waiter_is_told_when_a_woken_head_leaves,
                 a_waiter_that_leaves_a_free_key_tells_nobody_in_vain,
             }
@@ -158,7 +158,7 @@ macro_rules! for_each_case {
                 permits_with_a_long_ttl_are_not_forgotten,
             }
             permits_line {
-                nobody_passes_a_large_wish,
+                no_waiter_passes_a_large_request,
                 a_release_hands_over_to_as_many_as_fit,
                 a_repeated_ask_takes_no_more_permits,
                 a_waiter_that_died_does_not_decide_what_a_free_key_is,
@@ -175,7 +175,7 @@ macro_rules! for_each_case {
                 a_holder_is_not_told_of_a_client_that_only_tries,
                 an_eviction_is_told_to_the_new_owner,
                 the_latest_sink_of_an_inbox_replaces_the_others,
-                a_waiter_that_takes_no_hints_is_served_all_the_same,
+                a_waiter_that_takes_no_hints_is_still_served,
             }
             inspecting {
                 a_key_that_nobody_used_shows_nothing,
@@ -201,7 +201,7 @@ macro_rules! for_each_case {
                 the_tools_are_there_through_every_handle,
             }
             revoking {
-                a_holder_that_is_asked_learns_it_with_each_renewal,
+                each_renewal_tells_a_holder_that_it_was_asked_to_let_go,
                 a_request_to_let_go_outlasts_every_kind_of_renewal,
                 the_next_holder_never_sees_a_request_that_was_not_for_it,
                 a_request_to_let_go_is_not_handed_over,

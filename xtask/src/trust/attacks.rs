@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attack_that_no_test_does_again_is_refused() {
+    fn an_attack_that_no_test_repeats_is_refused() {
         for tests in ["[]", "[1]", "null"] {
             let error = table(Some(&record(tests))).expect_err(tests);
             assert!(error.contains(RECORD), "{error}");

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_record_is_not_run_yet() {
+    fn a_scenario_without_a_record_is_not_run_yet() {
         let page = render_of(&[]).expect("rendered");
         assert_eq!(page.matches("Not run yet.").count(), 3, "{page}");
         assert!(page.contains("A slip."), "a planted bug is shown before it was tried");

@@ -249,7 +249,7 @@ fn arguments_that_make_no_sense_are_a_usage_error() {
 }
 
 #[test]
-fn nothing_asked_for_is_answered_with_help_and_a_usage_error() {
+fn an_empty_command_line_is_answered_with_help_and_a_usage_error() {
     match parse(["leasehold"].map(OsString::from)) {
         Ok(Parsed::Text(text, Exit::USAGE)) => assert!(text.contains("Usage:"), "{text}"),
         other => panic!("{other:?}"),

@@ -82,7 +82,7 @@ fn a_file_is_handed_on_by_its_path_unless_a_path_in_it_is_relative() {
 
 /// Only `run` and `elect` start a command that has to be told of the store.
 #[test]
-fn a_store_that_no_command_can_be_told_of_may_be_looked_at() {
+fn a_store_that_no_command_can_be_told_of_may_be_inspected() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
     std::fs::write(&path, "redis://:hunter2@a\n").expect("a file");

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nothing_is_left_the_reason_is_known_before_anything_else_is_looked_at() {
+    fn the_reason_of_a_loss_is_known_first_if_no_time_is_left() {
         let second = Duration::from_secs(1);
         let lost = || pin_of(ready(Lost::NotOurs));
         assert_eq!(why_none_is_left(Duration::ZERO, lost().as_mut()), Some(Lost::NotOurs));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_left_one_request_counts() {
+    fn only_one_request_counts_after_all_processes_ended() {
         let (ended, gone) = (Input::Ended(crate::exit::Exit::OK), Input::AllGone);
         let of = |signal| Input::Signal(Received { signal, sender: Sender::OurKeeper });
         let (term, int) = (of(Signal::TERM), of(Signal::INT));

@@ -201,7 +201,7 @@ fn a_command_killed_as_asked_ends_us_as_it_ended_and_frees_the_lock() {
 }
 
 #[test]
-fn a_renewal_that_is_overdue_is_said_once_and_so_is_its_end() {
+fn an_overdue_renewal_is_reported_once_and_so_is_its_end() {
     let timer = |now, left| (now, left, Input::Timer);
     assert_eq!(last(POLICY, &[timer(3_000, 6_800)]), []);
     // The first renewal may have failed only just now, so the reason is not known yet.
@@ -320,7 +320,7 @@ fn processes_that_outlive_the_command_keep_the_lock_and_are_mentioned_once() {
 }
 
 #[test]
-fn all_gone_before_the_command_was_seen_to_end_is_not_the_end() {
+fn the_run_goes_on_while_the_end_of_the_command_was_not_seen() {
     assert_eq!(last(POLICY, &[(5, FRESH, Input::AllGone)]), []);
 }
 

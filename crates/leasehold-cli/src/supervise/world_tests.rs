@@ -332,7 +332,7 @@ fn a_command_whose_processes_last_for_hours_ends_with_its_world() {
 }
 
 #[test]
-fn in_no_world_anybody_works_under_a_lock_that_another_has() {
+fn no_command_works_in_any_world_under_a_lock_that_another_client_has() {
     let runs = Arc::new(Runs::default());
     let first = wanted("LEASEHOLD_SUPERVISION_SEED", 0);
     let seeds = wanted("LEASEHOLD_SUPERVISION_SEEDS", SEEDS);

@@ -248,7 +248,7 @@ fn a_lock_that_is_only_kept_taken_is_not_said_to_be_renewed() {
 }
 
 #[test]
-fn of_a_name_without_a_fenced_grant_it_says_so() {
+fn a_name_without_a_fenced_grant_is_shown_as_such() {
     let unknown = "x: free\n  fence    none: no fenced grant in the last 10 minutes\n";
     assert_eq!(text("x", &Snapshot::default(), NOW), unknown);
 }

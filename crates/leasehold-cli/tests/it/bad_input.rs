@@ -201,7 +201,7 @@ fn a_file_that_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn a_store_where_no_file_can_be_says_so() {
+fn a_path_that_allows_no_file_is_an_error_that_says_so() {
     let world = World::sqlite();
     fs::write(world.path("file"), "no directory").expect("a file");
     let mut command = world.bare();

@@ -17,7 +17,7 @@ on_every_store! {
     a_second_signal_kills_the_command_and_no_campaign_follows,
     a_daemon_that_reads_its_settings_again_is_still_stopped_cleanly_and_led_again,
     a_command_that_cannot_start_ends_its_instance,
-    of_two_instances_never_more_than_one_says_that_it_leads,
+    at_most_one_of_two_instances_says_that_it_leads,
     a_question_shows_the_term_and_no_secret,
     an_instance_whose_term_is_lost_says_so_before_its_command_is_gone,
 }
@@ -191,7 +191,7 @@ fn leads(one: &Instance, other: &Instance) -> bool {
     after.is_some()
 }
 
-fn of_two_instances_never_more_than_one_says_that_it_leads(world: &World) {
+fn at_most_one_of_two_instances_says_that_it_leads(world: &World) {
     let mut instances = [(); 2].map(|()| Instance::start(world, &LONG, "read line; exit 1"));
     for _ in 0..4 {
         until("the other one waits", || world.waiters("x") == 1);

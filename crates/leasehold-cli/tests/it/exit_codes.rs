@@ -124,7 +124,7 @@ fn usage_errors_end_with_64() {
 }
 
 #[test]
-fn nothing_asked_for_is_answered_with_the_help_and_64() {
+fn an_empty_command_line_is_answered_with_the_help_and_64() {
     let done = finish(World::sqlite().bare());
     assert!(done.code(64).stdout.contains("Exit codes:"), "{}", done.stdout);
     assert_eq!(done.stderr, "");

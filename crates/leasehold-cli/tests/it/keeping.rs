@@ -141,7 +141,7 @@ fn a_killed_keeper_takes_the_command_along_and_the_lock_is_released() {
 
 /// Stopping the keeper saves no process. We kill the keeper, and its processes become our children.
 #[test]
-fn a_keeper_that_hangs_saves_nobody() {
+fn a_stopped_keeper_saves_no_process() {
     let world = World::sqlite();
     let script = format!("echo $PPID; exec {}", tree_in("mixed"));
     let mut run = start(world.run("x", &["--ttl", "1s"], &script));
@@ -403,7 +403,7 @@ fn unreadable_tree_in(world: &World, shape: &str) -> String {
 }
 
 #[test]
-fn without_a_proc_of_our_own_everything_is_counted_all_the_same() {
+fn everything_is_counted_even_without_our_own_proc() {
     let world = World::redis();
     for place in [FOREIGN_PROC, NO_PROC].into_iter().chain(HIDING_PROC) {
         for shape in ["daemon", "hops", "thread"] {
@@ -419,7 +419,7 @@ fn without_a_proc_of_our_own_everything_is_counted_all_the_same() {
 }
 
 #[test]
-fn without_a_proc_everything_is_killed_all_the_same() {
+fn everything_is_killed_even_without_proc() {
     let world = World::redis();
     for place in [NO_PROC].into_iter().chain(HIDING_PROC) {
         for shape in ["daemon", "hops", "thread", "mixed"] {

@@ -9,7 +9,7 @@ use crate::harness::{World, finish, start, until};
 
 on_every_store! {
     a_command_that_succeeded_is_not_run_again_in_its_period,
-    of_eight_hosts_one_runs_the_command,
+    one_of_eight_hosts_runs_the_command,
     a_waiter_for_a_lock_that_no_work_holds_is_told_how_to_free_it,
     a_command_that_failed_or_was_killed_may_run_again_at_once,
     a_command_that_was_told_to_stop_may_run_again_at_once_whatever_its_exit_code,
@@ -58,7 +58,7 @@ fn a_command_that_succeeded_is_not_run_again_in_its_period(world: &World) {
     assert_eq!(world.read("log"), "done\ndone\n");
 }
 
-fn of_eight_hosts_one_runs_the_command(world: &World) {
+fn one_of_eight_hosts_runs_the_command(world: &World) {
     let hosts: Vec<_> = (0..8).map(|_| start(once(world, WORK))).collect();
     let codes = hosts.into_iter().map(|host| host.end().status.code());
     let mut codes: Vec<_> = codes.collect();

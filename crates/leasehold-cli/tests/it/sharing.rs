@@ -7,7 +7,7 @@ use crate::harness::{World, finish, start, until, until_dead};
 on_every_store! {
     never_more_commands_run_than_there_are_permits,
     a_killed_reader_frees_only_itself,
-    readers_share_the_lock_and_wait_behind_one_who_wants_it_alone,
+    readers_share_the_lock_and_wait_behind_a_writer,
     another_number_of_permits_is_refused_with_both_numbers_until_it_is_changed,
     a_name_is_a_lock_or_a_semaphore,
     a_share_does_not_become_the_whole_lock,
@@ -106,7 +106,7 @@ fn a_killed_reader_frees_only_itself(world: &World) {
     world.assert_nothing_left();
 }
 
-fn readers_share_the_lock_and_wait_behind_one_who_wants_it_alone(world: &World) {
+fn readers_share_the_lock_and_wait_behind_a_writer(world: &World) {
     let hold = |flags: &[&str]| start(world.run("x", flags, "echo up; read line; exit 0"));
     let mut readers = [hold(&["--shared"]), hold(&["-s"])];
     readers.iter_mut().for_each(|reader| reader.expect("up"));

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::harness::{Done, World, finish, finish_as_it_is, full_pipe, until};
 
 on_every_store! {
-    nothing_is_acquired_where_nobody_would_get_the_token,
+    acquire_takes_nothing_if_its_token_cannot_be_printed,
     a_lock_whose_token_cannot_be_printed_is_given_back,
     a_lock_whose_token_nobody_reads_is_given_back_after_its_ttl_or_at_a_signal,
     a_caller_that_discards_the_token_gets_the_lock,
@@ -24,7 +24,7 @@ fn acquire(world: &World, redirect: &str, flags: &str) -> Done {
     finish(command)
 }
 
-fn nothing_is_acquired_where_nobody_would_get_the_token(world: &World) {
+fn acquire_takes_nothing_if_its_token_cannot_be_printed(world: &World) {
     for redirect in [">&-", "1</dev/null", "<&- >&-"] {
         for flags in ["", "--json"] {
             let done = acquire(world, redirect, flags);

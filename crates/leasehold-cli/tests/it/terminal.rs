@@ -18,7 +18,7 @@ on_every_store! {
     ctrl_c_ends_an_instance_instead_of_starting_a_campaign,
     the_command_may_read_from_the_terminal,
     the_command_may_open_the_terminal_when_stdin_is_a_pipe,
-    ctrl_z_stops_nobody_where_nobody_could_continue_us,
+    ctrl_z_stops_no_process_if_no_shell_could_continue_us,
     ctrl_c_while_waiting_leaves_the_line,
     a_forced_stop_at_a_terminal_reaches_everything_but_us,
     unlock_wants_the_name_typed,
@@ -288,7 +288,7 @@ fn fg_continues_a_command_that_has_left_our_process_group() {
 }
 
 /// With `ssh -t host leasehold run`, for example, there is no shell for `fg`.
-fn ctrl_z_stops_nobody_where_nobody_could_continue_us(world: &World) {
+fn ctrl_z_stops_no_process_if_no_shell_could_continue_us(world: &World) {
     // The script has two processes, and the terminal stops both.
     let script = "sh -c 'echo up; read line; echo got $line'; echo goes on";
     let mut terminal = Terminal::start(&world.run("x", &[], script));

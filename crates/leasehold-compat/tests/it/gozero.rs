@@ -139,7 +139,7 @@ fn the_key_lasts_for_the_seconds_and_half_a_second_more() {
 }
 
 #[test]
-fn acquiring_again_restarts_the_ttl_and_takes_anew_what_has_ended() {
+fn acquiring_again_restarts_the_ttl_and_takes_an_ended_lock_anew() {
     play(async |world| {
         let mine = lock(world, 5).await;
         assert!(mine.acquire().await.expect("an answer"));
@@ -163,7 +163,7 @@ fn acquiring_again_restarts_the_ttl_and_takes_anew_what_has_ended() {
 
 /// In go-zero, the ttl becomes the shorter one.
 #[test]
-fn acquiring_again_for_less_time_leaves_what_there_is() {
+fn acquiring_again_for_less_time_leaves_the_longer_ttl() {
     play(async |world| {
         let mine = lock(world, 60).await;
         assert!(mine.acquire().await.expect("an answer"));

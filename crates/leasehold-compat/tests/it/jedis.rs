@@ -63,7 +63,7 @@ fn a_waiter_gets_the_lock_within_10_ms_of_its_release() {
 }
 
 #[test]
-fn a_key_that_ends_by_itself_is_the_next_ones_and_stays_theirs() {
+fn a_key_that_expires_goes_to_the_next_owner_and_stays_there() {
     play(async |world| {
         let (one, other) = (lock(world).await, lock(world).await);
         let late = one.lock().await.expect("an answer").expect("it is free");

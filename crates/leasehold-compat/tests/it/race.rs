@@ -79,13 +79,13 @@ impl Drop for Second {
 }
 
 #[tokio::test]
-async fn of_two_processes_that_acquire_at_once_one_has_it() {
+async fn one_of_two_processes_that_acquire_at_once_has_the_lock() {
     if let Ok(url) = std::env::var(URL) {
         return second(&url).await;
     }
     let server = RedisServer::start();
     let mine = lock(&server.url()).await;
-    let test = "race::of_two_processes_that_acquire_at_once_one_has_it";
+    let test = "race::one_of_two_processes_that_acquire_at_once_has_the_lock";
     let mut other = Second::start(&server.url(), test);
     assert!(other.answer(), "it is ready");
     let mut won = 0;

@@ -15,7 +15,7 @@ pub(crate) fn needs(capabilities: &Capabilities) -> bool {
 }
 
 /// Nobody holds the key then, so a client outside the line can take it.
-pub(crate) async fn a_release_that_wakes_frees_the_key_that_it_could_hand_over(world: &World) {
+pub(crate) async fn a_waking_release_frees_the_key_instead_of_handing_it_over(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -51,7 +51,7 @@ pub(crate) async fn a_woken_waiter_keeps_its_place_and_its_turn(world: &World) {
 }
 
 /// The release also ends the place of its owner.
-pub(crate) async fn a_release_that_wakes_leaves_the_line_as_any(world: &World) {
+pub(crate) async fn a_waking_release_leaves_the_line_like_any_release(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -61,7 +61,7 @@ pub(crate) async fn a_release_that_wakes_leaves_the_line_as_any(world: &World) {
 }
 
 /// There is nobody to wake.
-pub(crate) async fn a_release_that_wakes_without_a_line_is_as_any(world: &World) {
+pub(crate) async fn a_waking_release_without_a_line_is_like_any_release(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     released(anna.free(&key("a")).await, Released::Freed);
@@ -70,7 +70,7 @@ pub(crate) async fn a_release_that_wakes_without_a_line_is_as_any(world: &World)
 }
 
 /// The release wakes nobody either.
-pub(crate) async fn a_release_that_wakes_by_another_ends_nothing(world: &World) {
+pub(crate) async fn a_waking_release_by_another_owner_ends_nothing(world: &World) {
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join().send().await);
@@ -84,7 +84,7 @@ pub(crate) async fn a_release_that_wakes_by_another_ends_nothing(world: &World) 
 }
 
 /// The release wakes the first living waiter.
-pub(crate) async fn a_release_that_wakes_passes_by_the_dead(world: &World) {
+pub(crate) async fn a_waking_release_skips_dead_waiters(world: &World) {
     world.fine_only("a place of half a second lasts longer there").await;
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).send().await);

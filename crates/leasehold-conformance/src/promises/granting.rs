@@ -109,7 +109,7 @@ pub(crate) async fn keys_are_independent(world: &World) {
 
 /// The asks may arrive in any order. Refused asks leave nothing, so the key is free after the
 /// release.
-pub(crate) async fn of_many_asks_at_once_exactly_one_is_granted(world: &World) {
+pub(crate) async fn exactly_one_of_many_asks_at_once_is_granted(world: &World) {
     for round in 0..20 {
         let key = key(&format!("round {round}"));
         let actors: Vec<_> = (0..10).map(|_| world.actor()).collect();

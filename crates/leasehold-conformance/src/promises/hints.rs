@@ -91,7 +91,7 @@ pub(crate) async fn the_latest_sink_of_an_inbox_replaces_the_others(world: &Worl
 }
 
 /// The answer does not depend on hints.
-pub(crate) async fn a_waiter_that_takes_no_hints_is_served_all_the_same(world: &World) {
+pub(crate) async fn a_waiter_that_takes_no_hints_is_still_served(world: &World) {
     let anna = world.actor_here();
     granted(anna.ask(&key("a")).send().await);
     let deaf = {

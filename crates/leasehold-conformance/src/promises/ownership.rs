@@ -22,7 +22,7 @@ pub(crate) async fn a_release_by_the_owner_frees_the_key(world: &World) {
 }
 
 /// The answer says so.
-pub(crate) async fn a_release_by_another_ends_nothing(world: &World) {
+pub(crate) async fn a_release_by_another_owner_ends_nothing(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);
     released(bert.release(&key("a")).await, Released::NotHeld);
@@ -59,7 +59,7 @@ pub(crate) async fn a_key_that_nobody_ever_held_is_not_held(world: &World) {
 }
 
 /// The expiry stays as it is.
-pub(crate) async fn a_renewal_by_another_is_lost_and_changes_nothing(world: &World) {
+pub(crate) async fn a_renewal_by_another_owner_is_lost_and_changes_nothing(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).ttl(1_000).send().await);
     lost(bert.renew(&key("a"), 20_000).await);

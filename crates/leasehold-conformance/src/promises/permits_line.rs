@@ -16,7 +16,7 @@ pub(crate) fn needs(capabilities: &Capabilities) -> bool {
 }
 
 /// Otherwise, requests for few permits would starve a request for many.
-pub(crate) async fn nobody_passes_a_large_wish(world: &World) {
+pub(crate) async fn no_waiter_passes_a_large_request(world: &World) {
     let [anna, bert, carl, dora] = actors(world);
     granted(anna.ask(&key("a")).permits(2, 4).send().await);
     taken(bert.ask(&key("a")).permits(4, 4).join().send().await);

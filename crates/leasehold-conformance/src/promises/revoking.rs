@@ -37,7 +37,7 @@ fn told(answer: Result<Renewed, Error>) -> Option<Arc<Revocation>> {
 }
 
 /// It learns who asked and why. The lease goes on.
-pub(crate) async fn a_holder_that_is_asked_learns_it_with_each_renewal(world: &World) {
+pub(crate) async fn each_renewal_tells_a_holder_that_it_was_asked_to_let_go(world: &World) {
     let (anna, bert) = (world.actor(), world.actor());
     let fencing = granted(anna.ask(&key("a")).ttl(1_000).send().await);
     assert_eq!(told(anna.renew(&key("a"), 1_000).await), None);

@@ -184,7 +184,7 @@ fn wakers_work_from_other_threads() {
 
 #[test]
 #[should_panic(expected = "everybody waits and no timer is set: the root future and 1 tasks")]
-fn a_deadlock_is_told_instead_of_waited_out() {
+fn a_deadlock_is_reported_instead_of_waited_out() {
     let host = VirtualHost::new(1);
     host.spawn(Box::pin(std::future::pending()));
     host.run(std::future::pending::<()>());

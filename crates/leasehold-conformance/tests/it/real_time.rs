@@ -24,7 +24,7 @@ fn cases_hold_on_real_time_or_say_what_only_virtual_time_can_show() {
         "a_lease_lives_for_all_of_its_ttl",
         "a_step_of_the_time_of_day_ends_no_lease_and_keeps_none",
         "a_hand_over_is_told_to_the_new_owner_alone",
-        "of_many_asks_at_once_exactly_one_is_granted",
+        "exactly_one_of_many_asks_at_once_is_granted",
         "tokens_rise_after_a_long_time_without_use",
     ];
     let cases = cases().into_iter().filter(|case| all || quick.contains(&case.name));
@@ -56,7 +56,7 @@ fn cases_hold_on_real_time_or_say_what_only_virtual_time_can_show() {
 #[test]
 fn two_holders_or_a_token_that_does_not_rise_are_believed_in_a_late_run() {
     for (lie, name) in [
-        (Lie::GrantsAHeldKey, "of_many_asks_at_once_exactly_one_is_granted"),
+        (Lie::GrantsAHeldKey, "exactly_one_of_many_asks_at_once_is_granted"),
         (Lie::GrantsAHeldKey, "the_key_is_never_held_twice_and_nobody_is_forgotten"),
         (Lie::RepeatsTokens, "tokens_rise_from_release_to_grant"),
     ] {

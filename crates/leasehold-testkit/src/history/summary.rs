@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_counts_that_meets_fifty_attempts() {
+    fn a_fault_that_meets_fifty_attempts_counts() {
         let faults = |attempts: usize| {
             let mut tale = tale().at(1.0).fault("reset").at(2.0).heals().at(11.9);
             for _ in 0..attempts {

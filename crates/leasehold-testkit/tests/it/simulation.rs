@@ -156,7 +156,7 @@ fn a_client_that_dies_before_it_repeats_a_release_owes_nothing() {
 /// The store released a grant that too few replicas had confirmed. The call that had asked was
 /// dropped meanwhile, and the next task of the client went on with the same token.
 #[test]
-fn a_token_is_left_whose_grant_was_given_back_for_want_of_copies() {
+fn a_token_is_abandoned_after_its_grant_was_given_back_for_lack_of_copies() {
     for seed in [2_401, 2_512] {
         assert!(as_it_was(seed).copies.is_some());
         let _ran = holds(seed);
@@ -219,7 +219,7 @@ fn an_ask_that_comes_too_late_is_not_held_against_a_call_that_goes_on_by_another
 
 /// The same for an ask that took a place: the key was handed to it.
 #[test]
-fn a_hand_over_to_the_place_of_an_ask_that_comes_too_late_is_held_against_nobody() {
+fn a_hand_over_to_the_place_of_an_ask_that_comes_too_late_breaks_no_rule() {
     let _ran = holds_among_the_third(700_003_853);
 }
 
@@ -233,7 +233,7 @@ fn an_ask_that_waited_for_its_connection_may_be_sent_after_its_lease_was_lost() 
 /// A request of a client that does not wait arrived twice. The first was answered *taken*, and its
 /// copy got the key, which had become free in between. No client got that answer.
 #[test]
-fn a_copy_of_a_request_that_was_answered_is_held_against_nobody() {
+fn a_copy_of_an_answered_request_breaks_no_rule() {
     let _ran = holds_among_the_third(900_004_699);
 }
 

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn unwanted_a_lease_is_passed_on_without_end() {
+    fn an_unwanted_lease_is_passed_on_without_end() {
         let mut passing = Passing::default();
         for pass in 0..10_000 {
             assert!(passing.may_pass(at(pass)));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn once_wanted_it_is_passed_on_64_times_more_and_for_20_ms() {
+    fn a_wanted_lease_is_passed_on_64_more_times_and_for_20_ms() {
         let mut passing = Passing::default();
         passing.want(at(100));
         passing.want(at(119));

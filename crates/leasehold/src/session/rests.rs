@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_kept_away_from_until_then() {
+    fn a_key_rests_until_its_end() {
         let rests = Rests::default();
         rests.begin(&key(0), at(5), at(15));
         assert_eq!(rests.end_of(&key(0), at(14)), Some(at(15)));

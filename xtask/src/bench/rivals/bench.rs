@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usage_of_a_process_is_read_from_what_the_system_says() {
+    fn the_usage_of_a_process_is_read_from_the_figures_of_the_system() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 12 30 0 0 20 0 4 0 99 1 1";
         let usage = Usage::read(stat, "Name:\ta\nVmRSS:\t   12 kB\n").expect("it is well formed");
         assert_eq!((usage.cpu_ms, usage.resident), (420, 12_288));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_log_the_ends_are_kept() {
+    fn the_first_line_and_the_last_ones_of_a_long_log_are_kept() {
         let log: Vec<_> = (1..=14).map(|line| line.to_string()).collect();
         assert!(ends_of(&log.join("\n")).starts_with("1\n[3 lines]\n5\n6\n"));
         assert_eq!(ends_of("1\n2"), "1\n2");

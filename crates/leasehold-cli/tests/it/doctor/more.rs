@@ -8,7 +8,7 @@ use leasehold_testkit::servers::Authority;
 use super::*;
 
 #[test]
-fn a_user_who_can_end_all_locks_is_named() {
+fn a_user_that_can_end_all_locks_is_named() {
     let server = RedisServer::start();
     let report = examine(&[&server.url()], &[]);
     report.finds("powers", "warn", "`default` may run FLUSHALL and CONFIG SET");

@@ -5,7 +5,7 @@ use leasehold_testkit::servers::{NarrowProxy, Unknown};
 use super::*;
 
 #[test]
-fn a_proxy_in_between_is_named_as_such_and_the_rest_is_examined_all_the_same() {
+fn a_proxy_in_between_is_named_and_the_rest_is_still_examined() {
     let server = RedisServer::start();
     for (unknown, words) in [(Unknown::Closes, "at TIME"), (Unknown::Refuses, "nor TIME")] {
         let proxy = NarrowProxy::before(&server, unknown);

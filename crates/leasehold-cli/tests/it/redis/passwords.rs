@@ -157,7 +157,7 @@ fn a_user_without_rights_ends_with_77_and_is_told_which() {
 }
 
 #[test]
-fn a_user_who_may_use_one_prefix_is_told_to_list_by_it() {
+fn a_user_with_one_prefix_is_told_to_list_by_it() {
     let world = World::redis();
     finish(world.leasehold(["acquire", "other", "--ttl", "1m"])).code(0);
     let url = user(&world, "resetkeys resetchannels +@all ~app:* ~{app:* ~:lh:client:*");

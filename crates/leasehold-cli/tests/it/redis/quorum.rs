@@ -333,7 +333,7 @@ fn when_all_servers_are_down_each_of_them_is_named() {
 }
 
 #[test]
-fn a_wrong_password_at_one_of_three_is_said_and_not_outvoted() {
+fn a_wrong_password_at_one_of_three_servers_is_reported_and_not_outvoted() {
     let guarded = RedisServer::builder().config("requirepass", "hunter2").start();
     let port = guarded.port();
     let nodes = Nodes::of(vec![RedisServer::start(), guarded, RedisServer::start()]);
@@ -392,7 +392,7 @@ fn a_run_that_does_not_wait_counts_the_vote_of_a_server_that_is_merely_far() {
 }
 
 #[test]
-fn a_wrong_password_at_a_server_that_is_far_is_said() {
+fn a_wrong_password_at_a_distant_server_is_reported() {
     let guarded = RedisServer::builder().config("requirepass", "hunter2").start();
     let (nodes, proxy, mut urls) = with_one_far(guarded, Duration::from_millis(200));
     urls[2] = format!("redis://:hunter3@127.0.0.1:{}", proxy.port());

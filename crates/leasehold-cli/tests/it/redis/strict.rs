@@ -93,7 +93,7 @@ fn programs_read_the_state_as_json() {
 }
 
 #[test]
-fn of_a_quorum_each_server_that_answers_is_switched_and_the_others_are_named() {
+fn a_switch_of_a_quorum_reaches_each_server_that_answers_and_names_the_others() {
     let world = World::sqlite();
     let (one, two, gone) = (RedisServer::start(), RedisServer::start(), RedisServer::start());
     gone.kill();

@@ -116,14 +116,14 @@ async fn second(urls: &str) {
 }
 
 #[tokio::test]
-async fn of_two_processes_that_try_at_once_one_has_it_at_most() {
+async fn at_most_one_of_two_processes_that_try_at_once_has_the_lock() {
     if let Ok(urls) = std::env::var(URL) {
         return second(&urls).await;
     }
     let servers = [RedisServer::start(), RedisServer::start(), RedisServer::start()];
     let urls = servers.each_ref().map(RedisServer::url).join(" ");
     let mine = mutex(&urls).await;
-    let test = "redsync::contention::of_two_processes_that_try_at_once_one_has_it_at_most";
+    let test = "redsync::contention::at_most_one_of_two_processes_that_try_at_once_has_the_lock";
     let mut other = Second::start(&urls, test);
     assert!(other.answer(), "it is ready");
     let mut won = [0, 0];

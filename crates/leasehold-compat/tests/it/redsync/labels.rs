@@ -124,7 +124,7 @@ fn s7_a_lock_that_has_ended_is_taken_anew_if_extending_may_set_it() {
 
 /// redsync's test sets the option only after the call, so one of the two cases is not tested.
 #[test]
-fn s8_extending_what_another_took_meanwhile_fails_and_leaves_it_alone() {
+fn s8_extending_a_lock_that_another_took_meanwhile_fails_and_leaves_it_alone() {
     for set_nx in [false, true] {
         play(4, async |nodes| {
             let first = nodes.mutex().await.with_expiry(ms(500));
@@ -146,7 +146,7 @@ fn s8_extending_what_another_took_meanwhile_fails_and_leaves_it_alone() {
 }
 
 #[test]
-fn s9_unlocking_what_has_ended_says_so() {
+fn s9_unlocking_an_ended_lock_says_so() {
     play(4, async |nodes| {
         let mutex = nodes.mutex().await.with_expiry(ms(500));
         mutex.lock().await.expect("it is free");

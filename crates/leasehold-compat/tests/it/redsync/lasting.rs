@@ -45,7 +45,7 @@ fn a_part_of_the_expiry_is_left_to_clocks_that_drift() {
 }
 
 #[test]
-fn a_lock_of_which_nothing_is_left_is_none_and_is_given_back() {
+fn a_grant_without_any_time_left_is_no_lock_and_is_given_back() {
     play(3, async |nodes| {
         let mutex = nodes.mutex().await.with_drift_factor(1.0).with_tries(2);
         let error = mutex.lock().await.expect_err("all of it is left to the drift");

@@ -114,7 +114,7 @@ fn the_next_try_gets_a_lock_that_was_freed_meanwhile() {
 }
 
 #[test]
-fn the_last_try_is_the_one_whose_errors_are_told() {
+fn the_errors_of_the_last_try_are_returned() {
     play_in_memory(async |scene| {
         for _ in 0..3 {
             scene.faults.next(Request::Acquire, Fault::Refuse);
@@ -180,7 +180,7 @@ fn a_timeout_that_has_elapsed_asks_nothing() {
 }
 
 #[test]
-fn a_value_of_ones_own_is_made_once_for_each_lock() {
+fn a_custom_value_is_made_once_for_each_lock() {
     play(3, async |nodes| {
         let made = Arc::new(AtomicU32::new(0));
         let making = Arc::clone(&made);

@@ -15,7 +15,7 @@ use crate::world::ms;
 const NO_TIME: Duration = Duration::ZERO;
 
 #[test]
-fn a_minority_of_nodes_that_are_down_is_not_missed() {
+fn a_quorum_works_while_a_minority_of_nodes_is_down() {
     play(3, async |nodes| {
         let (first, second) = (nodes.mutex().await, nodes.mutex().await);
         nodes.server(2).kill();

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn where_lines_never_open_nothing_is_said() {
+    fn lines_that_never_open_are_not_judged() {
         handed_on(9).never_opens().passes();
     }
 }

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_forgot_serves_in_any_order_whom_it_knew() {
+    fn a_server_that_forgot_may_serve_its_earlier_waiters_in_any_order() {
         line().forgets().serves(JOIN, "B", "", "B").passes();
         let old = line().serves(Release, "B", "H", "H").forgets().serves(JOIN, "C", "H", "H");
         old.serves(Release, "H", "H", "B").passes();

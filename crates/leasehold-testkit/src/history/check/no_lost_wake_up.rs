@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_helps_itself_by_its_poll_passes() {
+    fn a_waiter_that_finds_the_free_key_by_its_poll_passes() {
         handed_over().at(6.4).gets(2, "B", 2, 16.0).at(7.0).gives_up("B").passes();
     }
 

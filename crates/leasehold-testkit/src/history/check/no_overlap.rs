@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_and_the_evicted_are_in_nobodys_way() {
+    fn dead_and_evicted_holders_block_no_client() {
         let tale = tale().fault("client-crash").takes(1, "A", 1, 9.9).at(5.0).crashes(1).at(6.0);
         let tale = tale.takes(2, "B", 2, 15.9).at(7.0).serves(Evict, "B", "B", "").at(7.5);
         tale.takes(3, "C", 3, 17.0).at(8.0).loses("B").gives_up("C").passes();

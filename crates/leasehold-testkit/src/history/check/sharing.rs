@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_an_operator_ended_is_in_nobodys_way() {
+    fn a_share_that_an_operator_ended_blocks_no_client() {
         let evicts = |token: &str, after| {
             let tale = tale().steps(JOIN, "X", stands(&[], &[]), stands(&[], &[]));
             let tale = tale.takes(1, "A", 1, 9.9).shares("A", Reader).at(2.0);

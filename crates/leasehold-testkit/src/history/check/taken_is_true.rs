@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn where_two_calls_of_a_process_meet_nothing_is_said() {
+    fn two_calls_of_a_process_that_meet_are_not_judged() {
         let tale = tale().fault("reset").tries(1).at(1.0).returns(1, Unknown);
         let tale = tale.at(1.5).tries(1).sends(1, ASK, "A").serves(ASK, "A", "", "A");
         tale.at(1.6).returns(1, Taken).passes();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_server_is_not_seen_nothing_is_said() {
+    fn an_answer_of_an_unseen_server_is_not_judged() {
         tale().tries(1).at(1.0).returns(1, Taken).passes();
     }
 }

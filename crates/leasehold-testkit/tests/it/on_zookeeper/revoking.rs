@@ -51,7 +51,7 @@ async fn a_request_is_not_lost_beside_renewals_of_the_same_moment() {
 
 /// A waiter writes its node again when its turn comes.
 #[tokio::test]
-async fn a_holder_that_waited_is_asked_too_and_the_one_behind_it_is_not() {
+async fn a_request_to_let_go_reaches_a_holder_that_waited_and_no_waiter_behind_it() {
     let path = ZookeeperPath::lend();
     let url = path.url("15s");
     let (ours, operator) = (client(&url).await, client(&url).await);

@@ -182,7 +182,7 @@ fn a_release_that_a_node_missed_is_told_again() {
 
 /// Two of three nodes answered, and the error claims no more than that.
 #[test]
-fn a_release_that_one_node_frees_one_has_lost_and_one_misses_says_so() {
+fn a_release_with_three_different_answers_of_nodes_says_so() {
     play(&[3], 0..3, async |scene| {
         let client = scene.client().await;
         let guard = client.mutex("a").lock().await.expect("free");

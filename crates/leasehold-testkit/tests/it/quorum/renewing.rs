@@ -213,7 +213,7 @@ fn a_release_waits_for_a_node_that_is_still_tried_where_its_answer_decides() {
 }
 
 #[test]
-fn a_release_that_is_given_up_while_a_node_is_tried_reaches_it_all_the_same() {
+fn a_release_that_is_given_up_while_a_node_is_tried_still_reaches_it() {
     play(&[3], 0..3, async |scene| {
         let (_owner, token) = detached_at_two(scene, 50).await;
         let client = scene.client().await;

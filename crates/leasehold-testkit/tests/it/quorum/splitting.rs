@@ -98,7 +98,7 @@ fn a_grant_to_a_refused_try_is_released_although_another_node_is_silent() {
 
 /// Waiters release the vote of that node, so the holder's renewal finds it free.
 #[test]
-fn a_node_that_waiters_keep_asking_for_is_filled_all_the_same() {
+fn a_node_that_waiters_keep_asking_is_still_filled() {
     play(&[3], 0..5, async |scene| {
         let holder = scene.client().await;
         scene.faults[2].next(Request::Acquire, Fault::Refuse);

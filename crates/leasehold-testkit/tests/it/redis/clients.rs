@@ -264,7 +264,7 @@ fn without_the_right_to_listen_a_waiter_polls_and_does_not_insist() {
 }
 
 #[test]
-fn a_missing_right_to_listen_is_said_once_however_often_it_is_tried_again() {
+fn a_missing_right_to_listen_is_reported_once_over_all_tries() {
     play_alone(async |scene| {
         let warnings = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&warnings);

@@ -183,7 +183,7 @@ async fn a_user_with_no_right_but_to_what_is_sent_can_connect() {
 }
 
 #[tokio::test]
-async fn where_no_server_listens_is_said_so() {
+async fn an_address_without_a_server_is_reported() {
     let server = RedisServer::start();
     let (url, socket) = (url(&server, "", ""), server.unix_url());
     server.kill();

@@ -153,7 +153,7 @@ fn a_grant_that_falls_short_and_cannot_be_given_back_is_an_unknown_outcome() {
 /// This matters for a node of a quorum, since the quorum asks with one token for as long as it
 /// waits.
 #[test]
-fn by_a_token_whose_grant_was_given_back_nothing_is_asked_any_more() {
+fn a_token_whose_grant_was_given_back_is_not_used_again() {
     for claim in [Claim::Exclusive, Claim::Plain] {
         play(async |_, fake, store| {
             fake.answer(Ok(Value::Int(0)));
@@ -436,7 +436,7 @@ async fn fsync_is_refused_where_the_server_cannot_tell_and_holds_where_it_can() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_rights_it_is_said_when_connecting() {
+async fn a_missing_right_is_reported_when_connecting() {
     let server = RedisServer::start();
     let connect = async |rights: &str, options: &str| {
         let words = ["ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "+@all"];

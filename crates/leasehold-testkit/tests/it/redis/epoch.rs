@@ -56,7 +56,7 @@ const NO_HASH: &str = "`:lh:epoch` of this database is not the hash of a strict 
                        :lh:epoch`), then run `DEL :lh:epoch`, which begins a quarantine of 65 s";
 
 #[test]
-fn data_of_another_type_in_place_of_the_epoch_is_said_and_nothing_is_granted() {
+fn data_of_another_type_in_place_of_the_epoch_is_reported_and_nothing_is_granted() {
     for other in [&["SET", ":lh:epoch", "x"][..], &["RPUSH", ":lh:epoch", "x"]] {
         play(async |scene| {
             let anna = scene.world.actor();

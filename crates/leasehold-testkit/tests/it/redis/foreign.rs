@@ -104,7 +104,7 @@ fn one_foreign_holder_after_the_other_is_waited_for() {
 }
 
 #[test]
-fn the_first_in_line_alone_is_woken_and_the_next_when_it_has_become_the_first() {
+fn only_the_first_waiter_is_woken_and_then_the_next() {
     play(async |scene| {
         let (one, other) = (scene.client().await, scene.client().await);
         scene.hold("a");
@@ -124,7 +124,7 @@ fn the_first_in_line_alone_is_woken_and_the_next_when_it_has_become_the_first() 
 }
 
 #[test]
-fn a_foreign_holder_comes_and_goes_as_often_as_it_likes_while_it_is_not_in_vain() {
+fn a_foreign_holder_may_come_and_go_often_while_each_time_helps_a_waiter() {
     play(async |scene| {
         let client = scene.client().await;
         for _ in 0..3 * TOLD_MAX {

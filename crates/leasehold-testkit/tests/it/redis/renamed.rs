@@ -58,7 +58,7 @@ const PLAIN: [(&str, usize); 7] = [
 ];
 
 #[test]
-fn a_lock_is_handed_over_without_any_of_these_commands_and_polling_is_said_once() {
+fn a_lock_is_handed_over_without_any_of_these_commands_and_polling_is_reported_once() {
     for (command, warnings) in PLAIN {
         play_alone_on(without(command), async |scene| {
             let warned = hand_over(scene, &scene.server().url()).await;

@@ -40,7 +40,7 @@ fn a_lock_that_was_just_dropped_is_never_taken_for_its_own_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_on_a_runtime_of_many_threads() {
+async fn a_dropped_lock_is_never_taken_for_its_own_client_on_a_runtime_of_many_threads() {
     let server = RedisServer::start();
     let client = Client::connect(&server.url()).await.expect("connected");
     lock_and_drop(&client, 10_000).await;
@@ -231,7 +231,7 @@ fn a_client_works_in_no_runtime_at_all() {
 }
 
 #[test]
-fn a_waiter_on_a_runtime_that_does_no_input_and_output_is_told_all_the_same() {
+fn a_waiter_on_a_runtime_without_input_and_output_is_still_told() {
     let server = RedisServer::start();
     let client = runtime().block_on(Client::connect(&server.url())).expect("connected");
     let bare = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

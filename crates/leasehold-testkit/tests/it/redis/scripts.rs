@@ -51,7 +51,7 @@ pub(super) async fn warm(actor: &Actor, key: &Key) {
 /// and at every hand-over. So a program that takes a lock again and again does not pay for the
 /// record.
 #[test]
-fn since_when_a_lock_is_held_is_noted_the_first_time_and_at_a_hand_over() {
+fn the_start_of_a_hold_is_noted_at_the_first_grant_and_at_a_hand_over() {
     on_server(async |world, _| {
         let (anna, bert) = (world.actor_here(), world.actor_here());
         let since = async || world.inspect(&key("a")).await.holders[0].since.is_some();
@@ -299,7 +299,7 @@ fn a_missing_right_leaves_nothing_for_ever_and_no_low_counter() {
 
 /// Hints are optional.
 #[test]
-fn without_the_right_to_publish_a_key_changes_hands_all_the_same() {
+fn a_key_changes_hands_even_without_the_right_to_publish() {
     let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
     play(&outside, async |world, server| {
         let rights = ["on", "nopass", "~*", "resetchannels", "+@all"];

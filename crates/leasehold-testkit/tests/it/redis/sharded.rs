@@ -401,7 +401,7 @@ async fn clients_with_and_without_shard_channels_wait_in_one_line() {
 }
 
 #[tokio::test]
-async fn a_user_without_the_right_to_shard_channels_is_told_once_and_woken_all_the_same() {
+async fn a_user_without_the_right_to_shard_channels_is_told_once_and_still_woken() {
     if !has_shards() {
         return;
     }

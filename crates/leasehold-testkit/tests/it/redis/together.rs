@@ -64,7 +64,7 @@ fn locks_that_are_wanted_at_once_cost_few_calls_and_so_do_their_releases() {
 }
 
 #[test]
-fn one_that_is_taken_is_waited_for_and_the_others_are_had() {
+fn one_taken_lock_is_waited_for_and_the_others_are_granted() {
     play(async |scene| {
         let (client, other) = (scene.client().await, scene.client().await);
         let mutexes = locks(&client).await;

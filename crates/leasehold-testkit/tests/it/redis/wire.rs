@@ -337,7 +337,7 @@ fn a_hundred_unanswered_requests_probe_once() {
 }
 
 #[test]
-fn a_server_that_never_lets_one_in_is_unavailable() {
+fn a_server_that_never_accepts_a_client_is_unavailable() {
     let host = VirtualHost::new(0);
     let fake = Fake::default();
     fake.set_door(Door::Hanging);

@@ -73,7 +73,7 @@ fn a_release_frees_the_key_for_a_while_and_then_a_waiter_has_it() {
 
 /// The cost of a key that no other client wants.
 #[test]
-fn without_anybody_else_it_is_locked_and_released_without_a_pause() {
+fn a_lock_without_other_clients_is_taken_and_released_without_a_pause() {
     play(0..5, async |scene| {
         let client = scene.calm_client().await;
         let began = scene.host.now();

@@ -345,7 +345,7 @@ impl std::task::Wake for Nosy {
 
 /// If the mutex of the local line were locked during a wake-up, this test would hang.
 #[test]
-fn a_waker_that_looks_at_the_line_that_its_task_leaves_hangs_nobody() {
+fn a_waker_that_reads_the_line_that_its_task_leaves_does_not_hang() {
     play(0..3, async |scene| {
         scene.faults.delay_up_to(ms(10));
         let client = scene.client().await;

@@ -23,7 +23,7 @@ async fn waiting_token(scene: &Scene, waiting: Joined<Guard>) -> OwnerToken {
 }
 
 #[test]
-fn a_hand_over_needs_no_second_request_and_its_ttl_is_lifted_soon() {
+fn a_hand_over_needs_no_second_request_and_its_ttl_is_raised_soon() {
     play(0..10, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let held = other.mutex("a").lock().await.expect("free");
@@ -68,7 +68,7 @@ fn a_hand_over_that_leaves_too_little_time_is_a_hint_and_no_more() {
 
 /// This holds even while an ask is on its way.
 #[test]
-fn a_hand_over_is_heard_while_an_ask_is_not_answered() {
+fn a_hand_over_is_noticed_while_an_ask_is_not_answered() {
     play(0..10, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let held = other.mutex("a").lock().await.expect("free");

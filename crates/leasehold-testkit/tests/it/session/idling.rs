@@ -48,7 +48,7 @@ fn a_task_that_locks_again_soon_sends_no_request() {
 }
 
 #[test]
-fn an_idle_lock_is_taken_to_others_renewed_and_shown_as_idle() {
+fn an_idle_lock_is_taken_for_others_renewed_and_shown_as_idle() {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         drop(mutex(&client).lock().await.expect("free"));

@@ -251,7 +251,7 @@ fn a_wait_ends_with_its_time_with_its_client_and_at_a_first_look_that_fails() {
 }
 
 #[test]
-fn a_latch_that_cannot_be_is_refused_before_anything_is_asked() {
+fn an_impossible_latch_is_refused_before_anything_is_asked() {
     play(0..1, async |scene| {
         let ours = scene.client().await;
         for (count, text) in [(0, "not 0"), (1_000_001, "not 1000001")] {

@@ -144,7 +144,7 @@ fn an_idle_lock_that_is_asked_for_is_let_go_at_once() {
 }
 
 #[test]
-fn a_holder_that_was_asked_still_learns_of_a_loss() {
+fn a_holder_that_was_asked_to_let_go_still_learns_of_a_loss() {
     play(0..3, async |scene| {
         let (client, operator) = (scene.client().await, scene.calm_client().await);
         let (guard, other) =

@@ -190,7 +190,7 @@ fn a_wait_that_ends_leaves_no_lock_and_no_place() {
 
 /// The call fails as soon as the store refuses one lock, although a lock before it is taken.
 #[test]
-fn a_lock_that_cannot_be_had_fails_them_all_and_leaves_none() {
+fn one_lock_that_fails_makes_the_whole_call_fail_and_leaves_none() {
     play(0..3, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         let permit = other.semaphore("c", 2).acquire().await.expect("free");

@@ -10,7 +10,7 @@ const AT_LEAST: std::time::Duration = ms(300_000);
 /// Here, `lockAtMostFor` only bounds the time after a crash. A task that takes longer keeps its
 /// lock.
 #[test]
-fn a_task_that_takes_longer_than_its_ttl_runs_once_all_the_same() {
+fn a_task_that_takes_longer_than_its_ttl_still_runs_once() {
     play(0..2, async |scene| {
         let (ours, other) = (scene.client_of(ms(600)).await, scene.calm_client().await);
         let run = ours.once("task", ms(60_000)).start().await.expect("asked").expect("first");

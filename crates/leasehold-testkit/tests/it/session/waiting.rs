@@ -38,7 +38,7 @@ async fn inspect(client: &Client) -> Snapshot {
 
 /// Each ask of a waiter is a write, and a file has one writer.
 #[test]
-fn those_far_back_in_a_line_of_a_file_ask_rarely_and_are_served_in_order_all_the_same() {
+fn waiters_far_back_in_a_line_of_a_file_ask_rarely_and_are_still_served_in_order() {
     const WAITERS: usize = 150;
     super::play_on(crate::stores::sqlite, 0, async |scene| {
         let holder = scene.calm_client().await.mutex("a").lock().await.expect("free");
@@ -366,7 +366,7 @@ fn forged_and_doubled_hints_are_harmless() {
 
 /// Otherwise a client that may publish could keep another client busy with releases.
 #[test]
-fn a_flood_of_forged_grants_makes_a_client_release_no_more_than_so_many_at_a_time() {
+fn a_flood_of_forged_grants_makes_a_client_send_few_releases_at_a_time() {
     play(0..3, async |scene| {
         let client = scene.client().await;
         let held = client.mutex("held").lock().await.expect("free");

@@ -191,7 +191,7 @@ fn follow(server: &RedisServer, of: &RedisServer) {
 
 /// Checks behaviour that the simulation imitates, and that strict.lua relies on.
 #[test]
-fn a_server_that_was_a_replica_names_the_history_of_before_and_no_other_does() {
+fn only_a_former_replica_names_its_earlier_history() {
     const NONE: &str = "0000000000000000000000000000000000000000";
     for kind in kinds_here() {
         let start = || {

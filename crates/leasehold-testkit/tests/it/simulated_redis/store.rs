@@ -287,7 +287,7 @@ fn the_scripts_of_the_store_do_what_they_do_on_a_real_server() {
 
 /// Every kind of answer to a strict ask occurs.
 #[test]
-fn so_do_those_of_a_strict_store() {
+fn the_scripts_of_a_strict_store_do_what_they_do_on_a_real_server() {
     for kind in kinds_here() {
         let both = Both::start(kind, Some(Strict::new(ms(300), ms(300))));
         play(&both);

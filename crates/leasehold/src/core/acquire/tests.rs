@@ -41,7 +41,7 @@ fn a_try_asks_three_times_for_a_grant_in_time() {
 
 /// Its grants keep the key from others, who may be faster.
 #[test]
-fn a_waiter_gives_up_after_many_late_grants_without_a_taken() {
+fn a_waiter_gives_up_after_many_late_grants_without_the_answer_taken() {
     let mut acquisition = Acquisition::new(ttl(100), true);
     let late = |acquisition: &mut Acquisition| acquisition.on_granted(at(99), at(0));
     for _ in 1..LATE_GRANTS_MAX_WAITING {
@@ -180,7 +180,7 @@ fn a_waiter_refreshes_its_place_in_half_of_its_life_at_the_latest() {
 }
 
 #[test]
-fn one_without_a_place_asks_after_longer_and_longer_pauses_or_when_the_lease_ends() {
+fn a_waiter_without_a_place_asks_after_ever_longer_pauses_or_when_the_lease_ends() {
     let mut acquisition = Acquisition::new(ttl(10_000), true).polling();
     // Columns: time left of the holder's lease, random number, next ask.
     let table = [
@@ -204,14 +204,14 @@ fn one_without_a_place_asks_after_longer_and_longer_pauses_or_when_the_lease_end
 }
 
 #[test]
-fn only_one_without_a_place_pauses_before_it_asks() {
+fn only_a_waiter_without_a_place_pauses_before_it_asks() {
     assert_eq!(Acquisition::new(ttl(10_000), true).pause(|| 0), None);
     let mut polls = Acquisition::new(ttl(10_000), true).polling();
     assert_eq!(polls.pause(|| 0), Some(Duration::from_millis(5)));
 }
 
 #[test]
-fn only_one_that_gives_way_does_and_only_once() {
+fn only_an_acquisition_that_gives_way_pauses_and_only_once() {
     assert_eq!(Acquisition::new(ttl(10_000), true).on_free(|| 0), None);
     let mut gives_way = Acquisition::new(ttl(10_000), true).giving_way();
     assert_eq!(gives_way.on_free(|| 0), Some(Duration::from_millis(5)));

@@ -288,7 +288,7 @@ fn an_idle_lease_is_given_up_as_soon_as_it_is_wanted_and_lost_like_any() {
 }
 
 #[test]
-fn a_lease_got_by_a_hand_over_is_taken_to_be_wanted_until_the_store_says_otherwise() {
+fn a_handed_over_lease_counts_as_wanted_until_the_store_says_otherwise() {
     let handed = || LeaseLife::handed_over(at(300), at(100), ttl(), ttl(), wide(7, 9)).0;
     assert_eq!(handed().part(at(320), 0, true, NO_TIME), Parting::Leave);
     let mut told = handed();
@@ -300,7 +300,7 @@ fn a_lease_got_by_a_hand_over_is_taken_to_be_wanted_until_the_store_says_otherwi
 }
 
 #[test]
-fn a_lease_handed_over_is_ours_for_the_short_ttl_and_lifted_soon() {
+fn a_handed_over_lease_has_the_short_ttl_and_is_renewed_soon() {
     let handed_ttl = Ttl::new(Duration::from_secs(1)).expect("within bounds");
     let (mut life, turn) = LeaseLife::handed_over(at(300), at(100), ttl(), handed_ttl, wide(7, 2));
     assert_eq!(turn.fencing, token(7));

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_nodes_that_may_be_the_same_store_one_grant_counts() {
+    fn two_nodes_that_may_be_the_same_store_count_for_one_grant() {
         let mut ballot = Ballot::new(3, true);
         ballot.may_be_same(2, &[1]);
         (1..3).for_each(|node| ballot.granted(node, block(7, 1)));

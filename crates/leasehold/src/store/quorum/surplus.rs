@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_nodes_that_may_be_one_store_as_few_as_possible_do_not_count() {
+    fn as_few_as_possible_of_the_nodes_that_may_be_one_store_do_not_count() {
         // pairs of nodes that may be one store, how many of the nodes do not count
         for (pairs, not_counted) in [
             (&[][..], 0),

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_has_used_up_its_turn_submits_all_the_same() {
+    async fn a_task_that_has_used_up_its_turn_still_submits() {
         let (pipeline, _io, mut server) = connected().await;
         let unpolled = poll_fn(|cx| {
             while has_budget_remaining() {

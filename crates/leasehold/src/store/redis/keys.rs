@@ -263,7 +263,7 @@ mod tests {
 
     /// A companion cannot share the slot of a name with a `}` but without a hash tag.
     #[test]
-    fn a_name_that_is_said_to_be_scattered_is() {
+    fn a_name_that_is_called_scattered_is_scattered() {
         for name in ["a}b", "{}a", "{}{a}", "}", "a}{b"] {
             assert!(slots(name).len() > 1, "{name}");
         }

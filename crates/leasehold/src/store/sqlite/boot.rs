@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_goes_on_on_the_same_kernel_only() {
+    fn a_clock_continues_only_on_the_same_kernel() {
         const HOUR: i64 = 3_600_000_000;
         let file = Clock { boot_id: "one".to_owned(), began: 0, latest: 1_000 };
         let table = [

@@ -180,7 +180,7 @@ fn the_part_of_an_error_about_our_scripts_is_left_out() {
 }
 
 #[test]
-fn a_request_that_left_may_have_taken_effect_and_one_that_did_not_has_not() {
+fn a_sent_request_may_have_taken_effect_and_an_unsent_one_has_not() {
     let error = no_answer(&NoAnswer::NotSent { reason: "gone\n".to_owned() });
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("(gone\\n); no request was sent"), "{error}");

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_asked_about_once_until_it_changes_and_all_who_asked_are_told() {
+    fn a_key_is_asked_about_once_until_it_changes_and_all_askers_are_told() {
         let (mut tracked, a) = (Tracked::default(), key("a"));
         let (anna, bert) = (inbox("annaannaanna"), inbox("bertbertbert"));
         assert!(tracked.want(&a, &anna, at(0)));

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_ask_says_last_on_which_process_it_relies_and_never_goes_by_a_command() {
+    fn a_strict_ask_ends_with_the_process_it_relies_on_and_is_never_a_command() {
         let process = ServerProcess { run_id: "a1b2".into(), replid: "c3d4".into() };
         let strictly = Strictly { process, strict: Strict::STANDARD };
         let strictly = Some(&strictly);

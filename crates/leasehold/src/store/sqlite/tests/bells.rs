@@ -152,7 +152,7 @@ fn the_turn_of_a_dead_waiter_costs_no_time() {
 }
 
 #[test]
-fn where_no_bell_can_be_hung_up_the_file_is_looked_at() {
+fn waiters_poll_the_file_if_no_bell_can_be_made() {
     let world = World::new();
     std::fs::write(world.dir.path().join("locks.db-bells"), "in the way").expect("written");
     let (here, there) = (world.open_belled(), world.open_belled());

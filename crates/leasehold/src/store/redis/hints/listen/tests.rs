@@ -248,7 +248,7 @@ async fn messages_that_nobody_takes_are_not_read_and_none_of_them_is_lost() {
 }
 
 #[tokio::test]
-async fn a_message_longer_than_what_is_read_at_a_time_is_taken_and_those_after_it() {
+async fn a_message_longer_than_one_read_is_taken_and_so_are_the_next_ones() {
     let (mut subscriber, mut server) = subscribed().await;
     let long = "x".repeat(3 * BUFFER_KEPT_MAX);
     let write = async {

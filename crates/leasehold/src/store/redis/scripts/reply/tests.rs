@@ -233,7 +233,7 @@ fn a_snapshot_shows_what_is_noted() {
 }
 
 #[test]
-fn a_holder_of_whom_nothing_is_noted_has_the_last_token_unless_it_is_a_foreigner() {
+fn a_holder_without_a_note_has_the_last_token_unless_it_is_foreign() {
     let ours = "AAAAAAAAAAAAAAAAAAAAAA.BBBBBBBBBBBB";
     for (token, ttl_left, fencing) in [(ours, 5, tokens(44, 1)), ("go-zero", -1, None)] {
         let snapshot = inspection(bytes(token), ttl_left, Value::Nil, vec![]);
