@@ -75,8 +75,9 @@ struct GlobalArgs {
     /// LEASEHOLD_URL_FILE
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "url")]
     url_file: Option<PathBuf>,
-    /// Use the embedded store, whatever the environment names. Only this user on this machine sees
-    /// its locks. It is also the default if nothing names a store; a notice then says so
+    /// Use the embedded store, even if the environment names another. Only this user on this
+    /// machine sees its locks. It is also the default if nothing names a store; a notice then says
+    /// so
     #[arg(long, global = true, conflicts_with_all = ["url", "url_file"])]
     local: bool,
     /// The prefix of every name, so that applications on one store do not share locks. Default:
@@ -287,7 +288,7 @@ pub(crate) struct Unlock {
     #[arg(long, value_name = "HINT", allow_hyphen_values = true)]
     #[arg(required_unless_present_any = ["force", "ask"], conflicts_with = "force")]
     pub(crate) token: Option<String>,
-    /// End the lease whoever holds it
+    /// End the lease of any holder
     #[arg(long)]
     pub(crate) force: bool,
     /// Ask the holders to let go, and end no lease. `leasehold run` then stops its command; other

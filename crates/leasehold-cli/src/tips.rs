@@ -129,8 +129,8 @@ pub(crate) fn mend(error: &mut Error, args: &[OsString], mut ours: Command) {
             Some(ContextValue::Strings(missing))
                 if missing.iter().any(|it| it.starts_with("--token")) =>
             {
-                let tip = "to ask the holder to let go, write --ask; to end the lease whoever \
-                           holds it, --force";
+                let tip = "to ask the holder to let go, write --ask; to end the lease, write \
+                           --force";
                 Some(tip.to_owned())
             }
             _ if is_run_without_command(args) => {

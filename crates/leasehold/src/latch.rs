@@ -227,7 +227,7 @@ impl Latch {
                 ErrorKind::Config,
                 format!(
                     "all {} parties of this latch have arrived already; nothing was counted; use \
-                     a name of its own for each round",
+                     another name for each round",
                     self.count
                 ),
             ),

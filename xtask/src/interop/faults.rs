@@ -116,7 +116,7 @@ fn goes_on(
     };
     while is_silent(victim) {
         if Instant::now() > until {
-            return Err("a holder that stood still does not go on".to_owned());
+            return Err("a stopped holder does not continue".to_owned());
         }
         std::thread::sleep(LOOKS_EVERY);
     }

@@ -36,7 +36,7 @@ impl Language {
         for (program, argument) in self.tools() {
             if !step::succeeds(Command::new(program).arg(argument)) {
                 let name = self.name();
-                return Err(format!("`{program}` is missing, which programs in {name} need"));
+                return Err(format!("`{program}` is missing; programs in {name} need it"));
             }
         }
         let built = match self {

@@ -4,14 +4,14 @@
 pub(super) const RUN: &str = "\
 CMD runs without a shell. For pipes, builtins and variables write  -- sh -c '...'
 The lock is held until CMD and every process that it left in the background have ended.
-Several names are taken together or not at all, and in any order without a deadlock. If one is lost,
-CMD is stopped.
+Several names are taken together or not at all. They may be in any order: no deadlock is possible.
+If one lock is lost, CMD is stopped.
 CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment, and
 LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
 locks. Of several locks, _NAME, _TOKEN and _FENCE have one line for each.
 Below a `run` that holds NAME, `run NAME` joins that lock: it changes nothing at the store, and CMD
-is stopped together with the outer CMD. Of its other flags, only --shared, --permits and --weight
-count. They must fit what the outer run holds. --once-per and --max-hold are refused.";
+is stopped together with the outer CMD. The inner run uses only its flags --shared, --permits and
+--weight, which must fit the lock of the outer run. It refuses --once-per and --max-hold.";
 
 /// The end of `elect --help`.
 pub(super) const ELECT: &str = "\
@@ -37,13 +37,14 @@ Two locks in one shell: keep the token of each, since the second overwrites LEAS
 pub(super) const DOCTOR: &str = "\
 Writes keys of its own, which begin with leasehold:probe: or the namespace, and removes them.
 Takes at most 10 s.
-A check that the user has no right to is UNKNOWN, and names the right.
+If the user lacks the right for a check, the check is UNKNOWN, and names the right.
 Exit codes: 0 nothing failed, 1 a check was not fine and --strict, 2 a check failed.";
 
 /// The end of `migrate --help`.
 pub(super) const MIGRATE: &str = "\
 Run it once for each database and schema, and again after an update of leasehold that asks for it.
-It needs a user who may create the tables, and changes nothing if all is there. Locks may be in use.
+It needs a user that may create tables. It changes nothing if all tables are there. Locks may be in
+use meanwhile.
 Other users need less. On PostgreSQL:
   GRANT USAGE ON SCHEMA leasehold TO app;
   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO app;
@@ -54,6 +55,6 @@ Other stores need no tables: migrate ends with 78 there.";
 /// The end of `strict --help`.
 pub(super) const STRICT: &str = "\
 A strict server that may have forgotten its leases grants nothing new for 65 s. All clients of a
-database have to be strict, so the database itself is switched, and keeps who did it, when and why.
-A client says in its URL what it expects: `?strict=yes`, `?strict=no`, or nothing, which means what
-the database says. Name all servers of a quorum, each by --url. The commands may be repeated.";
+database must be strict. So you switch the database itself, and it records who did so, when and why.
+A client may demand a mode in its URL: `?strict=yes` or `?strict=no`. Otherwise it follows the
+database. Name all servers of a quorum, each by --url. You may repeat the commands.";

@@ -91,7 +91,7 @@ impl Take {
         let count = names.len();
         Err(Failure::config(format!(
             "{flag} is for one name, and {count} were given; nothing was acquired; name one lock, \
-             or leave {flag} out to take them all alone"
+             or leave {flag} out to take all of them exclusively"
         )))
     }
 

@@ -83,7 +83,7 @@ pub(super) const INNER_ADVICE: &str =
 const NO_SHARE: &str = "a second share would wait behind a command that wants the lock alone, and \
                         a share cannot become the whole lock";
 
-const NO_MORE: &str = "more permits may be free only after it gives its own back";
+const NO_MORE: &str = "more permits may be free only after it has returned its own";
 
 const ELSEWHERE: &str = "its store or namespace was named differently there: this may be a copy of \
                          that store, whose lock nobody renews";

@@ -24,7 +24,7 @@ pub(super) fn period(args: &Run, ttl: Duration) -> Result<Option<Duration>, Fail
     if args.names.len() > 1 {
         return Err(Failure::config(format!(
             "--once-per is for one name, and {} were given; nothing was run; name one lock, and \
-             take the others by a run inside the command",
+             take the others by `leasehold run` inside the command",
             args.names.len()
         )));
     }

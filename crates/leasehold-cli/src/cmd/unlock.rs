@@ -100,7 +100,7 @@ fn effect_of_end(holder: &Holder) -> &'static str {
     if holder.idle {
         "no work held it"
     } else if view::may_be_foreign(holder) {
-        "if it is of another library, it may never learn of this"
+        "if it uses another library, it may never learn of this"
     } else {
         "its former holder learns of it at its next renewal"
     }

@@ -78,7 +78,7 @@ fn an_operator_is_not_promised_that_another_library_listens() {
     asked.code(0).says("does not look at requests, and only --force frees the lock early");
     let unlock = ["unlock", "x", "--force", "--yes", "--why", "it is dead"];
     let ended = finish(world.leasehold(unlock));
-    ended.code(0).says("if it is of another library, it may never learn of this");
+    ended.code(0).says("if it uses another library, it may never learn of this");
     for said in [&asked.stderr, &ended.stderr] {
         assert!(!said.contains("at its next renewal"), "{said}");
     }

@@ -7,7 +7,7 @@ use crate::actor::Actor;
 use crate::check::{between, granted, released, renewed, taken, whole};
 use crate::world::{World, key, ms};
 
-pub(crate) const PROMISE: &str = "what people are shown is what there is";
+pub(crate) const PROMISE: &str = "a snapshot shows the true state of a key";
 pub(crate) const CONTRACT: &str = "`Store::inspect` and `Snapshot`";
 
 pub(crate) fn needs(_: &Capabilities) -> bool {

@@ -6,7 +6,8 @@ use leasehold::store::{Capabilities, Released};
 use crate::check::{granted, released, renewed, taken};
 use crate::world::{World, key};
 
-pub(crate) const PROMISE: &str = "what was asked first arrives first, answer or no answer";
+pub(crate) const PROMISE: &str =
+    "requests of a client arrive in the order of its calls, answered or not";
 pub(crate) const CONTRACT: &str = "`Store`, section \"Order\"";
 
 pub(crate) fn needs(_: &Capabilities) -> bool {

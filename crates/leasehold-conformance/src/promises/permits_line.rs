@@ -7,7 +7,7 @@ use crate::actor::Actor;
 use crate::check::{fence, granted, lost, refused, released, renewed, rises, taken};
 use crate::world::{World, key, ms};
 
-pub(crate) const PROMISE: &str = "a wish for permits passes nobody that waits longer";
+pub(crate) const PROMISE: &str = "a request for permits passes no client that waits longer";
 pub(crate) const CONTRACT: &str =
     "`Capabilities::permits`, `Claim::Permits`, `Line::Join` and `Store::resize`";
 

@@ -9,7 +9,7 @@ use crate::actor::Actor;
 use crate::check::{granted, kept, released, taken};
 use crate::world::{World, key, ms};
 
-pub(crate) const PROMISE: &str = "a request to let go reaches the holder that was seen, alone";
+pub(crate) const PROMISE: &str = "a request to let go reaches only the holder that was seen";
 pub(crate) const CONTRACT: &str = "`Capabilities::revoke` and `Browse::revoke`";
 
 pub(crate) fn needs(capabilities: &Capabilities) -> bool {

@@ -11,7 +11,7 @@ pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
     let Claim::Permits { want, of } = claim else { return None };
     (!claim.is_possible()).then(|| {
         let message = if (1..=PERMITS_MAX).contains(&of) {
-            format!("{want} of {of} permits cannot be had; no request was sent; ask for 1 to {of}")
+            format!("{want} of {of} permits are too many; no request was sent; ask for 1 to {of}")
         } else {
             format!(
                 "a semaphore must have 1 to {PERMITS_MAX} permits, not {of}; no request was sent; \

@@ -48,7 +48,7 @@ pub(super) fn rate(facts: &Facts) -> Check {
     if before(last) < before(first) {
         return CLOCK.fail(
             format!("the server's clock went back while {passed}"),
-            format!("stop whatever sets this clock; {TIME_SERVICE}"),
+            format!("stop the program that sets this clock; {TIME_SERVICE}"),
         );
     }
     let evidence = format!("the server's clock moved by {} while {passed}", span(moved));

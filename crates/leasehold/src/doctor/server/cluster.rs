@@ -237,7 +237,7 @@ fn coverage(facts: &Facts, membership: &Membership) -> Check {
         Err(gap) => return unset(COVERAGE, gap, facts, "cluster-require-full-coverage"),
     };
     match settings.text("cluster-require-full-coverage") {
-        Some("no") => COVERAGE.ok("the other slots are served if one has no node"),
+        Some("no") => COVERAGE.ok("if a slot has no node, the other slots are still served"),
         Some("yes") => COVERAGE.warn(
             "`cluster-require-full-coverage yes`: no slot is served while one has no node",
             "CONFIG SET cluster-require-full-coverage no at every node, and write it into their \

@@ -26,8 +26,10 @@ const TERMS: Subject = Subject {
           must be strict, or none.",
 };
 
-const SETTINGS: Subject =
-    Subject { id: "same-settings", why: "A quorum survives no more than its weakest nodes do." };
+const SETTINGS: Subject = Subject {
+    id: "same-settings",
+    why: "A fault that some nodes do not survive takes their votes.",
+};
 
 const HOSTS: Subject =
     Subject { id: "distinct-hosts", why: "Nodes on one machine fail together with it." };

@@ -45,7 +45,7 @@ const REDIS_FIXED: [[u64; 3]; 5] = [[8, 2, 9], [8, 4, 6], [8, 6, 6], [8, 8, 2], 
 pub(super) fn reachable(facts: &Facts) -> Check {
     let Some(error) = &facts.unreached else {
         return if facts.fell_silent {
-            let evidence = "the server answered at first, and then no more";
+            let evidence = "the server answered at first, and then fell silent";
             REACHABLE.fail(evidence, "read the log of the server, and run this again")
         } else {
             REACHABLE.ok("the server accepts connections and this login")
@@ -175,8 +175,8 @@ pub(super) fn mode(facts: &Facts) -> Check {
 pub(super) fn proxy(facts: &Facts) -> Check {
     const REMEDY: &str = "connect to the server itself, or to a proxy that keeps each connection \
                           on one server";
-    const ITSELF: &str = "connect to the server itself: nothing tells to how many servers this \
-                          proxy leads";
+    const ITSELF: &str = "connect to the server itself: nothing shows how many servers are behind \
+                          this proxy";
     if !facts.ended_at.is_empty() {
         let evidence = format!(
             "the connection ends or falls silent at {}, as with a proxy such as twemproxy",

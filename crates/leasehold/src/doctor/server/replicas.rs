@@ -23,7 +23,7 @@ const MIN_REPLICAS: Subject = Subject {
 
 const SENTINELS: Subject = Subject {
     id: "sentinels",
-    why: "Too few sentinels name no new primary, so locks stay unavailable after a failure.",
+    why: "If too few sentinels agree, none names a new primary, and locks stay unavailable.",
 };
 
 const VIEWS: Subject = Subject {

@@ -91,7 +91,7 @@ fn for_now(error: Error) -> Error {
     if error.is_retryable() {
         return error;
     }
-    let message = format!("no server goes on with the session: {}", error.message());
+    let message = format!("no server continues the session: {}", error.message());
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 

@@ -194,7 +194,7 @@ fn refused(code: i32, unsure: ErrorKind, state: &str) -> Error {
         code::QUOTA_EXCEEDED => (
             ErrorKind::Unavailable,
             "the quota of the path is used up",
-            "nothing was changed; raise it",
+            "nothing was changed; raise the quota",
         ),
         code::THROTTLED => (
             ErrorKind::Unavailable,

@@ -48,8 +48,8 @@ impl Tries {
 pub(super) fn no_messages() -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "the server lets this client in, and ends each connection on which it subscribes to \
-         messages; perhaps a proxy is in between; waiters poll; connect to the server itself",
+        "the server ends each connection on which this client subscribes to messages; perhaps a \
+         proxy is in between; waiters poll; connect to the server itself",
     )
 }
 
