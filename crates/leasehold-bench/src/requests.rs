@@ -1,7 +1,7 @@
 //! Counts the requests that a server received, and its processor time.
 //!
-//! `INFO commandstats` counts every command, even those that scripts call. A request is what came
-//! over a connection: a script call counts once, whatever the script calls.
+//! `INFO commandstats` counts every command, even those that scripts call. A request is a message
+//! over a connection: a script call counts once, with all calls of the script.
 
 use std::collections::BTreeMap;
 

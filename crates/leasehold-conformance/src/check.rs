@@ -53,7 +53,7 @@ pub fn taken(answer: Result<Acquired, Error>) -> (Option<Duration>, u32) {
     }
 }
 
-/// Expects a refusal, whatever the reason.
+/// Expects a refusal for any reason.
 #[track_caller]
 pub fn refusal(answer: Result<Acquired, Error>) -> Refusal {
     match answer {

@@ -163,7 +163,7 @@ impl Faults {
         orders.hints = Hints::Arrive;
     }
 
-    /// How many requests of that kind were made, whatever their fate.
+    /// How many requests of that kind were made, with any outcome.
     #[must_use]
     pub fn count(&self, request: Request) -> usize {
         self.orders().counts.get(&request).copied().unwrap_or(0)

@@ -162,7 +162,7 @@ impl Locking {
         }
     }
 
-    /// Checks whatever can be checked without a request.
+    /// Checks everything that can be checked without a request.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.named(self.session().check_here())?;
         self.checked()?;

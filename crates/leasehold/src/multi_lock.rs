@@ -21,8 +21,8 @@ use crate::session::{UNANSWERED, Wait, wait_elapsed};
 ///
 /// # No deadlock
 ///
-/// The names are taken in one order, which is the same for all users, whatever order they write
-/// them in. While a user waits for a name, it keeps the names before it, and none behind it. So no
+/// All users take the names in the same order. The order in which a user writes them does not
+/// matter. While a user waits for a name, it keeps the names before it, and none behind it. So no
 /// two users wait for each other. That holds for users who take all their locks by one call. A task
 /// that holds another lock meanwhile, or locks one more later, has to keep the order itself.
 ///

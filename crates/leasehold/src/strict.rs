@@ -93,7 +93,7 @@ pub struct State {
     pub act: Option<Act>,
     /// Whether this call has switched the mode.
     pub is_changed: bool,
-    /// What a client with this URL expects.
+    /// The mode that a client with this URL expects.
     pub expected: Strictness,
     /// The quarantine that a strict client gets, if there is one. If no client has noticed it yet,
     /// it begins with the next strict request. The error says why the quarantine is not known.

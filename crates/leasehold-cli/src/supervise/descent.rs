@@ -2,7 +2,7 @@
 //!
 //! The environment names the keeper, and may have been copied anywhere: to another process tree, by
 //! `docker exec` or by ssh. So we follow our parents in `/proc` up to the keeper. If that fails for
-//! whatever reason, there is no proof.
+//! any reason, there is no proof.
 
 use std::fmt;
 use std::fs;

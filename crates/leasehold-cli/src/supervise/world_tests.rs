@@ -131,7 +131,7 @@ enum Order {
     Forward,
 }
 
-/// The keeper and the kernel. They go on whatever happens to the holder.
+/// The keeper and the kernel. They go on even if the holder dies.
 struct Keeper {
     machine: Arc<VirtualHost>,
     /// The clock of the holder.

@@ -94,7 +94,7 @@ fn a_taken_lock_ends_with_75_or_the_code_of_choice(world: &World) {
     refused.code(75).says("is held by").says("use -w 1m to wait");
     assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
     finish(world.leasehold(["run", "x", "-w", "0", "--", "true"])).code(75);
-    // Cron mails whatever a job writes, and all hosts but one fail to get the lock.
+    // Cron mails all output of a job, and all hosts except one fail to get the lock.
     for command in [&["run", "x", "-qn", "--", "true"][..], &["acquire", "x", "-qn", "--ttl", "1s"]]
     {
         let quiet = finish(world.leasehold(command));
@@ -150,8 +150,7 @@ fn a_run_that_waits_for_the_lock_of_its_own_outer_run_says_so(world: &World) {
         done.code(78).says("already held by an outer leasehold command");
         assert_eq!(done.stdout, "");
     }
-    // This holds for any number of runs in between, and for whatever a script has put into the
-    // environment.
+    // This holds for any number of runs in between, and for any variables that a script has set.
     for between in ["", "eval \"$($0 acquire v --ttl 1m)\"; "] {
         let script = format!("{between}$0 run y -- $0 run z -- $0 acquire x --ttl 1m");
         let mut command = world.leasehold(["run", "x", "--", "sh", "-c"]);

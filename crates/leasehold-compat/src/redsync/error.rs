@@ -20,7 +20,8 @@ pub enum Error {
     ExtendFailed,
     /// A node has no lock to release, because it has ended (`ErrLockAlreadyExpired`).
     LockAlreadyExpired,
-    /// A quorum of nodes is held by another client, whatever the rest answers (`*ErrTaken`).
+    /// Another client holds a quorum of the nodes, so the other answers do not matter
+    /// (`*ErrTaken`).
     Taken {
         /// The nodes, in order.
         nodes: Vec<usize>,

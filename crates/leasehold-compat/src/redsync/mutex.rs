@@ -119,8 +119,8 @@ impl<S: Store> Mutex<S> {
         self.lock_until(1, Some(self.host.now() + timeout)).await
     }
 
-    /// Frees the lock on all nodes. Returns `true` if a quorum had it, whatever the others answer.
-    /// Returns `false` if there are no nodes.
+    /// Frees the lock on all nodes. Returns `true` if a quorum had it. The other answers do not
+    /// matter. Returns `false` if there are no nodes.
     ///
     /// # Errors
     ///

@@ -139,7 +139,7 @@ async fn list(store: &AnyStore, pattern: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Locks, waits seven seconds, and releases, whatever the answers to the renewals.
+/// Locks, waits seven seconds, and releases. The answers to the renewals change nothing.
 async fn lock(store: AnyStore, host: Arc<VirtualHost>) -> Result<(), Error> {
     let client = Client::with_store(store).host(host.clone()).connect().await?;
     let guard = client.mutex("a").lock_timeout(Duration::from_secs(3)).await;
@@ -172,7 +172,7 @@ fn value<'a>(line: &[u8], rest: &mut impl Iterator<Item = &'a [u8]>, depth: usiz
         [b':', text @ ..] => number(text).map_or(Value::Nil, Value::Int),
         [b'$', bytes @ ..] => Value::Bytes(bytes.to_vec()),
         [b'*', count @ ..] if depth < DEPTH_MAX => {
-            // The number of lines limits this loop, whatever the count says.
+            // The number of lines limits this loop, even if the count is larger.
             let count = number(count).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
             let mut values = Vec::new();
             while values.len() < count {

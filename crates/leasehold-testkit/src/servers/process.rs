@@ -1,4 +1,4 @@
-//! Processes that end when their parent ends, in whatever way.
+//! Processes that end when their parent ends, even if it is killed.
 
 use std::fs::File;
 use std::io;

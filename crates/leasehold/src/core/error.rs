@@ -186,8 +186,8 @@ impl Error {
         self
     }
 
-    /// Sets the name of the lock to the user's name, whatever the store called it. An empty name
-    /// sets none.
+    /// Sets the name of the lock to the user's name, which replaces the name that the store used.
+    /// An empty name sets none.
     #[must_use]
     pub(crate) fn about(mut self, name: &str) -> Self {
         let is_shown = !name.is_empty() && name.len() <= NAME_BYTES_MAX;

@@ -176,7 +176,7 @@ impl LeaseLife {
         self.passing.end_at(now + ASKS_EVERY);
     }
 
-    /// Ends the hold at this moment, whatever the store answers.
+    /// Ends the hold at this moment. The answer of the store does not matter.
     pub(crate) fn hold_until(&mut self, limit: Moment) {
         self.limit = Some(limit);
         self.deadline = self.deadline.min(limit);

@@ -93,7 +93,7 @@ pub enum Head {
     Alive {
         /// Its role.
         stance: Stance,
-        /// What its client wants.
+        /// The claim of its client.
         claim: Claim,
     },
     /// One step dropped as many dead places as it may, and more dead places follow.

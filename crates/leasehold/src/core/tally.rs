@@ -5,7 +5,7 @@
 pub enum Verdict {
     /// A majority agreed.
     Granted,
-    /// A majority is no longer possible, whatever the missing nodes answer.
+    /// A majority is no longer possible. The answers of the missing nodes do not matter.
     Refused,
     /// Both are still possible.
     Pending,

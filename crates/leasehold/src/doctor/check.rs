@@ -45,11 +45,11 @@ pub struct Check {
     pub verdict: Verdict,
     /// The store that was checked, without a password. Empty if the check is about all stores.
     pub node: String,
-    /// What was measured.
+    /// The measured facts.
     pub evidence: String,
     /// Why the check matters for locks.
     pub why: &'static str,
-    /// What to change: a command, a line of a configuration, or a sentence.
+    /// The remedy: a command, a line of a configuration, or a sentence.
     pub remedy: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl Check {
     }
 }
 
-/// What a check is about.
+/// The subject of a check.
 #[derive(Clone, Copy)]
 pub(super) struct Subject {
     pub(super) id: &'static str,

@@ -46,7 +46,7 @@ pub(super) fn cause_of(error: &Error) -> String {
     said
 }
 
-/// What an error advises, which is its last part.
+/// The advice of an error, which is its last part.
 pub(super) fn advice_of(error: &Error) -> Option<String> {
     let text = error.to_string();
     let rest = &text[state_in(&text)? + 2..];

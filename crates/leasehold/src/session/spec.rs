@@ -18,7 +18,7 @@ pub(crate) struct Spec {
     pub(crate) lock_delay: Duration,
     pub(crate) why: Option<Arc<str>>,
     pub(crate) fencing: bool,
-    /// What the client wants of the key.
+    /// How the client claims the key.
     pub(crate) claim: Claim,
     /// How long the key stays taken after a grant, at least.
     pub(crate) min_hold: Duration,

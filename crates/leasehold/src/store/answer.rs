@@ -66,8 +66,8 @@ pub enum Afterwards {
     /// request with the old token, so the client releases the old token if there was such a
     /// request. After [`TooFewCopies`](Why::TooFewCopies), the client releases it in any case.
     Leave,
-    /// The client goes on with a fresh token. The store releases whatever it granted, or may still
-    /// grant, to the old token.
+    /// The client goes on with a fresh token. The store releases everything that it granted, or may
+    /// still grant, to the old token.
     Spent,
 }
 

@@ -120,8 +120,8 @@ impl Snapshot {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The owner token, whatever bytes a foreign client may have written. `Debug` shows only a part
-    /// of it.
+    /// The owner token. A foreign client may have written any bytes. `Debug` shows only a part of
+    /// it.
     pub token: Vec<u8>,
     /// The client, if it left its record.
     pub client: Option<ClientRecord>,

@@ -6,7 +6,7 @@ use leasehold::{Client, ErrorKind};
 use crate::process::Child;
 use crate::{runtime, use_once};
 
-/// The parent used SQLite and closed it. The child cannot open any SQLite store, whatever the file.
+/// The parent used SQLite and closed it. The child cannot open a SQLite store in any file.
 pub(crate) fn child_is_refused(url: &str) {
     use_once(url);
     let child = Child::fork(|_| {

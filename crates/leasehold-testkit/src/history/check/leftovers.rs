@@ -44,7 +44,7 @@ fn may_stay(name: &str) -> bool {
     ends.iter().any(|end| name.ends_with(end)) || name.contains(":lh:client:") || name == EPOCH
 }
 
-/// The one key that a strict server keeps for good, whatever is locked there.
+/// The only key that a strict server keeps for ever. It belongs to no lock.
 const EPOCH: &str = ":lh:epoch";
 
 #[cfg(test)]

@@ -105,9 +105,9 @@ impl<'a> Step<'a> {
     }
 }
 
-/// The server's own state fits together too, whatever the clients believe. Nobody is counted twice,
-/// and no grant goes beyond the number of permits. Holders may have more permits than there are
-/// only if the number was lowered while they had them.
+/// The server's own state must fit together too, even if the clients believe otherwise. Nobody is
+/// counted twice, and no grant goes beyond the number of permits. Holders may have more permits
+/// than there are only if the number was lowered while they had them.
 pub(super) fn shares_fit(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::SharesFit, |step| {
         let holders = &step.after.holders;

@@ -90,7 +90,7 @@ impl ZookeeperClient {
         Some(String::from_utf8_lossy(&made[4..]).into_owned())
     }
 
-    /// Writes the data of a node, whatever it is.
+    /// Replaces the data of a node.
     ///
     /// # Panics
     ///

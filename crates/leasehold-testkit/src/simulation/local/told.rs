@@ -208,7 +208,7 @@ enum Answering<T> {
     Taken,
 }
 
-/// A sent request, whatever the type of its answer.
+/// A sent request with any type of answer.
 trait Open: Send + Sync {
     fn asked(&self) -> &Asked;
     fn sent(&self) -> Moment;

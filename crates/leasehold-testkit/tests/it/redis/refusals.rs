@@ -1,5 +1,5 @@
-//! Refusals of real servers, and their errors. A refused step has granted nothing, whatever the
-//! state of the server.
+//! Refusals of real servers, and their errors. A refused step has granted nothing, in any state of
+//! the server.
 #![allow(clippy::disallowed_methods, reason = "servers live in real time")]
 
 use std::error::Error as _;

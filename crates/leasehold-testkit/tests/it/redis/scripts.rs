@@ -122,8 +122,8 @@ fn the_set_of_holders_that_share_a_key_stays_as_long_as_their_longest_lease() {
     });
 }
 
-/// The lock is stored under its own name, whatever that looks like. The other keys are named after
-/// it.
+/// The lock is stored under its own name, even if the name looks strange. The other keys are named
+/// after it.
 #[test]
 fn a_name_with_a_hash_tag_keeps_it() {
     on_server(async |world, server| {

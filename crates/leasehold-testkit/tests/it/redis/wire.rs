@@ -391,8 +391,8 @@ fn renewals_have_a_connection_of_their_own_opened_with_the_first() {
     });
 }
 
-/// This test uses real threads. An answer must not wake another thread, whatever happened to
-/// earlier connections.
+/// This test uses real threads. An answer must not wake another thread, even after earlier
+/// connections failed.
 #[tokio::test]
 async fn a_connection_that_ended_or_failed_is_made_again_on_the_thread_of_the_caller() {
     let fake = Fake::default();

@@ -1,4 +1,4 @@
-//! The driver goes on after whatever has stopped it.
+//! The driver goes on after each kind of fault that stopped it.
 
 use std::cell::RefCell;
 use std::future::ready;

@@ -9,7 +9,7 @@ use leasehold_testkit::faults::{Fault, Request};
 
 use super::{TOLD, ms, play};
 
-/// This is before the store frees the key, in whatever way the renewals fail.
+/// This is before the store frees the key, for each way in which renewals fail.
 #[test]
 fn a_holder_whose_renewals_fail_is_told_exactly_at_its_deadline() {
     for fault in [Fault::Refuse, Fault::LoseRequest] {

@@ -59,7 +59,7 @@ impl<S: Store> Renewing<S> {
             match self.ballot.verdict() {
                 Verdict::Open => {}
                 Verdict::Granted(reserved) => return Ok(self.renewed(reserved)),
-                // Too few nodes still have the lease, whatever the others answer.
+                // Too few nodes still have the lease. The other answers do not matter.
                 _ if self.lost.len() > self.shared.nodes.len() - self.ballot.majority() => {
                     // The nodes that still keep the lease would block the next owner.
                     self.shared.leave(self.renewal.lease.clone());

@@ -44,7 +44,7 @@ pub(crate) const NOT_IN_A_CLUSTER: &str =
 /// The advice if a store cannot be switched.
 pub(crate) const NAME_A_SERVER: &str = "use --url with a Redis or Valkey server";
 
-/// The connection for requests about the record. It works whatever the record and the URL say.
+/// The connection for requests about the record. The record and the URL do not matter.
 pub(crate) struct Switchboard(Wire);
 
 impl Switchboard {

@@ -176,8 +176,8 @@ impl Engine {
             Err(error) => (Err(error), Stage::Before),
         };
         result.map_err(|error| {
-            // An uncommitted transaction leaves nothing behind, whatever the error says. Nothing
-            // more may run in it if it is still open.
+            // An uncommitted transaction leaves nothing behind, after any error. Nothing more may
+            // run in it if it is still open.
             let _ = self.leave_transaction();
             SqlFailure::new(error, stage)
         })

@@ -22,7 +22,7 @@ use crate::store::{Ask, Hint, PlaceTerms};
 pub(super) struct FrontRows {
     /// The front, in the terms of the decisions.
     pub(super) front: Front,
-    /// The number and the owner of the first place, whatever its state.
+    /// The number and the owner of the first place, alive or dead.
     pub(super) first: Option<(i64, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! What the checks say about strict mode.
+//! Tests of what the checks say about strict mode.
 
 use super::*;
 use crate::store::redis::terms::record::Act;

@@ -89,9 +89,8 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// `Config` if a file cannot be used. `Unavailable` if the handshake fails, for whatever
-    /// reason, because a certificate can be renewed, and anybody between us and the server can
-    /// forge a refusal.
+    /// `Config` if a file cannot be used. `Unavailable` if the handshake fails for any reason. A
+    /// certificate can be renewed, and anybody between us and the server can forge a refusal.
     ///
     /// # Cancel safety
     ///

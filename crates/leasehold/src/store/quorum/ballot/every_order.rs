@@ -101,7 +101,7 @@ impl Try {
 }
 
 impl World {
-    /// Equal for worlds with the same future, in whatever order their nodes are.
+    /// Equal for worlds with the same future. The order of their nodes does not matter.
     fn key(&self) -> Vec<u64> {
         let mut nodes: Vec<[u64; 14]> = Vec::with_capacity(NODES);
         for (number, node) in self.nodes.iter().enumerate() {

@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(hint(b"w \xff"), None);
     }
 
-    /// Reading never panics, and whatever is read agrees with the payload.
+    /// Reading never panics, and each value that it returns agrees with the payload.
     #[test]
     fn damaged_payloads_are_read_as_they_are_or_not_at_all() {
         let mut state = 7_u64;

@@ -89,7 +89,7 @@ pub enum Strictness {
     /// Nothing in a URL: the client is strict if the database says so when the store connects for
     /// the first time. That stays so for the life of the store.
     AsDatabase,
-    /// `strict=yes` in a URL: the client is strict, whatever the database says.
+    /// `strict=yes` in a URL: the client is strict, even if the database is not.
     Yes(Strict),
 }
 

@@ -35,7 +35,7 @@ pub(in crate::store::redis) struct Settled {
 enum Record {
     #[default]
     Asked,
-    /// A cluster has none, and commands about the record itself must work whatever it says.
+    /// A cluster has none, and commands about the record itself must work with any record.
     Ignored,
 }
 

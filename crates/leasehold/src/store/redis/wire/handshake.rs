@@ -351,7 +351,7 @@ fn unread(text: &str, access: &Access) -> Result<(), Error> {
             Ok(())
         }
         Err(error) if error.kind() != ErrorKind::Unknown => Err(error),
-        // Such a client is strict whatever the database says.
+        // Such a client is strict even if the database is not.
         Err(_) if expected.strict().is_some() => Ok(()),
         Err(_) => Err(not_said(text)),
     }
