@@ -14,7 +14,7 @@ use crate::log;
 use crate::output::{object, rfc3339};
 use crate::patience::LastFailure;
 
-/// The current state of an instance, for those who ask.
+/// The current state of an instance, for requests over HTTP.
 #[derive(Debug)]
 pub(crate) struct Board {
     name: String,

@@ -14,9 +14,9 @@ use crate::session::{Wait, closed_meanwhile, lost_error};
 /// handle, an account at a partner or a connection.
 ///
 /// The compiler refuses to touch the data without the lock, as with [`std::sync::Mutex`]. But this
-/// lock can be lost, so a reference from [`lock`](Self::lock) does not give the data away for good.
-/// Each [`get`](GuardedRef::get) and [`get_mut`](GuardedRef::get_mut) checks first whether the lock
-/// is held, and fails if it is not. The check costs no request.
+/// lock can be lost. So a reference from [`lock`](Self::lock) gives no permanent access to the
+/// data. Each [`get`](GuardedRef::get) and [`get_mut`](GuardedRef::get_mut) checks first whether
+/// the lock is held, and fails if it is not. The check costs no request.
 ///
 /// This does not protect the data of other processes, since each process has its own. And a process
 /// may be paused between the check and the use. Where a late write does harm, pass

@@ -38,13 +38,14 @@ const LOOKS: Backoff =
 ///
 /// # Guarantees
 ///
-/// A lost request or answer counts nothing twice, since the client repeats the request with the
-/// same token. A call that ends with an error did not count, or the client takes its count back
-/// before it asks for this name again. So call again. [`arrive_and_wait`](Self::arrive_and_wait)
-/// names two errors after which its count stays. Before the program ends, wait for
-/// [`Client::shutdown`](crate::Client::shutdown). Without it, a count of a call that failed may
-/// stay for as long as it is [kept](Self::keep). The same holds for the count of a process that
-/// dies within the call. If the store forgets its leases, it forgets the counts too.
+/// If a request or an answer is lost, the client repeats the request with the same token. So
+/// nothing is counted twice. A call that ends with an error did not count, or the client takes its
+/// count back before it asks for this name again. So call again.
+/// [`arrive_and_wait`](Self::arrive_and_wait) names two errors after which its count stays. Before
+/// the program ends, wait for [`Client::shutdown`](crate::Client::shutdown). Without it, a count of
+/// a call that failed may stay for as long as it is [kept](Self::keep). The same holds for the
+/// count of a process that dies within the call. If the store forgets its leases, it forgets the
+/// counts too.
 ///
 /// # Stores
 ///
@@ -104,7 +105,7 @@ pub enum CountDown {
 impl Latch {
     pub(crate) fn new(locking: Locking, count: u32) -> Self {
         let locking = locking.permits(1, count).changed(|spec| {
-            // Nothing is protected, so nothing needs a margin or a fencing token.
+            // A count protects no work, so it needs no margin and no fencing token.
             spec.lock_delay = Duration::ZERO;
             spec.fencing = false;
         });

@@ -241,7 +241,8 @@ impl Mutex {
     /// Takes the lock if it is free and nobody waits for it. Otherwise returns `None` without
     /// waiting.
     ///
-    /// Prefer this to [`lock`](Self::lock) for work that nobody needs twice, such as a cron job.
+    /// Prefer this to [`lock`](Self::lock) for work that must be done only once, such as a cron
+    /// job.
     ///
     /// # Errors
     ///

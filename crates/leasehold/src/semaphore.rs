@@ -10,8 +10,8 @@ use crate::store::Store as _;
 /// A number of permits across processes and machines. Never more of them are taken than there are.
 ///
 /// Like a [`Mutex`](crate::Mutex), it only describes permits. Each owner has a lease of its own. A
-/// crash frees only the permits of that owner, after its ttl. Its [`Guard`] is that of a mutex,
-/// with a fencing token that rises with each grant.
+/// crash frees only the permits of that owner, after its ttl. An owner has the same [`Guard`] as
+/// the holder of a mutex, with a fencing token that rises with each grant.
 ///
 /// # Number of permits
 ///

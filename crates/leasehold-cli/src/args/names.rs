@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use clap::Args;
 
-/// The lock that is meant.
+/// The lock that the command is about.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Name {
@@ -24,7 +24,7 @@ impl Deref for Name {
     }
 }
 
-/// The locks that are meant.
+/// The locks that the command is about.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Names {

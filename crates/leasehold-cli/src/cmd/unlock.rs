@@ -137,7 +137,7 @@ fn changed(context: &Context, args: &Unlock, what: &str) -> Failure {
     Failure::new(Exit::TAKEN, "changed", message).about(&args.name)
 }
 
-/// Asks the user to type the name: pressing `y` is a habit, not a decision.
+/// Asks the user to type the name, since many users press `y` without reading.
 fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::new(

@@ -1,7 +1,7 @@
 //! Finds our children without /proc. `wait` tells for any pid whether it is our child.
 //!
-//! There are four million pids, and to ask about all of them takes seconds. Meanwhile a process
-//! that forks and ends again and again has passed through thousands of pids. So each scan is short:
+//! There are four million pids. Asking about all of them takes seconds. Meanwhile a process that
+//! forks and ends again and again has passed through thousands of pids. So each scan is short:
 //!
 //! | Pids | Asked about |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | around the newest | again and again during a scan, since a new process is there |
 //! | all: from the newest down, then those above | in parts, one after the other over several scans |
 //!
-//! When a child has ended, its children are ours. So the last row starts again then.
+//! When a child ends, its children become our children. So the last row starts again then.
 
 use std::collections::BTreeSet;
 use std::iter::{Chain, Rev};

@@ -284,7 +284,7 @@ impl Keeper {
                 }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => return Ok(false),
-                // Nobody is left. This is the only place that decides so.
+                // No process is left. Only this function decides so.
                 Err(_) => {
                     // The signal that ended the command may have come to us, too.
                     self.relay();

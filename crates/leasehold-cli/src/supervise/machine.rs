@@ -37,8 +37,8 @@ use crate::signals::{FATAL, Received, Sender};
 /// suspend.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The shortest pause between two rounds of killing. The pauses grow, since processes that survive
-/// for long are ones that we cannot kill.
+/// The shortest pause between two rounds of killing. The pauses grow, since we probably cannot kill
+/// a process that survives for long.
 const KILL_EVERY: Duration = Duration::from_millis(1);
 
 /// The longest grace that a command gets after a definite loss.

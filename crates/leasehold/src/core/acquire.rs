@@ -71,8 +71,8 @@ pub(crate) const SPLIT_PAUSE_MAX: Duration = Duration::from_millis(250);
 #[allow(clippy::cast_possible_truncation, reason = "a small number")]
 pub(crate) const HIDDEN_ASKS_MAX: u32 = (PLACES_MAX / REAPED_MAX) as u32 + 1;
 
-/// How many of its latest asks an acquisition remembers the departure of. The store answers about
-/// an older ask only if many asks got no answer.
+/// How many of its latest asks an acquisition remembers, each with the moment when it left. The
+/// store answers about an older ask only if many asks got no answer.
 const SENT_MAX: usize = 4;
 
 /// The next step of an acquisition.

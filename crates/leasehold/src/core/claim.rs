@@ -155,7 +155,7 @@ mod tests {
             (Taken::Shared, permits(1, 9), false),
             (Taken::Permits(2), permits(1, 3), true),
             (Taken::Permits(2), permits(2, 3), false),
-            // The limit was lowered below what is wanted, or below what is taken.
+            // The limit was lowered below the wanted permits, or below the permits that are taken.
             (Taken::Nothing, permits(4, 3), false),
             (Taken::Permits(5), permits(1, 3), false),
             (Taken::Permits(1), Exclusive, false),

@@ -20,12 +20,12 @@ pub enum Coexist {
     Auto,
     /// Every release frees the lock for the first client that asks, instead of handing it over.
     /// Waiters and clients that lock again at once pause for 5 to 10 ms. So a client that polls
-    /// more often than that gets most of the lock, and one that polls less often gets it now and
+    /// more often has the lock most of the time. A client that polls less often gets it now and
     /// then. Hand-overs between clients of Leasehold take some milliseconds longer.
     ///
-    /// For stores that never open, since [`Auto`](Self::Auto) gives clients that poll nothing
-    /// there. On a single server, [`Auto`](Self::Auto) serves slow clients as well as this, or
-    /// better.
+    /// For stores that never open, where a client that polls gets no turn with
+    /// [`Auto`](Self::Auto). On a single server, [`Auto`](Self::Auto) serves slow clients as well
+    /// as this, or better.
     On,
     /// Releases always hand the lock over. A client that polls may wait for as long as clients of
     /// Leasehold wait in line.

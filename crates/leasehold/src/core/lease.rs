@@ -268,7 +268,7 @@ impl LeaseLife {
     /// answer or a failure.
     pub(crate) fn duty(&mut self, now: Moment) -> Duty {
         match self.state {
-            // This comes again if the driver that was told first ended before it was done.
+            // The driver gets this duty again if an earlier driver ended before it told the holder.
             LeaseState::Lost(lost) => return Duty::TellLost(lost),
             LeaseState::Released => return Duty::Forget,
             LeaseState::Held | LeaseState::Idle { .. } => {}

@@ -30,8 +30,8 @@ pub(crate) const KEPT_BLOCK: u32 = 1_024;
 const GIVEN_WAY_MAX: Duration = Duration::from_millis(10);
 
 /// A random time between half of the maximum and all of it, so that clients do not act in step. A
-/// client that polls more often than that gets the key. A client that polls less often gets it
-/// sometimes. One round trip, the time of a hint, would be too short for both.
+/// client that polls more often than this pause gets the key. A client that polls less often gets
+/// it sometimes. One round trip, the time of a hint, would be too short for both.
 pub(crate) fn given_way(random: u32) -> Duration {
     Backoff { first: GIVEN_WAY_MAX, longest: GIVEN_WAY_MAX }.delays().next(random)
 }

@@ -24,7 +24,7 @@ impl Tally {
     ///
     /// # Panics
     ///
-    /// If there are no nodes, since nobody could ever agree.
+    /// If there are no nodes, since no majority could ever agree.
     #[must_use]
     pub const fn new(nodes: usize) -> Self {
         assert!(nodes > 0, "a tally needs nodes");

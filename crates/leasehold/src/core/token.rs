@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::core::error::{Error, ErrorKind};
 
-/// The secret of one acquisition. A client that knows it can renew and release the lease.
+/// The secret of one acquisition. A client that knows the token can renew and release the lease.
 ///
 /// Every acquisition at a store has a fresh token: 132 random bits as 22 characters, a dot, and the
 /// public id of the client. The id tells tools who holds a lock, without another write per grant.

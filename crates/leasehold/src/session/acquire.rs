@@ -225,7 +225,7 @@ impl Session {
     }
 
     /// Takes an idle lease of this client if it has the same settings. Otherwise releases the idle
-    /// lease, because of which the store would answer *taken*.
+    /// lease, since the store would answer *taken* while it lasts.
     fn take_idle(self: &Arc<Self>, spec: &Arc<Spec>) -> Option<Hold> {
         let now = self.now();
         match self.lines.with(&spec.key, |line| line.tasks.try_take(now, spec)) {

@@ -112,8 +112,8 @@ impl Attempt {
         })
     }
 
-    /// Makes the acquisition wait an outage out from the beginning. It waited for another task of
-    /// its client that had the key, so the store has answered before.
+    /// Makes the acquisition wait until an outage ends, even at its first ask. It waited for
+    /// another task of its client that had the key, so the store has answered before.
     pub(super) fn after_others(mut self) -> Self {
         self.decisions.take_as_answered();
         let pause = self.decisions.pause(|| random_u32(&*self.session.host));
@@ -212,7 +212,8 @@ impl Attempt {
         }
         self.outage = Some(UNANSWERED.clone());
         if !self.decisions.is_answered() {
-            // Nor does a task behind it, which came when nobody of this client had the lock.
+            // The tasks behind this one have no answer either: when they came, no task of this
+            // client had the lock.
             self.note_outage(Some(&UNANSWERED));
         }
     }

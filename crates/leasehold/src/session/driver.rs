@@ -72,7 +72,7 @@ async fn drive(mut driving: Driving) {
     loop {
         let (now, room) = (session.now(), RELEASES_MAX - releasing);
         let plan = session.registry.plan(now, room, !work.is_empty(), &mut idle_since);
-        // Tell holders first. They must know, whatever a store or a subscriber does next.
+        // Tell holders first. They must learn of it even if a store or a subscriber panics next.
         for (held, _) in plan.duties.iter().filter(|(_, due)| matches!(due, Due::Lost(_))) {
             held.tell();
         }

@@ -66,7 +66,8 @@ impl Hold {
         self.held.life().remaining(self.turn.number, self.session.now())
     }
 
-    /// Why the lease is not held. Its time is over, unless the store gave another reason.
+    /// Why the lease is not held. By default, its time is over. The store may have given another
+    /// reason.
     pub(crate) fn why_lost(&self) -> Lost {
         if !self.session.is_here() {
             return Lost::NotOurs;

@@ -10,7 +10,8 @@ use crate::core::key::Key;
 use crate::core::moment::Moment;
 use crate::unpoisoned::Unpoisoned;
 
-/// How many keys are remembered at most. A client does not stay away from further keys.
+/// How many keys are remembered at most. Above this number, a client does not stay away from
+/// further keys.
 const KEYS_MAX: usize = 1_024;
 
 /// The keys that a client stays away from, with the end of each pause.

@@ -331,7 +331,7 @@ fn not_understood(url: &str, reason: &str, what_to_do: &str) -> Error {
 /// without the text after `?`. Control characters are escaped. For messages and logs.
 #[must_use]
 pub fn redact_url(url: &str) -> String {
-    // No text after the name of a password is shown, for any password.
+    // Cut the text before this option, since its password may have any characters.
     let url = url.split_once("sentinel_password=").map_or(url, |(before, _)| before);
     let (base, options) = match url.split_once('?') {
         Some((base, _)) => (base, "?…"),

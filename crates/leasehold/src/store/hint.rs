@@ -4,7 +4,7 @@ use crate::core::key::Key;
 use crate::core::token::{FencingBlock, OwnerToken};
 
 /// A message that it may be time to ask again, or to hand the key on. It may be lost, late, doubled
-/// or forged. It proves nothing, and an unknown one may be ignored.
+/// or forged. It proves nothing, and a client may ignore an unknown hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {

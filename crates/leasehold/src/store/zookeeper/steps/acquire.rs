@@ -280,8 +280,8 @@ impl Core {
             let making = create(&path, &data, self.acl, rpc::Node::Numbered);
             match session.ask(making, read_path).await {
                 // If the node of the lock was deleted meanwhile, its numbers start at zero again.
-                // So this path may be that of an old node, whose late delete must not delete this
-                // one.
+                // So an old node may have had this path, and a late delete of it must not delete
+                // the new node.
                 Ok(path) if self.mine.is_dying(&path) => {
                     gone(session.ask(delete(&path), |_| Ok(())).await)?;
                 }
