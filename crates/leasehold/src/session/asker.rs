@@ -178,8 +178,7 @@ impl Drop for Asker {
         let Some(mut work) = self.work.take() else { return };
         let Right { session, spec, who_asks } = &mut self.right;
         while let Some(heir) = session.lines.with(&spec.key, |line| line.tasks.next_with(spec)) {
-            // Note this before the waker of the task runs. If the waker panics, the task has the
-            // work.
+            // Before its waker runs, which may panic: by then it has the work.
             *who_asks = WhoAsks::Heir;
             match heir.send(Told::Ask(work)) {
                 Ok(()) => return,

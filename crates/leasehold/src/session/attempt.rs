@@ -212,8 +212,7 @@ impl Attempt {
         }
         self.outage = Some(UNANSWERED.clone());
         if !self.decisions.is_answered() {
-            // The tasks behind this one have no answer either: when they came, no task of this
-            // client had the lock.
+            // Nor does a task behind it, which came when nobody of this client had the lock.
             self.note_outage(Some(&UNANSWERED));
         }
     }
