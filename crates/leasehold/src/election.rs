@@ -287,7 +287,7 @@ pub struct Observer {
 enum Seen {
     Nothing,
     Nobody,
-    /// The owner token. Each term has another token, and the other fields of a holder may change.
+    /// The owner token. It is another one in each term, and the rest of a holder may change.
     Owner(Vec<u8>),
 }
 
