@@ -128,7 +128,7 @@ impl Totals {
         for line in BufReader::new(output).split(b'\n') {
             let line = line.map_err(|error| format!("cannot read from the tests: {error}"))?;
             let line = String::from_utf8_lossy(&line);
-            // Not println!, which panics if the reader of stdout is gone.
+            // Do not use println!, which panics if the reader of stdout is gone.
             let _ = writeln!(std::io::stdout(), "{line}");
             self.read(&line);
         }

@@ -12,7 +12,7 @@ const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then 
 
 const TTL_MS: u64 = 10_000;
 
-/// As long as one of our tokens. Drawing a token is not part of the yardstick.
+/// It is as long as one of our tokens. Drawing a token is not part of the yardstick.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// The keys of one task. All tasks share a connection, so requests of the same moment travel

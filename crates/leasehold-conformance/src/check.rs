@@ -76,7 +76,7 @@ pub fn quarantined(answer: Result<Acquired, Error>) -> Quarantine {
 pub fn too_few_copies(answer: Result<Acquired, Error>) -> Error {
     match refusal(answer).why {
         Why::TooFewCopies(error) => error,
-        other => panic!("not for want of copies: {other:?}"),
+        other => panic!("not because of too few copies: {other:?}"),
     }
 }
 

@@ -40,7 +40,7 @@ impl Request {
 pub enum Fault {
     /// The store refuses it before it has an effect: `Unavailable`, at once.
     Refuse,
-    /// The store refuses it for want of a right: `Denied`, at once.
+    /// The store refuses it because a right is missing: `Denied`, at once.
     Deny,
     /// The request never arrives: `Unknown`, after the command limit.
     LoseRequest,

@@ -18,8 +18,8 @@ use crate::session::{Wait, closed_meanwhile, lost_error};
 /// data. Each [`get`](GuardedRef::get) and [`get_mut`](GuardedRef::get_mut) checks first whether
 /// the lock is held, and fails if it is not. The check costs no request.
 ///
-/// This does not protect the data of other processes, since each process has its own. And a process
-/// may be paused between the check and the use. Where a late write does harm, pass
+/// This does not protect the data of other processes, since each process has its own. Also, a
+/// process may be paused between the check and the use. Where a late write does harm, pass
 /// [`fencing_token`](Guard::fencing_token) along, see [`fence`](crate::fence).
 ///
 /// In this process, one task at a time has the data. The next task waits until the reference is

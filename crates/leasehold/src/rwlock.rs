@@ -182,8 +182,8 @@ impl RwLock {
 
     /// Refuses to make a reader a writer, and says why. Never waits. The guard stays as it is.
     ///
-    /// Two readers that wait for each other to leave would wait for ever. And a writer that came in
-    /// between may have changed what the reader has read. So release the reader, call
+    /// Two readers that wait for each other to leave would wait for ever. Also, a writer in between
+    /// may have changed the data that the reader has read. So release the reader, call
     /// [`write`](Self::write), and read again.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use crate::recording::RecordingConnector;
 
 const TTL_MS: u64 = 10_000;
 
-/// As long as one of our tokens. Drawing a token is not part of the yardstick.
+/// It is as long as one of our tokens. Drawing a token is not part of the yardstick.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// How often to lock at most until every server receives the same requests.

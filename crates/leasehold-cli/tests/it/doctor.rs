@@ -369,7 +369,7 @@ fn a_server_that_cannot_be_used_fails_with_the_reason_and_without_a_hang() {
         let is_unseen = |c: char| c.is_control() && c != '\n';
         assert!(!done.stdout.contains(is_unseen), "{:?}", done.stdout);
         assert!(done.stdout.ends_with("Repair what failed, and run this again.\n"), "{done:?}");
-        assert!(!done.stdout.contains("survive"), "what it would survive is not known: {done:?}");
+        assert!(!done.stdout.contains("survive"), "the survival of faults is not known: {done:?}");
         done.code(2);
     }
 }

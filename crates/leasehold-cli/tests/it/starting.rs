@@ -133,8 +133,8 @@ fn no_command_begins_for_a_run_that_is_dead() {
     let world = World::sqlite();
     let (ours, theirs) = ordered(&[start_until(SystemHost.now() + HOUR, ": > began")]);
     drop(ours);
-    // A command that begins would be killed at once, and might leave no trace. But then its keeper
-    // would end with success.
+    // A command that begins would be killed at once, and might leave no trace. In that case, its
+    // keeper would end with success.
     assert!(!keep(&world, theirs).success());
     assert!(!world.path("began").exists());
 }

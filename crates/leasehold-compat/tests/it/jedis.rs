@@ -40,7 +40,7 @@ fn a_key_of_another_is_tried_every_10_ms_for_a_second_and_no_longer() {
         let began = world.host.now();
         assert_eq!(other.lock().await.expect("an answer"), None);
         assert_eq!(world.host.now().since(began), ms(1_000));
-        assert_eq!(world.value("stock"), Some(value), "it stays whose it is");
+        assert_eq!(world.value("stock"), Some(value), "its owner keeps it");
         assert_eq!(world.lasts("stock"), 4_000, "and is not made longer");
         assert_eq!(one.lock().await.expect("an answer"), None, "not even for its holder");
     });

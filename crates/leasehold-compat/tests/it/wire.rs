@@ -177,7 +177,7 @@ fn a_release_frees_the_key_and_tells_the_first_of_leaseholds_waiters() {
         world.pass(ms(350)).await;
         let mut monitor = Monitor::start(world.server());
         assert!(lock.release().await.expect("an answer"));
-        assert!(raw::takes(world, "job", "theirs", 100), "it is nobody's");
+        assert!(raw::takes(world, "job", "theirs", 100), "it has no owner");
         let asked = monitor.until(world.server(), "released");
         let hint = |words: &&String| words.starts_with("\"PUBLISH\"") && words.contains("f job");
         assert_eq!(asked.iter().filter(hint).count(), 1, "{asked:?}");

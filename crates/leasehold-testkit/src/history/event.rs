@@ -90,7 +90,7 @@ pub enum What {
         until: Moment,
     },
     /// When the holder gives the window up, its client may keep the lease without a guard for this
-    /// long. Not logged if it may not.
+    /// long. If the client may not keep the lease, this is not logged.
     Keeps {
         /// The window.
         window: WindowId,

@@ -52,14 +52,14 @@ impl Ttl {
         Self(span.clamp(Self::MIN.0, Self::MAX.0))
     }
 
-    /// As a duration.
+    /// Returns the ttl as a duration.
     #[must_use]
     pub const fn get(self) -> Duration {
         self.0
     }
 
-    /// As whole milliseconds, rounded up. So a store that counts milliseconds keeps each lease at
-    /// least as long as its holder expects.
+    /// Returns the ttl as whole milliseconds, rounded up. So a store that counts milliseconds keeps
+    /// each lease at least as long as its holder expects.
     #[must_use]
     pub fn as_millis(self) -> u64 {
         u64::try_from(self.0.as_nanos().div_ceil(1_000_000)).expect("a ttl is at most 48 h")

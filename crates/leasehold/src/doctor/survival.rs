@@ -21,7 +21,7 @@ pub(super) struct Deployment {
     pub(super) has_failover: bool,
     /// Whether there may be replicas, which somebody may promote.
     pub(super) has_replicas: bool,
-    /// Whether a server may drop keys for want of memory.
+    /// Whether a server may drop keys when its memory is full.
     pub(super) evicts: bool,
     /// Whether the nodes of a cluster share the locks.
     pub(super) is_cluster: bool,

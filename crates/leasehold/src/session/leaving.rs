@@ -1,6 +1,6 @@
 //! A lease that leaves its client, and perhaps comes back. The store was told to hand it over if
-//! another client waits, and otherwise to let this client have it again. Or the store was told to
-//! let this client share the key from now on.
+//! another client waits, and otherwise to let this client have it again. Or the client asked the
+//! store to share the key from now on.
 //!
 //! The old lease ends in any case, and its token must not be used again. A new lease of this client
 //! has a new token.

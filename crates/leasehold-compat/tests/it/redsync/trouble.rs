@@ -226,7 +226,7 @@ async fn a_slow_node_is_waited_for_or_done_without() {
     proxy.hold(Way::ToServer);
     let mutex = redsync.new_mutex(NAME).with_timeout_factor(0.01);
     mutex.lock().await.expect("two of three have it");
-    assert_eq!(held(&servers[2]), None, "what it was asked has not arrived");
+    assert_eq!(held(&servers[2]), None, "its request has not arrived");
     proxy.go_on(Way::ToServer);
     assert!(mutex.unlock().await.expect("it is ours"));
     for server in &servers {

@@ -108,7 +108,7 @@ pub(super) fn owners(random: &mut SeededRandom, count: usize) -> Vec<Owner> {
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Acquire(Ask),
-    /// An ask whose answer nobody awaits. It takes effect all the same.
+    /// An ask whose answer nobody awaits. It still takes effect.
     Abandon(Ask),
     Renew {
         lease: LeaseId,

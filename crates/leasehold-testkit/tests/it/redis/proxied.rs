@@ -55,6 +55,6 @@ async fn locks_work_behind_a_proxy_and_a_warning_says_that_waiters_poll() {
         // Meanwhile, the waiter has not tried to listen again.
         let tried = proxy.refused().iter().filter(|command| *command == "HELLO").count();
         assert_eq!(tried, vain, "{:?}", proxy.refused());
-        assert!(warnings.try_recv().is_err(), "it is said once");
+        assert!(warnings.try_recv().is_err(), "it is reported once");
     }
 }

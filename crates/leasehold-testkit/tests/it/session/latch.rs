@@ -90,8 +90,8 @@ fn a_count_that_failed_is_taken_back_and_its_repetition_counts_once() {
 }
 
 /// Otherwise the repetition would find the latch open because of the count that failed. When that
-/// count is taken back, nobody would count any more. Or both would count for a while, and the latch
-/// would be open before all have counted.
+/// count is taken back, nobody would count any more. Otherwise both would count for a while, and
+/// the latch would open before all have counted.
 #[test]
 fn a_count_that_could_not_be_taken_back_is_taken_back_before_its_repetition() {
     for count in [1, 2] {

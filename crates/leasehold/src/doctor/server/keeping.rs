@@ -32,7 +32,7 @@ const RESTART: Subject = Subject {
     why: "A server that started within the last ttl may have forgotten leases that still run.",
 };
 
-/// Whether the server may drop locks for want of memory.
+/// Whether the server may drop locks when its memory is full.
 pub(super) fn eviction(facts: &Facts) -> Check {
     let (Some(policy), Some(max)) = (facts.text("maxmemory_policy"), facts.number("maxmemory"))
     else {

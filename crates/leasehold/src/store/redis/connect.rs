@@ -20,8 +20,7 @@ use crate::store::net::{Tls, open_tcp, open_unix};
 /// - `SELECT` for a database other than 0
 /// - `ROLE` if sentinels name the server
 /// - `CLUSTER SLOTS`, `CLUSTER INFO` and `ASKING` for a cluster
-/// - `HMGET` to learn whether the database is in strict mode; without this right, it connects all
-///   the same
+/// - `HMGET` to learn whether the database is in strict mode; it also connects without this right
 /// - `INFO` for a strict client, and for a majority of replicas
 /// - `WAIT` or `WAITAOF` for copies
 ///

@@ -1,9 +1,10 @@
 //! Compares the clock of a file with our clock, and adapts the file after a restart.
 //!
 //! Moments count from the boot of the machine. The clock of a file continues if two things hold.
-//! Nothing in the file is later than now. And its boot id is ours, or its boot began when ours did.
-//! The beginning matters for containers that show their own boot id. All processes of one kernel
-//! agree on it: the wall clock less the steady clock, which moves only if the wall clock is set.
+//! Nothing in the file is later than now. Also, its boot id is ours, or its boot began at the same
+//! time as ours. The beginning matters for containers that show their own boot id. All processes of
+//! one kernel agree on it: the wall clock less the steady clock, which moves only if the wall clock
+//! is set.
 //!
 //! Both possible mistakes are harmless:
 //!

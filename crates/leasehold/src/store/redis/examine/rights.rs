@@ -76,7 +76,7 @@ pub(super) async fn missing(line: &mut Line, key: &str, is_node: bool) -> Vec<&'
     let answers = line.ask_all(&commands).await;
     let mut missing = Vec::new();
     for ((right, words), answer) in trials.into_iter().zip(&answers) {
-        // A proxy may not know a command that scripts can use all the same.
+        // A proxy may not know a command, although scripts can use it.
         let is_unknown = matches!(answer, Err(Gap::Absent | Gap::Closed));
         let is_missing = if is_unknown && is_for_scripts(right) {
             let call = Command::new("EVAL").arg(CALL).number(1).arg(key);
