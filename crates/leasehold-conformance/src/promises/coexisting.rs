@@ -85,7 +85,7 @@ pub(crate) async fn a_waking_release_by_another_owner_ends_nothing(world: &World
 
 /// The release wakes the first living waiter.
 pub(crate) async fn a_waking_release_skips_dead_waiters(world: &World) {
-    world.fine_only("a place of half a second lasts longer there").await;
+    world.fine_only("such a store keeps a place for longer than half a second").await;
     let (anna, bert, carl) = (world.actor(), world.actor(), world.actor());
     let before = granted(anna.ask(&key("a")).send().await);
     taken(bert.ask(&key("a")).join_as(1, 500, 500).send().await);

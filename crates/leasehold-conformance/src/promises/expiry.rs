@@ -47,7 +47,7 @@ pub(crate) async fn an_expired_lease_is_neither_renewed_nor_released(world: &Wor
 
 /// They are 10 ms, and 24 h with a lock delay of 24 h.
 pub(crate) async fn the_shortest_and_the_longest_ttl_are_kept(world: &World) {
-    world.fine_only("the shortest ttl lasts longer there").await;
+    world.fine_only("such a store keeps a lease for longer than the shortest ttl").await;
     let (anna, bert) = (world.actor(), world.actor());
     let early = world.early(ms(1));
     for ttl in [Ttl::MIN, Ttl::LONGEST_KEPT] {

@@ -55,7 +55,7 @@ pub(crate) async fn a_handed_lease_lives_for_its_handed_ttl(world: &World) {
     let sent = world.now();
     released(anna.release(&key("a")).await, Released::HandedOver);
     taken(carl.ask(&key("a")).send().await);
-    world.fine_only("a handed lease of half a second lasts longer there").await;
+    world.fine_only("such a store keeps a handed-over lease for longer than half a second").await;
     let left = world.inspect(&key("a")).await.holders[0].ttl_left.expect("it has an end");
     between(left, ms(400), ms(500));
     let early = world.early(ms(1));

@@ -200,7 +200,7 @@ pub(crate) async fn each_key_has_a_line_of_its_own(world: &World) {
 /// A holder, and a living place behind many dead ones. The living place matters, because a store
 /// may forget a line without living places at once.
 async fn dead_places(world: &World, many: usize) -> (Actor, Actor) {
-    world.fine_only("its server removes dead places by itself").await;
+    world.fine_only("the server of such a store removes dead places by itself").await;
     let (holder, living) = (world.actor(), world.actor());
     granted(holder.ask(&key("a")).ttl(5_000).send().await);
     for _ in 0..many {

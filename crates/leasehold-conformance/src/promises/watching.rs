@@ -47,7 +47,7 @@ pub(crate) async fn the_next_watching_place_is_woken_when_a_woken_head_leaves(wo
 pub(crate) async fn a_watching_place_behind_a_dead_head_is_woken_when_the_place_before_it_leaves(
     world: &World,
 ) {
-    world.fine_only("a place of half a second lasts longer there").await;
+    world.fine_only("such a store keeps a place for longer than half a second").await;
     let (anna, dora) = (world.actor(), world.actor());
     let (bert, carl) = (world.actor(), world.actor());
     granted(anna.ask(&key("a")).send().await);

@@ -105,7 +105,7 @@ fn a_task_that_waits_for_an_io_task_is_woken_before_time_goes_on() {
     let (host, _) = host();
     let (sender, ended) = tokio::sync::oneshot::channel();
     let slow = Slow(Some(sender));
-    // Dropped with the task, not by the task.
+    // The end of the task drops `slow`. The task itself does not.
     host.spawn_io(Box::pin(std::future::poll_fn(move |_| {
         let _kept = &slow;
         Poll::Ready(())

@@ -119,7 +119,7 @@ impl Runner {
         let how = match self.ends.recv_timeout(PATIENCE) {
             Ok(true) => return,
             Ok(false) => "panics",
-            Err(_) => "does not come back",
+            Err(_) => "does not return",
         };
         let file = std::env::temp_dir().join(format!("{}-failed", self.target));
         let kept = std::fs::write(&file, input).map_or_else(

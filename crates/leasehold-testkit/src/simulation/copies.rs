@@ -82,7 +82,7 @@ fn extent(random: &mut SeededRandom, fault: Fault) -> (Duration, u64) {
         }
         // The size is the largest lag in milliseconds.
         Fault::ReplicaLag => (200 + random.next_u64() % 3_000, [5, 50, 500][random.below(3)]),
-        // The size says which replicas. In half of the cases, it means all of them.
+        // The size chooses the replicas. In half of the cases, it chooses all of them.
         _ => {
             let all = random.once_in(2);
             (50 + random.next_u64() % 3_000, if all { ALL } else { random.next_u64() })

@@ -396,7 +396,7 @@ fn an_ask_that_finds_an_earlier_grant_says_nothing_of_the_counter() {
     host.drop_tasks();
 }
 
-/// The argument of the latest ask that says whether the server must check its counter anew.
+/// The argument `cold` of the latest ask. It says whether the server must check its counter anew.
 fn cold_in(fake: &Fake) -> String {
     let seen = fake.seen();
     let words = &seen.last().expect("an ask").1;

@@ -159,7 +159,7 @@ fn an_idle_lock_whose_renewals_fail_is_asked_for_again() {
         let theirs = other.mutex("a").try_lock().await.expect("asked").expect("it ran out");
         scene.faults.heal();
         assert!(mutex(&client).try_lock().await.expect("asked").is_none(), "never past its end");
-        // Await the release, since the two clients have separate connections, and their requests no
+        // Await the release: the two clients have separate connections, so their requests have no
         // order.
         let _released = theirs.release().await.expect("asked");
         let guard = mutex(&client).try_lock().await.expect("asked").expect("free");

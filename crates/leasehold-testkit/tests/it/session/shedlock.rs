@@ -47,7 +47,7 @@ fn a_short_task_runs_once_although_the_clocks_of_the_nodes_differ() {
     }
 }
 
-/// `LockExtender.extendActiveLock`: nothing needs to be extended, and a renewal never shortens.
+/// `LockExtender.extendActiveLock`: no lock needs to be extended, and no renewal shortens a lease.
 #[test]
 fn a_renewal_by_hand_never_ends_a_lease_earlier() {
     play(0..2, async |scene| {

@@ -421,7 +421,7 @@ mod tests {
         ballot.raised(0, block(9, 1), block(4, 1));
         assert_eq!(ballot.verdict(), Verdict::Granted(block(9, 1)));
 
-        // A node lost the key before it was raised. The third node may still grant it.
+        // A node lost the key before it raised its counter. The third node may still grant it.
         let mut ballot = Ballot::new(3, true);
         ballot.granted(0, block(4, 1));
         ballot.granted(2, block(9, 1));

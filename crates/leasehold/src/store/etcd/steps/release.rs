@@ -231,7 +231,7 @@ impl Core {
         let when = is_as_seen.into_iter().collect();
         let txn = Txn { when, then: removal.clone(), or_else: removal };
         let done = sure(self.wire.txn(&txn).await)?;
-        // If the place was not removed, the lock may have its lease by now.
+        // If the place was not removed, the lock may use the lease of the place by now.
         if let Some(place) = place.filter(|_| done.succeeded) {
             self.give_back_of(key, place);
         }

@@ -25,8 +25,9 @@ use crate::core::ttl::Ttl;
 /// wait for a lock.
 pub(super) const BUSY_LIMIT_MAX: Duration = Duration::from_secs(1);
 
-/// The longest such wait for an ask in line, whose caller has time. On a busy machine, hundreds of
-/// processes that start together keep a file locked for more than a second.
+/// The longest wait for the file for an ask that takes a place in line, since its caller has time.
+/// On a busy machine, hundreds of processes that start together keep a file locked for more than a
+/// second.
 const BUSY_LIMIT_IN_LINE_MAX: Duration = Duration::from_secs(5);
 
 /// One atomic step.
