@@ -129,7 +129,7 @@ pub(super) fn shares_fit(story: &Story<'_>) -> Vec<Violation> {
 }
 
 /// No client is granted a key before a place that waits longer. So readers do not starve a writer,
-/// and small wishes for permits do not starve a large one.
+/// and small claims of permits do not starve a large claim.
 pub(super) fn nobody_passes(story: &Story<'_>) -> Vec<Violation> {
     each(story, Invariant::LineOrder, |step| {
         let line = &step.before.line;
@@ -176,7 +176,7 @@ pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
             Share::Permits { want, .. } => Share::Permits { want: *want, of },
             share => *share,
         };
-        // After the number was lowered, a wish may be above it for ever.
+        // After the number was lowered, a claim may be above it for ever.
         let shares: Vec<_> = after.holders.iter().map(|(_, share)| *share).chain([share]).collect();
         let taken: u32 = shares.iter().map(|share| share.permits()).sum();
         let has_room = fit(&shares) && taken <= of.max(u32::from(share.permits() == 0));
