@@ -196,7 +196,9 @@ mod tests {
 
     #[test]
     fn a_use_reads_well_in_a_message() {
-        assert_eq!(Exclusive.usage().to_string(), "a lock");
+        for claim in [Exclusive, Plain, Shared] {
+            assert_eq!(claim.usage().to_string(), "a lock", "{claim:?}");
+        }
         assert_eq!(permits(1, 1).usage().to_string(), "1 permit");
         assert_eq!(permits(1, 5).usage().to_string(), "5 permits");
     }

@@ -327,4 +327,17 @@ mod tests {
         assert!(format!("{error:#?}").contains("kind: Unavailable"), "{error:#?}");
         assert_eq!(error.with_name("other").name(), Some("a\u{1b}[31m"));
     }
+
+    #[test]
+    fn an_error_names_the_lock_as_its_user_does_if_the_name_can_be_shown() {
+        let error = Error::new(ErrorKind::Lost, "it is so").with_name("namespace:a");
+        let longest = "x".repeat(NAME_BYTES_MAX);
+        let too_long = "x".repeat(NAME_BYTES_MAX + 1);
+        for (name, shown) in
+            [("a", Some("a")), ("", None), (&*longest, Some(&*longest)), (&*too_long, None)]
+        {
+            assert_eq!(error.clone().about(name).name(), shown);
+        }
+        assert_eq!(error.about_no_lock().name(), None);
+    }
 }

@@ -151,6 +151,8 @@ mod tests {
         passing.want(at(100));
         passing.not_wanted(at(99));
         assert!(passing.is_wanted(), "somebody came after the request had left");
+        passing.not_wanted(at(100));
+        assert!(passing.is_wanted(), "somebody came at the same moment");
         passing.want(at(110));
         passing.not_wanted(at(101));
         assert!(passing.is_wanted(), "somebody else came, and was heard of only as one more");

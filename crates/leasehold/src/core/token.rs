@@ -340,6 +340,16 @@ mod tests {
         for bad in ["", "a b", "é", "a\n", &long] {
             assert_eq!(OwnerToken::new(bad).expect_err(bad).kind(), ErrorKind::Config);
         }
+        for good in ["x", &long[..128]] {
+            assert_eq!(OwnerToken::new(good).expect(good).as_str(), good);
+        }
+    }
+
+    #[test]
+    fn a_short_token_shows_no_part_of_itself() {
+        for (text, hint) in [("x", ""), ("123456789012345", ""), ("1234567890123456", "1234")] {
+            assert_eq!(OwnerToken::new(text).expect("printable").hint(), hint, "{text}");
+        }
     }
 
     #[test]
@@ -362,5 +372,28 @@ mod tests {
         assert_eq!(block(41, 0), None);
         assert_eq!(block(FencingToken::MAX - 1, 1).map(|b| b.0), Some(FencingToken::MAX));
         assert_eq!(block(FencingToken::MAX, 1), None);
+    }
+
+    #[test]
+    fn nodes_that_disagree_about_a_block_agree_on_what_is_above_all_of_them() {
+        let block = |first, count| FencingBlock {
+            first: FencingToken::new(first).expect("not zero"),
+            count,
+        };
+        // one block, another block, both together
+        let table = [
+            ((7, 3), (7, 3), (7, 3)),
+            ((7, 3), (8, 3), (8, 3)),
+            ((7, 9), (8, 1), (8, 8)),
+            ((7, 1), (20, 1), (20, 1)),
+        ];
+        for ((first, count), (other, length), (joined, all)) in table {
+            let (one, two) = (block(first, count), block(other, length));
+            assert_eq!(one.join(two), block(joined, all), "{one:?} {two:?}");
+            assert_eq!(two.join(one), block(joined, all), "{two:?} {one:?}");
+        }
+        let tokens = [0, 2, 3].map(|before| block(7, 3).nth(before).map(FencingToken::get));
+        assert_eq!(tokens, [Some(7), Some(9), None]);
+        assert_eq!(block(FencingToken::MAX, 3).nth(1), None, "no token is higher");
     }
 }

@@ -203,6 +203,28 @@ fn a_waiter_without_a_place_asks_after_ever_longer_pauses_or_when_the_lease_ends
     assert_eq!(tries.on_taken(at(0), None, 0, || 0), NextAsk::GiveUp);
 }
 
+/// Each outage begins with short pauses, however long the one before it was.
+#[test]
+fn every_answer_makes_the_pauses_of_the_next_outage_short_again() {
+    let answers: [fn(&mut Acquisition); 3] = [
+        |it| _ = it.on_taken(at(0), None, 0, || 0),
+        |it| _ = it.on_split(at(0), Duration::ZERO, || 0),
+        // This grant came too late.
+        |it| _ = it.on_granted(at(60_000), at(0)),
+    ];
+    for (number, answer) in answers.into_iter().enumerate() {
+        let mut acquisition = Acquisition::new(ttl(10_000), true);
+        answer(&mut acquisition);
+        for round in 0..2 {
+            for pause in [10, 20, 40] {
+                let next = acquisition.on_failed(at(0), ErrorKind::Unavailable, u32::MAX);
+                assert_eq!(next, NextAsk::At(at(pause)), "{number}, round {round}");
+            }
+            answer(&mut acquisition);
+        }
+    }
+}
+
 #[test]
 fn only_a_waiter_without_a_place_pauses_before_it_asks() {
     assert_eq!(Acquisition::new(ttl(10_000), true).pause(|| 0), None);

@@ -311,3 +311,65 @@ fn a_handed_over_lease_has_the_short_ttl_and_is_renewed_soon() {
     assert!(life.on_renewed(at(410), at(400), wide(7, 2), false));
     assert_eq!(life.remaining(0, at(410)), Duration::from_millis(400 + VALID_MS - 410));
 }
+
+#[test]
+fn a_lease_handed_over_for_very_short_is_lifted_in_a_quarter_of_what_is_left() {
+    let handed_ttl = Ttl::new(Duration::from_millis(100)).expect("within bounds");
+    let (mut life, _) = LeaseLife::handed_over(at(117), at(100), ttl(), handed_ttl, block(7));
+    // The lease is valid for 100 ms − 1 % − 2 ms from when the ask left, so for 80 ms from now on.
+    assert_eq!(life.remaining(0, at(117)), Duration::from_millis(80));
+    assert_eq!(life.duty(at(117)), Duty::WaitUntil(at(137)));
+}
+
+/// A lease of a short ttl would end before the client tells the store that the lease is idle.
+#[test]
+fn an_idle_lease_is_renewed_in_time_even_before_it_must_be_shown() {
+    let (mut life, _) = LeaseLife::granted(at(0), ttl(), block(7));
+    assert_eq!(life.part(at(950), 0, false, Duration::from_secs(60)), Parting::Idle);
+    assert_eq!(life.duty(at(950)), Duty::WaitUntil(at(1_000)));
+}
+
+#[test]
+fn a_renewal_that_succeeds_makes_the_pauses_between_retries_short_again() {
+    let mut lease = lease();
+    // The first pause is a twentieth of the ttl at most, and a later one is a tenth.
+    for (now, due) in [(1_000, 1_150), (1_150, 1_450)] {
+        assert_eq!(lease.duty(at(now)), Duty::Renew);
+        lease.on_unanswered(at(now), u32::MAX);
+        assert_eq!(lease.due(), at(due));
+    }
+    assert_eq!(lease.duty(at(1_450)), Duty::Renew);
+    assert!(lease.on_renewed(at(1_451), at(1_450), block(7), false));
+    assert_eq!(lease.duty(at(2_500)), Duty::Renew);
+    lease.on_unanswered(at(2_500), u32::MAX);
+    assert_eq!(lease.due(), at(2_650));
+}
+
+#[test]
+fn a_lease_whose_holder_was_asked_to_let_go_is_neither_passed_on_nor_kept_nor_taken() {
+    let keep_idle = Duration::from_secs(60);
+    for (waiting, expected) in [(true, Parting::Leave), (false, Parting::Free)] {
+        let (mut life, _) = LeaseLife::granted(at(0), ttl(), wide(7, 3));
+        life.revoke();
+        assert!(life.is_held(0, at(10)), "the turn goes on");
+        assert_eq!(life.part(at(10), 0, waiting, keep_idle), expected);
+    }
+    let (mut idle, _) = LeaseLife::granted(at(0), ttl(), wide(7, 3));
+    assert_eq!(idle.part(at(10), 0, false, keep_idle), Parting::Idle);
+    idle.revoke();
+    assert_eq!(idle.clone().duty(at(20)), Duty::GiveUp);
+    assert_eq!(idle.take(at(20)), Taking::Leave);
+}
+
+#[test]
+fn a_hold_with_a_limit_is_renewed_for_no_longer_than_the_limit_needs() {
+    let mut life = lease();
+    life.hold_until(at(5_000));
+    // The margin for clocks of the whole ttl is 32 ms. Columns: when the renewal leaves, its ttl.
+    for (sent, ttl_ms) in [(1_000, 3_000), (2_032, 3_000), (2_100, 2_932), (4_990, 42)] {
+        assert_eq!(life.ttl_at(at(sent)).as_millis(), ttl_ms, "{sent}");
+    }
+    assert_eq!(life.why_over(), Lost::Deadline);
+    life.hold_until(at(2_000));
+    assert_eq!((life.deadline(), life.why_over()), (at(2_000), Lost::MaxHold));
+}
