@@ -124,3 +124,149 @@ pub(crate) enum Wait {
     Until(Moment),
     ForEver,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::token::FencingBlock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// The settings of a plain mutex at a store that opens keys, after a change.
+    fn spec(change: impl FnOnce(&mut Spec)) -> Spec {
+        let mut spec = Spec {
+            key: Key::new("a").expect("a name"),
+            ttl: Ttl::DEFAULT,
+            lock_delay: Duration::ZERO,
+            why: None,
+            fencing: true,
+            claim: Claim::Exclusive,
+            min_hold: Duration::ZERO,
+            max_hold: None,
+            half_validity: false,
+            keep_idle: Duration::ZERO,
+            strict_fifo: false,
+            unqueued: false,
+            bare: false,
+            coexist: Coexist::Auto,
+        };
+        change(&mut spec);
+        spec
+    }
+
+    type Change = fn(&mut Spec);
+
+    #[test]
+    fn a_failure_is_told_to_tasks_whose_requests_need_the_same() {
+        let table: [(Change, bool); 10] = [
+            (|it| it.ttl = Ttl::MAX, false),
+            (|it| it.lock_delay = SECOND, false),
+            (|it| it.fencing = false, false),
+            (|it| it.unqueued = true, false),
+            (|it| it.claim = Claim::Shared, false),
+            // A note needs the right to write one.
+            (|it| it.why = Some("nightly".into()), false),
+            // Without companion keys, it needs fewer rights.
+            (|it| (it.bare, it.fencing) = (true, false), false),
+            (|it| it.keep_idle = SECOND, true),
+            (|it| it.coexist = Coexist::Off, true),
+            (|it| it.bare = true, true),
+        ];
+        for (number, (change, fares_alike)) in table.into_iter().enumerate() {
+            let (one, other) = (spec(|_| ()), spec(change));
+            assert_eq!(one.fares_as(&other), fares_alike, "{number}: {other:?}");
+            assert_eq!(other.fares_as(&one), fares_alike, "{number}: {other:?}");
+        }
+        let noted = |why: &str| spec(|it| it.why = Some(why.into()));
+        assert!(noted("nightly").fares_as(&noted("hourly")), "the words make no difference");
+    }
+
+    #[test]
+    fn tasks_share_a_lease_only_if_each_may_have_it_for_as_long_as_it_likes() {
+        let table: [(Change, bool); 8] = [
+            (|_| (), false),
+            (|it| it.keep_idle = SECOND, false),
+            (|it| (it.bare, it.fencing) = (true, false), false),
+            (|it| it.strict_fifo = true, true),
+            (|it| it.claim = Claim::Shared, true),
+            (|it| it.claim = Claim::Permits { want: 1, of: 2 }, true),
+            (|it| it.min_hold = SECOND, true),
+            (|it| it.max_hold = Some(SECOND), true),
+        ];
+        for (number, (change, asks_alone)) in table.into_iter().enumerate() {
+            assert_eq!(spec(change).asks_alone(), asks_alone, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_release_treats_clients_that_poll_as_the_settings_say() {
+        let bare: Change = |it| (it.bare, it.fencing) = (true, false);
+        let (open, free, wake) = (OnRelease::Open, OnRelease::Free, OnRelease::FreeAndWake);
+        // Columns: settings, release, whether the line opens, whether others may wait unseen.
+        let table: [(Change, OnRelease, bool, bool); 7] = [
+            (|_| (), open.clone(), true, false),
+            (|it| it.unqueued = true, open.clone(), true, true),
+            (|it| it.bare = true, open, true, false),
+            (bare, free.clone(), false, false),
+            (|it| it.coexist = Coexist::Off, free, false, false),
+            (|it| it.coexist = Coexist::On, wake.clone(), false, true),
+            (|it| (it.coexist, it.unqueued) = (Coexist::On, true), wake, false, true),
+        ];
+        for (number, (change, on_release, opens, others_wait_unseen)) in
+            table.into_iter().enumerate()
+        {
+            let spec = spec(change);
+            assert_eq!(spec.on_release(), on_release, "{number}");
+            assert_eq!(spec.opens(), opens, "{number}");
+            assert_eq!(spec.others_wait_unseen(), others_wait_unseen, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_claim_is_plain_only_without_companion_keys_and_without_fencing_tokens() {
+        let permits = Claim::Permits { want: 1, of: 2 };
+        // Columns: what is claimed, whether it is bare, whether it is fenced, the claim.
+        for (wanted, bare, fencing, claim) in [
+            (Claim::Exclusive, false, false, Claim::Exclusive),
+            (Claim::Exclusive, true, true, Claim::Exclusive),
+            (Claim::Exclusive, true, false, Claim::Plain),
+            (Claim::Shared, true, false, Claim::Shared),
+            (permits, true, false, permits),
+        ] {
+            let change = |it: &mut Spec| (it.claim, it.bare, it.fencing) = (wanted, bare, fencing);
+            assert_eq!(spec(change).claim(), claim, "{wanted:?} {bare} {fencing}");
+        }
+    }
+
+    #[test]
+    fn a_reader_has_no_fencing_token_and_the_lock_delay_of_its_writer() {
+        let writer = spec(|it| (it.lock_delay, it.keep_idle) = (SECOND, SECOND));
+        let reader = writer.shared();
+        assert_eq!((reader.claim(), reader.fencing), (Claim::Shared, false));
+        assert_eq!((reader.keep_idle, reader.kept_ttl()), (Duration::ZERO, writer.kept_ttl()));
+    }
+
+    #[test]
+    fn a_fencing_token_that_nobody_asked_for_is_left_out() {
+        let fencing = FencingBlock::after(6, 1).map(|(block, _)| block);
+        for (is_asked_for, kept) in [(true, fencing), (false, None)] {
+            let answer =
+                spec(|it| it.fencing = is_asked_for).as_wanted(Acquired::Granted { fencing });
+            assert!(matches!(answer, Acquired::Granted { fencing } if fencing == kept));
+        }
+    }
+
+    #[test]
+    fn only_with_a_lock_delay_an_ask_has_a_limit_of_its_own() {
+        // Columns: ttl, lock delay, limit, all in ms.
+        for (ttl, delay, limit) in
+            [(3_000, 0, None), (3_000, 1, Some(1_000)), (900, 1, Some(300)), (60, 1, Some(25))]
+        {
+            let spec = spec(|it| {
+                it.ttl = Ttl::new(Duration::from_millis(ttl)).expect("within bounds");
+                it.lock_delay = Duration::from_millis(delay);
+            });
+            assert_eq!(spec.ask_limit(), limit.map(Duration::from_millis), "{ttl} {delay}");
+        }
+    }
+}
