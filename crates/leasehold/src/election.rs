@@ -346,7 +346,7 @@ impl Observer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Quarantine;
+    use crate::store::{Quarantine, Vote};
 
     #[test]
     fn a_store_in_quarantine_does_not_prove_that_nobody_leads() {
@@ -354,5 +354,31 @@ mod tests {
         assert!(knows_that_nobody_holds(&seen));
         seen.quarantine = Some(Quarantine::new(None, Duration::from_secs(1)));
         assert!(!knows_that_nobody_holds(&seen));
+    }
+
+    #[test]
+    fn nobody_leads_if_more_than_half_of_the_nodes_have_no_holder() {
+        let (free, taken) = (Ok(None), Ok(Some(b"token".to_vec())));
+        let silent = Err("it did not answer".to_owned());
+        for (votes, is_known) in [
+            (vec![&free], true),
+            (vec![&free, &free, &silent], true),
+            (vec![&free, &free, &taken], true),
+            (vec![&free, &silent, &silent], false),
+            (vec![&free, &silent], false),
+            (vec![&taken, &silent, &free], false),
+        ] {
+            let votes = votes.into_iter().map(|holder| Vote::new("n", holder.clone())).collect();
+            let seen = Snapshot { votes, ..Snapshot::default() };
+            assert_eq!(knows_that_nobody_holds(&seen), is_known, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn an_observer_looks_every_third_of_the_ttl_within_bounds() {
+        for (ttl, pause) in [(10, 50), (60, 50), (300, 100), (3_000, 1_000), (60_000, 1_000)] {
+            let [ttl, pause] = [ttl, pause].map(Duration::from_millis);
+            assert_eq!(look_every(ttl), pause);
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use super::attempt::Attempt;
-use super::errors::wait_elapsed;
+use super::errors::{UNANSWERED, wait_elapsed};
 use super::held::Held;
 use super::leaving::Leaving;
 use super::spec::{Spec, Wait};
@@ -113,9 +113,7 @@ impl Asker {
         let asked = tokio::select! {
             biased;
             asked = work.ask(session, spec) => asked,
-            () = session.sleep(wait) => {
-                return Err(work.attempt.as_ref().map_or_else(wait_elapsed, Attempt::elapsed));
-            }
+            () = session.sleep(wait) => return Err(work.elapsed()),
             () = session.until_closed() => return Err(closed_meanwhile()),
         };
         match asked {
@@ -170,6 +168,16 @@ impl Work {
             self.attempt = Some(if self.has_queued { attempt.after_others() } else { attempt });
         }
         self.attempt.as_mut().expect("it was begun just now").run().await
+    }
+
+    /// The error for a wait that ended. Until the store answers whether the lease that is leaving
+    /// has left, nobody knows whether another client has the lock.
+    fn elapsed(&self) -> Error {
+        match (&self.attempt, &self.leaving) {
+            (Some(attempt), _) => attempt.elapsed(),
+            (None, Some(_)) => UNANSWERED.clone(),
+            (None, None) => wait_elapsed(),
+        }
     }
 }
 

@@ -201,6 +201,28 @@ async fn the_last_ttl_counts() -> Result<(), Error> {
 }
 
 #[tokio::test]
+async fn the_ttl_that_was_set_last_counts() -> Result<(), Error> {
+    let client = Client::connect("memory:").await?;
+    let (short, good) = (Duration::from_millis(1), Duration::from_secs(5));
+    let guard = client.mutex("a").ttl(short).ttl(good).lock().await?;
+    assert!(guard.is_held() && guard.remaining() <= good);
+    let error = client.mutex("b").ttl(good).ttl(short).lock().await.expect_err("too short");
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Config, Some("b")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lock_delay_is_at_most_a_day() -> Result<(), Error> {
+    let day = Duration::from_hours(24);
+    let _client = Client::builder("memory:").lock_delay(day).connect().await?;
+    let longer = Client::builder("memory:").lock_delay(day + Duration::from_nanos(1));
+    let error = longer.connect().await.expect_err("too long");
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("a lock delay must be at most 24 h"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_shutdown_drains_and_reports() -> Result<(), Error> {
     let client = Client::connect("memory:").await?;
     let guard = client.mutex("a").lock().await?;

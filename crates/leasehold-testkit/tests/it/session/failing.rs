@@ -429,6 +429,25 @@ fn a_wait_behind_a_guard_that_an_outage_cost_does_not_end_as_taken() {
     });
 }
 
+/// The guard before it has ended, and the store does not say whether another client has the lock.
+#[test]
+fn a_wait_behind_a_release_without_an_answer_ends_as_unknown() {
+    play(0..3, async |scene| {
+        let client = scene.client_of(ms(10_000)).await;
+        let held = client.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock_timeout(ms(300)).await });
+        scene.pass(ms(100)).await;
+        // The lease has no fencing token for the next turn, so the store is asked.
+        scene.faults.from_now_on(Request::Release, Fault::LoseRequest);
+        drop(held);
+        let error = waiting.await.expect_err("no answer");
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        assert!(error.to_string().contains("did not answer"), "{error}");
+        scene.faults.heal();
+    });
+}
+
 /// The lost answer is the first one of this task. The ask before belonged to the other task.
 #[test]
 fn a_task_that_goes_on_with_the_ask_of_another_repeats_an_unknown_outcome() {

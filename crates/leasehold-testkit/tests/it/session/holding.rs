@@ -1,6 +1,7 @@
 //! A held lock stays held until the program ends it.
 
-use leasehold::{ErrorKind, Release};
+use leasehold::store::Hint;
+use leasehold::{ErrorKind, Key, Release};
 use leasehold_testkit::faults::Request;
 
 use super::{Scene, ms, play, play_on};
@@ -56,6 +57,25 @@ fn a_detached_lease_is_renewed_no_more_and_goes_on_by_its_token() {
         assert_eq!(lease.release().await.expect("asked"), Release::Released);
         assert_eq!(lease.release().await.expect("asked"), Release::NotHeld);
         assert_eq!(lease.renew(ms(1_000)).await.expect_err("gone").kind(), ErrorKind::Lost);
+    });
+}
+
+/// The lease belongs to another process now, so this client must not release it.
+#[test]
+fn a_late_hint_ends_no_detached_lease_however_many_were_detached_after_it() {
+    play_on(stores::memory, 1, async |scene: &Scene| {
+        let client = scene.client_of(ms(120_000)).await;
+        let detach = async |name: String| client.mutex(name).lock().await.expect("free").detach();
+        let owner = detach("first".to_owned()).await;
+        for number in 0..2_000 {
+            let _token = detach(format!("key {number}")).await;
+        }
+        scene.pass(ms(58_000)).await;
+        let _token = detach("last".to_owned()).await;
+        let key = Key::new("first").expect("a name");
+        scene.faults.forge(&Hint::Granted { key, owner, fencing: None, ask_no: 1 });
+        scene.pass(ms(50)).await;
+        assert_eq!(client.inspect("first").await.expect("asked").holders.len(), 1);
     });
 }
 

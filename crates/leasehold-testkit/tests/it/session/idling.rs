@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::host::Host;
 use leasehold::store::Hint;
-use leasehold::{Client, Key, Mutex};
+use leasehold::{Client, Guard, Key, Mutex};
 use leasehold_testkit::faults::{Fault, Hints, Request};
 
 use super::{Scene, ms, play, play_on};
@@ -122,14 +122,27 @@ fn an_idle_lock_that_is_heard_to_be_wanted_is_given_up_at_once() {
 /// A hint may overtake the answer to which it belongs.
 #[test]
 fn a_lock_that_was_wanted_before_a_try_knew_that_it_has_it_is_not_kept() {
+    is_not_kept_if_wanted_early(|own| async move {
+        own.try_lock().await.expect("asked").expect("free")
+    });
+}
+
+/// The same holds for a task that would wait.
+#[test]
+fn a_lock_that_was_wanted_before_a_task_knew_that_it_has_it_is_not_kept() {
+    is_not_kept_if_wanted_early(|own| async move { own.lock().await.expect("free") });
+}
+
+fn is_not_kept_if_wanted_early<F: Future<Output = Guard> + Send + 'static>(
+    take: impl Fn(Mutex) -> F,
+) {
     play(0..5, async |scene| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
         scene.faults.next(Request::Acquire, Fault::Late(ms(50)));
-        let own = mutex(&client);
-        let trying = scene.host.task(async move { own.try_lock().await });
+        let taking = scene.host.task(take(mutex(&client)));
         scene.pass(ms(10)).await;
         scene.faults.forge(&Hint::Wanted { key: Key::new("a").expect("a name") });
-        drop(trying.await.expect("asked").expect("free"));
+        drop(taking.await);
         scene.pass(ms(10)).await;
         assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });

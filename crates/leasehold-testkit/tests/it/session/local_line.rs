@@ -1,10 +1,16 @@
 //! Tasks that leave the line of their client, and leftovers of unanswered requests.
 
-use leasehold::Client;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use leasehold::host::Host;
 use leasehold::store::Hint;
+use leasehold::{Client, Mutex};
+use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Hints, Request};
 
-use super::{ms, play};
+use super::{ms, play, play_on};
+use crate::stores;
 
 async fn waiters(client: &Client) -> u32 {
     client.inspect("a").await.expect("asked").waiting
@@ -75,6 +81,28 @@ fn missed_hints_have_an_idle_lease_asked_whether_it_is_wanted() {
         let served = scene.host.within(ms(1_200), waiting).await;
         assert!(served.expect("the renewal tells").is_held());
     });
+}
+
+/// The store does not know clients that poll. It lets them in only when it gets a request.
+#[test]
+fn a_store_with_openings_is_asked_every_100_ms_while_tasks_pass_a_lease_on() {
+    for seed in 0..3 {
+        play_on(stores::redis, seed, async |scene| {
+            let mutex = scene.client().await.mutex("a").fencing(false);
+            let until = scene.host.now() + ms(1_050);
+            let work = async |mutex: Mutex, host: Arc<VirtualHost>| {
+                while host.now() < until {
+                    let guard = mutex.lock().await.expect("in turn");
+                    host.advance(ms(2)).await;
+                    drop(guard);
+                }
+            };
+            let task = |_| work(mutex.clone(), scene.host.clone());
+            join_all((0..3).map(task)).await;
+            let releases = scene.faults.count(Request::Release);
+            assert!(releases >= 8, "{releases}");
+        });
+    }
 }
 
 /// The same holds for a lease that tasks pass on.

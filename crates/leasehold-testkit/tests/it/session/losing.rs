@@ -180,6 +180,19 @@ fn work_under_a_lost_lock_is_dropped_at_the_deadline() {
     });
 }
 
+/// The work was done in time. The client repeats the release in the background.
+#[test]
+fn work_under_a_lock_that_could_not_be_released_keeps_its_result() {
+    play(0..3, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        scene.faults.next(Request::Release, Fault::Refuse);
+        let result = client.mutex("a").with(async |_| 7).await;
+        assert_eq!(result.expect("it was done"), 7);
+        scene.pass(ms(200)).await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
 struct TellDrop(Arc<AtomicBool>);
 
 impl Drop for TellDrop {
@@ -213,6 +226,21 @@ fn a_step_of_the_time_of_day_loses_nothing() {
             scene.pass(ms(5_000)).await;
             assert!(guard.is_held());
         }
+    });
+}
+
+/// The store keeps the lease for the lock delay, but nobody uses it any more. The guard notices the
+/// loss before the driver.
+#[test]
+fn a_guard_that_ends_after_a_suspend_gives_its_lease_back() {
+    play(0..3, async |scene| {
+        let client = scene.client_with_delay(ms(60_000)).await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.host.suspend(ms(3_000));
+        drop(guard);
+        scene.pass(ms(100)).await;
+        let other = scene.calm_client().await;
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });
 }
 

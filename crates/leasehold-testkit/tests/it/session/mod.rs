@@ -28,6 +28,7 @@ mod redisson;
 mod reentering;
 mod revoking;
 mod several;
+mod several_held;
 mod shards;
 mod sharing;
 mod shedlock;

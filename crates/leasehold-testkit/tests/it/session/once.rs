@@ -161,6 +161,20 @@ fn a_report_that_finds_no_store_fails_and_the_work_starts_again_after_the_ttl() 
     });
 }
 
+/// A retry cannot help.
+#[test]
+fn a_report_that_is_denied_says_so_and_is_not_repeated() {
+    play(0..2, async |scene| {
+        let ours = scene.client().await;
+        let run = start(&ours).await.expect("nobody did it");
+        scene.faults.next(Request::Renew, Fault::Deny);
+        let failed = run.done().await.expect_err("denied");
+        assert_eq!(failed.kind(), ErrorKind::Denied);
+        assert!(failed.to_string().contains("did not confirm"), "{failed}");
+        assert_eq!(scene.faults.count(Request::Renew), 1);
+    });
+}
+
 #[test]
 fn a_run_that_an_operator_ended_keeps_nothing() {
     play(0..3, async |scene| {
@@ -240,6 +254,10 @@ fn a_period_out_of_bounds_is_refused_before_anything_is_asked() {
         let refused = ours.once("report", PERIOD).ttl(ms(60_001)).start().await;
         assert_eq!(refused.expect_err("the ttl is longer").kind(), ErrorKind::Config);
         assert_eq!(scene.faults.count(Request::Acquire), 0);
+
+        for period in [ms(3_000), ms(24 * 3_600_000)] {
+            assert!(ours.once("report", period).start().await.expect("within bounds").is_some());
+        }
 
         let guard = ours.mutex("other").lock().await.expect("free");
         let refused = guard.keep_for(ms(24 * 3_600_000 + 1)).await.expect_err("too long");

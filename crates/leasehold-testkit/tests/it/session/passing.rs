@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use leasehold::host::Host;
-use leasehold::{Client, ErrorKind, FencingToken, Guard};
+use leasehold::{Client, Coexist, ErrorKind, FencingToken, Guard};
 use leasehold_testkit::cut_after;
 use leasehold_testkit::faults::{Fault, Hints, Request};
 use leasehold_testkit::virtual_host::Joined;
@@ -173,6 +173,22 @@ fn a_client_whose_turn_came_passes_on_for_ever_if_nobody_else_waits() {
         // There is one request for the first passes, one for the rest, and one for the end. If a
         // store has openings, the client asks it every 100 ms.
         assert!(scene.faults.count(Request::Release) <= 3 + 3);
+    });
+}
+
+/// At most stores, `Auto` means the same as `Off`. At the others, it is the default.
+#[test]
+fn a_task_that_names_the_default_is_passed_the_lock_like_any_other() {
+    play(0..2, async |scene| {
+        let client = scene.client().await;
+        let mutex = client.mutex("a").fencing(false);
+        let held = mutex.lock().await.expect("free");
+        let named = mutex.coexist(Coexist::Auto);
+        let waiting = scene.host.task(async move { named.lock().await.expect("in turn") });
+        scene.pass(ms(10)).await;
+        drop(held);
+        let passed = waiting.await;
+        assert!(passed.is_held() && scene.faults.count(Request::Release) == 0);
     });
 }
 

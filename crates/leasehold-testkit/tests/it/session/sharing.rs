@@ -29,6 +29,23 @@ fn readers_hold_a_lock_together_and_a_writer_holds_it_alone() {
     });
 }
 
+#[test]
+fn the_settings_of_a_lock_are_those_of_its_readers_and_of_its_writers() {
+    play(0..2, async |scene| {
+        let client = scene.client().await;
+        let lock = client.rwlock("a").ttl(ms(600)).why("a report").fencing(false);
+        for writes in [false, true] {
+            let guard = if writes { lock.write().await } else { lock.read().await };
+            let guard = guard.expect("free");
+            assert!(guard.remaining() <= ms(600), "{writes}: {:?}", guard.remaining());
+            assert_eq!(guard.fencing_token(), None, "{writes}");
+            let seen = client.inspect("a").await.expect("asked");
+            assert_eq!(seen.holders[0].why.as_deref(), Some("a report"), "{writes}");
+            assert_eq!(guard.release().await.expect("asked"), Release::Released);
+        }
+    });
+}
+
 /// Readers that keep coming must not starve the writer.
 #[test]
 fn a_writer_waits_for_the_readers_before_it_and_for_no_others() {
