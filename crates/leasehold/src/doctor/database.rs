@@ -200,6 +200,65 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_clock_is_compared_from_both_sides() {
+        let judged = |ahead_us: i64| {
+            let about = healthy().about.map(|about| About { ahead_us, ..about });
+            let check = offset(&about.expect("it is known"));
+            (check.verdict, check.evidence.contains("behind"))
+        };
+        // The question took 100 µs.
+        for (offset_us, verdict) in [(1_000_100, Verdict::Ok), (1_000_101, Verdict::Warn)] {
+            assert_eq!(judged(offset_us), (verdict, false));
+            assert_eq!(judged(-offset_us), (verdict, true));
+        }
+    }
+
+    /// The settings, the verdicts about durability and standbys, and what follows for a lock.
+    type Kept = (Keeping, Verdict, Verdict, bool, bool);
+
+    #[track_caller]
+    fn assert_kept(table: &[Kept]) {
+        for (keeping, is_durable, has_standbys, is_on_disk, has_replicas) in table {
+            let mut facts = healthy();
+            facts.about.as_mut().expect("it is known").keeping = keeping.clone();
+            let found = (durable(keeping).verdict, standbys(keeping).verdict);
+            assert_eq!(found, (*is_durable, *has_standbys), "{keeping:?}");
+            let found = deployment(&facts);
+            assert!(found.has_log, "a restart forgets nothing: {keeping:?}");
+            assert_eq!((found.is_on_disk, found.has_replicas), (*is_on_disk, *has_replicas));
+        }
+    }
+
+    #[test]
+    fn commits_of_postgres_are_kept_as_its_settings_say() {
+        use Verdict::{Ok, Warn};
+        assert_kept(&[
+            (keeping("on", true, 0), Ok, Ok, true, false),
+            (keeping("on", true, 1), Ok, Ok, true, true),
+            (keeping("remote_write", true, 1), Ok, Ok, true, true),
+            (keeping("remote_apply", true, 1), Ok, Ok, true, true),
+            (keeping("local", true, 0), Ok, Ok, true, false),
+            (keeping("local", true, 2), Ok, Warn, true, true),
+            (keeping("off", true, 1), Warn, Warn, false, true),
+            (keeping("on", false, 0), Warn, Ok, false, false),
+        ]);
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn commits_of_mysql_are_kept_as_its_settings_say() {
+        use Verdict::{Ok, Unknown, Warn};
+        let keeping = |flush, has_log, syncs_log| Keeping::Mysql { flush, has_log, syncs_log };
+        assert_kept(&[
+            (keeping(1, false, false), Ok, Ok, true, false),
+            (keeping(1, true, true), Ok, Unknown, true, true),
+            (keeping(1, true, false), Warn, Unknown, false, true),
+            (keeping(0, false, true), Warn, Ok, false, false),
+            (keeping(2, true, true), Warn, Unknown, false, true),
+        ]);
+    }
+
+    #[test]
     fn each_fault_of_a_database_is_named() {
         type Change = fn(&mut DatabaseFacts);
         fn about(facts: &mut DatabaseFacts) -> &mut About {

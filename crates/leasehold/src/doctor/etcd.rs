@@ -138,6 +138,44 @@ mod tests {
     }
 
     #[test]
+    fn the_version_that_has_a_fault_is_named() {
+        use Verdict::{Fail, Ok as Fine, Warn};
+        let judged = |versions: &[&str]| {
+            let mut facts = healthy();
+            facts.members.truncate(versions.len());
+            for (member, version) in facts.members.iter_mut().zip(versions) {
+                member.said = Ok(((*version).to_owned(), true, Vec::new()));
+            }
+            let check = version(&facts).expect("a member answers");
+            (check.verdict, check.evidence)
+        };
+        for (versions, verdict, named) in [
+            (&["3.5.13", "3.4.31"][..], Fine, "3.4.31"),
+            (&["3.6.0", "3.5.13"], Fine, "3.5.13"),
+            (&["3.6.0-rc.1", "3.6.0"], Fine, "3.6.0-rc.1"),
+            (&["3.5.13", "3.4.30"], Warn, "3.4.30"),
+            (&["3.4.31", "3.5.12"], Warn, "3.5.12"),
+            (&["3.6.0", "3.4.0"], Warn, "3.4.0"),
+            (&["3.6.0", "3.3.99"], Fail, "3.3.99"),
+            // The fault needs a second leader.
+            (&["3.5.12"], Fine, "3.5.12"),
+        ] {
+            assert_eq!(judged(versions), (verdict, format!("etcd {named}")), "{versions:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_may_be_as_short_as_the_ttl_and_three_members_survive_one() {
+        let ttl = Ttl::DEFAULT;
+        let verdict = |shortest| shortest_lease(shortest, ttl).verdict;
+        assert_eq!([10, 11].map(verdict), [Verdict::Ok, Verdict::Warn]);
+        let mut facts = healthy();
+        assert!(deployment(&facts).has_failover);
+        facts.members[2].said = Err(Error::new(ErrorKind::Unavailable, "it is gone"));
+        assert!(!deployment(&facts).has_failover);
+    }
+
+    #[test]
     fn each_fault_of_a_cluster_is_named() {
         type Change = fn(&mut EtcdFacts);
         fn down() -> Error {

@@ -173,6 +173,16 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_is_short_below_16_mib_and_a_file_that_is_to_be_made_is_no_fault() {
+        let verdict = |free| space(&FileFacts { free, ..healthy() }).map(|check| check.verdict);
+        assert_eq!(verdict(Some((16 << 20) - 1)), Some(Verdict::Warn));
+        assert_eq!(verdict(Some(16 << 20)), Some(Verdict::Ok));
+        assert_eq!(verdict(None), None);
+        let new = FileFacts { exists: false, owner: None, ..healthy() };
+        assert!(checks(&new, Ttl::DEFAULT).iter().all(|check| check.verdict == Verdict::Ok));
+    }
+
+    #[test]
     fn each_fault_of_a_file_is_named() {
         type Change = fn(&mut FileFacts);
         let table: &[(Change, &str, Verdict)] = &[

@@ -110,6 +110,30 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_server_decides_and_a_session_outlives_the_ttl() {
+        for (versions, verdict) in [
+            (["3.5.0", "3.8.0", "3.9.1"], Verdict::Ok),
+            (["3.9.1", "3.4.14", "3.8.0"], Verdict::Warn),
+            (["3.10.0", "3.9.1", "3.8.0"], Verdict::Ok),
+        ] {
+            let mut facts = healthy();
+            for (server, version) in facts.servers.iter_mut().zip(versions) {
+                server.said = Ok(Some((version.to_owned(), "follower".to_owned())));
+            }
+            let check = version(&facts).expect("they say it");
+            assert_eq!(check.verdict, verdict, "{versions:?}");
+        }
+        let (wanted, granted) = (Duration::from_secs(20), Duration::from_secs(15));
+        let ttl = Ttl::DEFAULT;
+        let judged = |longest| session((wanted, granted), longest, ttl);
+        assert_eq!(judged(ttl.get()).verdict, Verdict::Ok);
+        let short = judged(ttl.get() - Duration::from_nanos(1));
+        assert_eq!(short.verdict, Verdict::Fail);
+        assert!(short.evidence.starts_with("15s") && short.evidence.ends_with("wants 20s"));
+        assert!(deployment(&healthy()).has_failover);
+    }
+
+    #[test]
     fn each_fault_of_an_ensemble_is_named() {
         type Change = fn(&mut ZookeeperFacts);
         fn down() -> Error {

@@ -1,5 +1,6 @@
 //! Each fault of a server is named, and a healthy one has none. All checks are pure functions.
 
+mod bounds;
 mod cluster;
 mod more;
 mod strict;
