@@ -99,3 +99,40 @@ fn checked(reason: &str, complaint: &str) -> Result<String, Error> {
     }
     Ok(reason[..reason.floor_char_boundary(Revocation::REASON_BYTES_MAX)].to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::token::ClientId;
+
+    #[test]
+    fn a_request_is_signed_with_the_user_and_the_machine() {
+        let record = ClientRecord {
+            id: ClientId::from_random([7; ClientId::CHARS]),
+            host: "web-3".to_owned(),
+            pid: 4_711,
+            user: "ci".to_owned(),
+            command: "report".to_owned(),
+            ttl: None,
+        };
+        assert_eq!(signature(Some(&record)), "ci@web-3");
+        assert_eq!(signature(None), "anonymous");
+    }
+
+    #[test]
+    fn a_reason_is_cut_between_two_characters_and_is_never_empty() {
+        let longest = Revocation::REASON_BYTES_MAX;
+        for (reason, kept) in [
+            ("noon".to_owned(), "noon".to_owned()),
+            ("x".repeat(longest), "x".repeat(longest)),
+            ("x".repeat(longest + 1), "x".repeat(longest)),
+            ("x".repeat(longest - 1) + "\u{fc}", "x".repeat(longest - 1)),
+        ] {
+            assert_eq!(checked(&reason, "it is empty").expect("a reason"), kept);
+        }
+        for empty in ["", " \n"] {
+            let error = checked(empty, "it is empty").expect_err("empty");
+            assert_eq!((error.kind(), error.message()), (ErrorKind::Config, "it is empty"));
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use leasehold::store::Hint;
 use leasehold::{ErrorKind, Key, Release};
-use leasehold_testkit::faults::Request;
+use leasehold_testkit::faults::{Fault, Request};
 
 use super::{Scene, ms, play, play_on};
 use crate::stores;
@@ -146,17 +146,18 @@ fn the_driver_goes_when_nothing_is_held_and_comes_back() {
 /// The store keeps the key for the lock delay, but the holder must not rely on that.
 #[test]
 fn a_lock_delay_keeps_the_key_for_longer_than_its_holder_holds_it() {
-    play(0..3, async |scene| {
-        let store = scene.faults.decorate(scene.store().await);
-        let builder = leasehold::Client::with_store(store).host(scene.host.clone());
-        let builder = builder.ttl(ms(3_000)).lock_delay(ms(2_000));
-        let (client, other) = (builder.connect().await.expect("open"), scene.calm_client().await);
-        let guard = client.mutex("a").lock().await.expect("free");
-        scene.faults.all_from_now_on(leasehold_testkit::faults::Fault::Refuse);
-        guard.lost().await;
-        scene.pass(ms(2_000)).await;
-        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
-        scene.pass(ms(40)).await;
-        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
-    });
+    for held_for in [ms(0), ms(10_000)] {
+        play(0..3, async |scene| {
+            let client = scene.client_with_delay(ms(2_000)).await;
+            let other = scene.calm_client().await;
+            let guard = client.mutex("a").lock().await.expect("free");
+            scene.pass(held_for).await;
+            scene.faults.all_from_now_on(Fault::Refuse);
+            guard.lost().await;
+            scene.pass(ms(2_000)).await;
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "{held_for:?}");
+            scene.pass(ms(40)).await;
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_some(), "{held_for:?}");
+        });
+    }
 }

@@ -246,6 +246,11 @@ fn a_reader_that_wants_to_write_is_told_why_it_cannot() {
             assert!(reader.is_held());
         }
         assert!(lock.try_write().await.expect("asked").is_none(), "they are still in the way");
+        let held = lock.upgrade(&readers[0]).expect_err("never").to_string();
+        assert!(held.contains("still has the lock"), "{held}");
+        scene.host.suspend(ms(3_000));
+        let lost = lock.upgrade(&readers[0]).expect_err("never").to_string();
+        assert!(lost.contains("has lost the lock"), "{lost}");
     });
 }
 

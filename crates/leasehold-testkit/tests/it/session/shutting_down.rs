@@ -103,6 +103,8 @@ fn a_waiter_is_told_that_the_client_was_shut_down() {
         assert_eq!(client.mutex("b").lock().await.expect_err("closed").kind(), ErrorKind::Closed);
         let tried = client.mutex("b").try_lock().await;
         assert_eq!(tried.expect_err("closed").kind(), ErrorKind::Closed);
+        let resized = client.semaphore("c", 2).resize(3).await;
+        assert_eq!(resized.expect_err("closed").kind(), ErrorKind::Closed);
         scene.host.settle().await;
         assert_eq!(other.inspect("a").await.expect("asked").waiting, 0);
         drop(held);
