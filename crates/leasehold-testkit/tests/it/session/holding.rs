@@ -143,6 +143,34 @@ fn the_driver_goes_when_nothing_is_held_and_comes_back() {
     });
 }
 
+/// The store keeps the lease for the ttl and the lock delay, and the client tries for as long.
+#[test]
+fn a_lease_with_a_lock_delay_is_released_after_an_outage_that_is_longer_than_its_ttl() {
+    for has_guard in [true, false] {
+        play(0..2, async |scene| {
+            let client = scene.client_with_delay(ms(60_000)).await;
+            let other = scene.calm_client().await;
+            let mutex = client.mutex("a");
+            if has_guard {
+                let guard = mutex.lock().await.expect("free");
+                scene.faults.all_from_now_on(Fault::Refuse);
+                drop(guard);
+            } else {
+                // The store grants the lease, and the client does not know.
+                scene.faults.next(Request::Acquire, Fault::LoseReply);
+                scene.faults.from_now_on(Request::Release, Fault::Refuse);
+                let trying = scene.host.within(ms(10), mutex.try_lock()).await;
+                assert!(trying.is_none(), "its future is dropped before an answer");
+            }
+            scene.pass(ms(10_000)).await;
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "{has_guard}");
+            scene.faults.heal();
+            scene.pass(ms(2_000)).await;
+            assert!(other.mutex("a").try_lock().await.expect("asked").is_some(), "{has_guard}");
+        });
+    }
+}
+
 /// The store keeps the key for the lock delay, but the holder must not rely on that.
 #[test]
 fn a_lock_delay_keeps_the_key_for_longer_than_its_holder_holds_it() {

@@ -3,14 +3,24 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use leasehold::core::Moment;
 use leasehold::host::Host;
 use leasehold::store::Hint;
-use leasehold::{Client, Mutex};
+use leasehold::{Client, Coexist, Mutex};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Hints, Request};
 
 use super::{ms, play, play_on};
 use crate::stores;
+
+/// Locks and releases without a pause, like other tasks of the same client.
+async fn pass_on(mutex: Mutex, host: Arc<VirtualHost>, until: Moment) {
+    while host.now() < until {
+        let guard = mutex.lock().await.expect("in turn");
+        host.advance(ms(2)).await;
+        drop(guard);
+    }
+}
 
 async fn waiters(client: &Client) -> u32 {
     client.inspect("a").await.expect("asked").waiting
@@ -90,17 +100,30 @@ fn a_store_with_openings_is_asked_every_100_ms_while_tasks_pass_a_lease_on() {
         play_on(stores::redis, seed, async |scene| {
             let mutex = scene.client().await.mutex("a").fencing(false);
             let until = scene.host.now() + ms(1_050);
-            let work = async |mutex: Mutex, host: Arc<VirtualHost>| {
-                while host.now() < until {
-                    let guard = mutex.lock().await.expect("in turn");
-                    host.advance(ms(2)).await;
-                    drop(guard);
-                }
-            };
-            let task = |_| work(mutex.clone(), scene.host.clone());
-            join_all((0..3).map(task)).await;
+            let tasks = [(); 3].map(|()| pass_on(mutex.clone(), scene.host.clone(), until));
+            join_all(tasks).await;
             let releases = scene.faults.count(Request::Release);
             assert!(releases >= 8, "{releases}");
+        });
+    }
+}
+
+/// A client that never waited for another one begins to listen when its tasks queue. Otherwise,
+/// only its renewals would tell it of the waiter.
+#[test]
+fn a_client_whose_tasks_queue_hears_that_another_client_waits() {
+    for seed in 0..3 {
+        play_on(stores::redis, seed, async |scene| {
+            let mutex = |client: &Client| client.mutex("a").fencing(false).coexist(Coexist::Off);
+            let (client, other) = (scene.client().await, scene.client().await);
+            let until = scene.host.now() + ms(900);
+            let tasks = [(); 3]
+                .map(|()| scene.host.task(pass_on(mutex(&client), scene.host.clone(), until)));
+            scene.pass(ms(300)).await;
+            let waiting = mutex(&other);
+            let guard = scene.host.within(ms(100), waiting.lock()).await;
+            assert!(guard.expect("soon").expect("in turn").is_held());
+            join_all(tasks).await;
         });
     }
 }

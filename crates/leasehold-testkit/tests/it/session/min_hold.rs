@@ -80,6 +80,21 @@ fn a_lost_lock_does_not_stay_taken() {
     });
 }
 
+/// Otherwise the caller would believe that nobody else had the lock until now.
+#[test]
+fn a_lock_that_was_taken_away_is_not_kept_even_if_its_time_is_over() {
+    play(0..2, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let guard = ours.mutex("a").lock().await.expect("free");
+        guard.keep_for(ms(0)).await.expect("it was held until now");
+        let guard = ours.mutex("a").lock().await.expect("free again");
+        let seen = other.inspect("a").await.expect("asked").holders[0].token.clone();
+        let _ended = other.evict("a", &seen, "a test").await.expect("asked");
+        let failed = guard.keep_for(ms(0)).await.expect_err("it was taken away");
+        assert_eq!((failed.kind(), failed.name()), (ErrorKind::Lost, Some("a")));
+    });
+}
+
 #[test]
 fn a_lock_that_was_detached_is_free_after_its_ttl() {
     play(0..3, async |scene| {
