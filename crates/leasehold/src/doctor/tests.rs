@@ -4,7 +4,7 @@ use super::database::examined;
 use super::database::tests::healthy as database;
 use super::server::tests::healthy as server;
 use super::*;
-use crate::store::Keeping;
+use crate::store::{DatabaseFacts, Keeping};
 
 const POWER: &str = "a power loss of a minority of the servers";
 const FAILOVER: &str = "a failover to a replica that lacks a lease";
@@ -42,6 +42,37 @@ fn a_quorum_survives_no_more_than_its_weakest_node_does() {
         let told = format!("{databases:?} {servers}: {diagnosis:?}");
         assert_eq!(diagnosis.survives.contains(&POWER), is_survived, "{told}");
         assert_eq!(diagnosis.does_not_survive.contains(&POWER), !is_survived, "{told}");
+    }
+}
+
+#[test]
+fn a_quorum_grants_locks_if_more_than_half_of_its_nodes_do_and_none_refuses() {
+    let (silent, refuses) = (Some(ErrorKind::Unavailable), Some(ErrorKind::Denied));
+    for (nodes, grants) in [
+        (&[None][..], true),
+        (&[silent], false),
+        (&[None, silent], false),
+        (&[None, None, silent], true),
+        (&[None, silent, silent], false),
+        (&[None, None, silent, silent], false),
+        (&[None, None, None, silent, silent], true),
+        // A wrong password is final, wherever it is.
+        (&[None, None, refuses], false),
+        (&[refuses, None, None], false),
+    ] {
+        let node = |(number, kind): (usize, &Option<ErrorKind>)| {
+            let mut facts = DatabaseFacts { label: format!("node {number}"), ..database() };
+            if let Some(kind) = kind {
+                facts.refused = Some(Error::new(*kind, "it is so"));
+                facts.about = None;
+            }
+            examined(facts, Ttl::DEFAULT)
+        };
+        let others = nodes.iter().enumerate().map(node).collect();
+        let diagnosis = judge(Found { others, ..Found::default() }, Ttl::DEFAULT);
+        let refused = ["anything: the store grants no locks now"];
+        assert_eq!(diagnosis.does_not_survive == refused, !grants, "{nodes:?}: {diagnosis:?}");
+        assert_eq!(diagnosis.survives.is_empty(), !grants, "{nodes:?}: {diagnosis:?}");
     }
 }
 

@@ -111,10 +111,19 @@ fn an_observer_is_told_who_leads_at_once_and_then_of_each_change_alone() {
 
 #[test]
 fn an_observer_of_a_short_ttl_looks_more_often() {
+    looks_more_often(async |scene| election(&scene.calm_client().await, "").ttl(ms(300)));
+}
+
+#[test]
+fn an_observer_of_a_client_with_a_short_ttl_looks_more_often() {
+    looks_more_often(async |scene| election(&scene.client_of(ms(300)).await, ""));
+}
+
+fn looks_more_often(observed: impl AsyncFn(&Scene) -> Election) {
     play(0..3, async |scene| {
         let (ours, other) = (scene.client().await, scene.client().await);
         let first = election(&ours, "a").ttl(ms(300)).campaign().await.expect("nobody leads");
-        let mut leaders = election(&scene.calm_client().await, "").ttl(ms(300)).observe();
+        let mut leaders = observed(scene).await.observe();
         assert!(leaders.next().await.expect("asked").is_some());
         let changed = scene.host.task(async move { leaders.next().await });
         scene.pass(ms(1_030)).await;

@@ -150,6 +150,18 @@ fn a_start_that_the_store_does_not_confirm_must_not_happen() {
     });
 }
 
+#[test]
+fn a_start_that_is_denied_says_so_with_its_cause() {
+    play(0..2, async |scene| {
+        let ours = scene.client().await;
+        scene.faults.next(Request::Renew, Fault::Deny);
+        let denied = calls(&ours, 1).start().await.expect_err("denied");
+        assert_eq!((denied.kind(), denied.name()), (ErrorKind::Denied, Some("calls")));
+        let told = format!("{denied:?}");
+        assert!(told.contains("do not start") && told.contains("denied to order"), "{told}");
+    });
+}
+
 /// If a start came this late, the next start might follow immediately.
 #[test]
 fn a_start_that_is_not_confirmed_in_time_ends_then_and_must_not_happen() {

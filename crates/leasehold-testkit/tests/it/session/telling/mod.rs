@@ -174,6 +174,26 @@ fn the_end_of_a_guard_says_what_becomes_of_the_lease() {
 }
 
 #[test]
+fn the_end_of_a_guard_whose_lock_stays_taken_says_so() {
+    play(Level::DEBUG, async |scene, listener| {
+        let client = scene.client().await;
+        let mutex = |name: &str| client.mutex(name).min_hold(ms(10_000));
+        drop(mutex("a").lock().await.expect("free"));
+        let _kept = mutex("b").lock().await.expect("free").release().await.expect("confirmed");
+        let guard = client.mutex("c").lock().await.expect("free");
+        guard.keep_for(ms(10_000)).await.expect("confirmed");
+        let events = listener.events();
+        let released = events.iter().filter(|event| event.message == "released");
+        let told: Vec<_> = released
+            .map(|event| (event.field("key"), event.field("ended"), event.field("lease")))
+            .collect();
+        let expected =
+            [("a", "dropped", "kept"), ("b", "released", "kept"), ("c", "released", "kept")];
+        assert_eq!(told, expected);
+    });
+}
+
+#[test]
 fn an_ask_that_gets_no_lock_says_why_and_how_long_it_waited() {
     play(Level::DEBUG, async |scene, listener| {
         let (client, other) = (scene.client().await, scene.calm_client().await);
