@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::store::{Evicted, Revoked};
 use leasehold::{Client, Error, ErrorKind, Release};
 
 #[tokio::test]
@@ -139,6 +140,24 @@ async fn namespaces_keep_names_apart() -> Result<(), Error> {
     assert!(outer.is_some(), "another lock");
     let names: Vec<_> = ours.list("*").await?.names().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["x"], "and a name that is not valid here is left out");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_with_a_namespace_means_the_locks_in_it() -> Result<(), Error> {
+    let url = "memory:an_operator_with_a_namespace";
+    let plain = Client::connect(url).await?;
+    let ours = Client::builder(url).namespace("a").connect().await?;
+    let guard = ours.mutex("x").lock().await?;
+    let token = guard.token().as_str().as_bytes();
+    assert!(plain.inspect("x").await?.holders.is_empty());
+    assert_eq!(ours.inspect("x").await?.holders.len(), 1);
+    for (client, is_asked) in [(&plain, false), (&ours, true)] {
+        let asked = client.revoke("x", token, "noon").await?;
+        assert_eq!(asked == Revoked::Asked, is_asked);
+        let ended = client.evict("x", token, "noon").await?;
+        assert_eq!(ended == Evicted::Evicted, is_asked);
+    }
     Ok(())
 }
 

@@ -27,6 +27,7 @@ mod rate_limit;
 mod redisson;
 mod reentering;
 mod revoking;
+mod settings;
 mod several;
 mod several_held;
 mod shards;

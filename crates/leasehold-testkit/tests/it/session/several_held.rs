@@ -49,3 +49,33 @@ fn a_release_of_several_locks_that_fails_for_one_says_so() {
         assert_eq!(again.release().await.expect("asked"), MultiRelease::Released);
     });
 }
+
+/// Otherwise one lock that fails would cost the others their next renewal.
+#[test]
+fn a_renewal_of_several_locks_that_fails_for_one_renews_the_others() {
+    play_on(stores::memory, 0, async |scene| {
+        let client = scene.client().await;
+        let guard = client.lock_all(["a", "b"]).lock().await.expect("free");
+        scene.pass(ms(300)).await;
+        scene.faults.next(Request::Renew, Fault::Refuse);
+        let error = guard.renew().await.expect_err("it is refused");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, Some("a")));
+        let [refused, renewed] = [0, 1].map(|at| guard.guards()[at].remaining());
+        assert_eq!(renewed, refused + ms(300));
+    });
+}
+
+/// The loss is known by the clock before the driver has told it.
+#[test]
+fn a_try_for_several_takes_a_lock_again_that_was_lost_before_it_had_the_last() {
+    play(0..2, async |scene| {
+        let client = scene.client_of(ms(300)).await;
+        scene.faults.from_now_on(Request::Renew, Fault::Refuse);
+        scene.faults.next(Request::Acquire, Fault::Late(ms(0)));
+        scene.faults.next(Request::Acquire, Fault::Late(ms(400)));
+        let guard = client.lock_all(["a", "b"]).try_lock().await.expect("asked").expect("free");
+        assert!(guard.is_held());
+        assert!(scene.faults.count(Request::Acquire) >= 4, "both were asked for again");
+        scene.faults.heal();
+    });
+}
