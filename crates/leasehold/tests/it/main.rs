@@ -9,3 +9,4 @@ mod clock;
 mod examples;
 mod listing;
 mod mutex;
+mod secrets;

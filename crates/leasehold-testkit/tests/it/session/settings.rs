@@ -1,6 +1,6 @@
 //! Each kind of lock keeps all of its settings, in whatever order they were set.
 
-use leasehold::{Client, Guard};
+use leasehold::{Client, CountDown, Guard};
 
 use super::{Scene, ms, play_on};
 use crate::stores;
@@ -57,7 +57,8 @@ fn every_kind_of_lock_says_why_it_was_taken() {
         let leader = leader.expect("nobody leads");
         assert!(leader.guard().remaining() <= ms(600));
         client.rate_limit("limit", 1, ms(10_000)).why(WHY).start().await.expect("the first");
-        let _counted = client.latch("latch", 2).keep(ms(10_000)).why(WHY).count_down().await;
+        let counted = client.latch("latch", 2).keep(ms(10_000)).why(WHY).count_down().await;
+        assert_eq!(counted.expect("asked"), CountDown::Counted);
         for name in ["once", "election", "limit", "latch"] {
             assert_eq!(why(&client, name).await.as_deref(), Some(WHY), "{name}");
         }
