@@ -146,8 +146,9 @@ fn the_driver_goes_when_nothing_is_held_and_comes_back() {
 /// The store keeps the lease for the ttl and the lock delay, and the client tries for as long.
 #[test]
 fn a_lease_with_a_lock_delay_is_released_after_an_outage_that_is_longer_than_its_ttl() {
-    for has_guard in [true, false] {
-        play(0..2, async |scene| {
+    let cases = super::stores_here().iter().flat_map(|setup| [(true, *setup), (false, *setup)]);
+    for (has_guard, setup) in cases {
+        play_on(setup, 0, async |scene: &Scene| {
             let client = scene.client_with_delay(ms(60_000)).await;
             let other = scene.calm_client().await;
             let mutex = client.mutex("a");

@@ -103,7 +103,7 @@ fn a_store_with_openings_is_asked_every_100_ms_while_tasks_pass_a_lease_on() {
             let tasks = [(); 3].map(|()| pass_on(mutex.clone(), scene.host.clone(), until));
             join_all(tasks).await;
             let releases = scene.faults.count(Request::Release);
-            assert!(releases >= 8, "{releases}");
+            assert!(releases >= 6, "{releases}");
         });
     }
 }

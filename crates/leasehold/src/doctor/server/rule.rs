@@ -62,6 +62,13 @@ mod tests {
         for rights in [LOCK, HINTS, TOOLS, "+select", "+waitaof", "~app:* ~{app:*"] {
             assert!(rule.contains(rights), "{rights}: {rule}");
         }
+        // The user may have had more rights before.
+        for taken in [" resetkeys ", " resetchannels &:lh:inbox:* ", " -@all "] {
+            assert!(rule.contains(taken), "{taken}: {rule}");
+        }
+        for record in ["~:lh:client:*", "~:lh:epoch", "+client|tracking", DOCTOR] {
+            assert!(rule.contains(record), "{record}: {rule}");
+        }
         assert!(rule.starts_with("ACL SETUSER app on >PASSWORD ") && !rule.contains("secret"));
         let rules = acl_rules(&["redis://h", "sqlite:/x"], "").expect("a rule");
         assert_eq!(rules.len(), 1);
