@@ -126,3 +126,28 @@ impl Line {
         self.asking.values().cloned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_kept_for_as_long_as_a_task_asks_or_tries() {
+        let (lines, key) = (Lines::default(), Key::new("a").expect("a name"));
+        let owner = OwnerToken::new("a-token").expect("printable");
+        let kept = || lines.lines.lock().len();
+        lines.with(&key, |_| ());
+        assert_eq!(kept(), 0);
+        lines.with(&key, |line| line.tries += 1);
+        assert_eq!(kept(), 1);
+        lines.with(&key, |line| line.ask_as(owner.clone(), Arc::default()));
+        lines.with(&key, |line| line.tries -= 1);
+        assert_eq!(kept(), 1, "another task still asks");
+        let handed_over = HandOver { owner: owner.clone(), ask_no: 1, fencing: None };
+        let stranger = OwnerToken::new("another").expect("printable");
+        let for_nobody = HandOver { owner: stranger, ..handed_over.clone() };
+        assert!(lines.hand_over(&key, handed_over) && !lines.hand_over(&key, for_nobody));
+        lines.with(&key, |line| line.stop_asking(&owner));
+        assert_eq!(kept(), 0);
+    }
+}

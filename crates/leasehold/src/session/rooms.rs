@@ -119,3 +119,37 @@ impl Drop for Permit {
         self.0.permits.add_permits(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn group(shard: u64) -> Group {
+        Group { shard, is_answered: true }
+    }
+
+    #[test]
+    fn a_room_is_forgotten_only_if_nobody_is_in_it_and_there_are_many() {
+        let rooms = Rooms::default();
+        let first = rooms.of(group(0));
+        for shard in 1..1_000 {
+            drop(rooms.of(group(shard)));
+            assert!(rooms.0.lock().len() <= KEPT_MAX, "{shard}");
+        }
+        assert!(Arc::ptr_eq(&first, &rooms.of(group(0))), "a request has a permit of it");
+        let last = rooms.of(group(999));
+        let unanswered = rooms.of(Group { is_answered: false, ..group(999) });
+        assert!(!Arc::ptr_eq(&last, &unanswered));
+    }
+
+    #[test]
+    fn only_the_room_that_is_stuck_is_replaced() {
+        let rooms = Rooms::default();
+        let stuck = rooms.of(group(1));
+        rooms.replace(group(1), &stuck);
+        let new = rooms.of(group(1));
+        assert!(!Arc::ptr_eq(&stuck, &new));
+        rooms.replace(group(1), &stuck);
+        assert!(Arc::ptr_eq(&new, &rooms.of(group(1))), "another task has replaced it");
+    }
+}

@@ -62,3 +62,33 @@ impl Wake {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_task_is_told_once_that_the_key_may_be_free() {
+        let wake = Wake::default();
+        assert_eq!(wake.woken().now_or_never(), None);
+        wake.wake();
+        assert_eq!(wake.woken().now_or_never(), Some(false));
+        wake.may_be_free();
+        wake.wake();
+        assert_eq!(wake.woken().now_or_never(), Some(true), "one of two hints said it");
+        wake.wake();
+        assert_eq!(wake.woken().now_or_never(), Some(false));
+    }
+
+    #[test]
+    fn only_the_latest_hand_over_is_told_and_only_once() {
+        let (wake, owner) = (Wake::default(), OwnerToken::new("a-token").expect("printable"));
+        let handed_over = |ask_no| HandOver { owner: owner.clone(), ask_no, fencing: None };
+        wake.hand_over(handed_over(1));
+        wake.hand_over(handed_over(2));
+        assert_eq!(wake.handed_over().now_or_never(), Some(handed_over(2)));
+        assert_eq!(wake.handed_over().now_or_never(), None);
+    }
+}
