@@ -185,6 +185,7 @@ mod tests {
             (|it| it.refused = Some(down()), "reachable", Verdict::Fail),
             (|it| it.members[1].said = Err(down()), "members", Verdict::Warn),
             (|it| it.members.truncate(1), "members", Verdict::Warn),
+            (|it| it.members.truncate(2), "members", Verdict::Warn),
             (
                 |it| it.members[0].said = Ok(("3.3.27".to_owned(), true, Vec::new())),
                 "version",

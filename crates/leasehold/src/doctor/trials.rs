@@ -47,3 +47,38 @@ pub(super) fn release(
         Err(error) => failed(RELEASE, error, remedy(error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::error::ErrorKind;
+    use crate::doctor::Verdict;
+
+    #[test]
+    fn a_store_is_as_slow_as_its_slowest_answer() {
+        let judged = |slowest: u64| {
+            let mut trips = vec![Duration::from_millis(1); 19];
+            trips.insert(3, Duration::from_millis(slowest));
+            round_trip(&trips, Ttl::DEFAULT, 20, "a closer server").expect("there are answers")
+        };
+        assert_eq!(judged(500).verdict, Verdict::Ok);
+        let slow = judged(501);
+        assert_eq!((slow.verdict, &*slow.evidence), (Verdict::Warn, "p50 1.0 ms, at most 501 ms"));
+        let remedy = "use a ttl of at least 10 s, or a closer server";
+        assert_eq!(slow.remedy.as_deref(), Some(remedy));
+        assert_eq!(round_trip(&[], Ttl::DEFAULT, 20, "a closer server"), None);
+    }
+
+    #[test]
+    fn a_probe_lease_that_ended_wrongly_or_not_at_all_is_a_fault() {
+        let error = Error::new(ErrorKind::Unavailable, "it is gone");
+        for (lease, verdict, remedy) in [
+            (Ok(true), Verdict::Ok, None),
+            (Ok(false), Verdict::Fail, Some("run the command again; if it fails again, report it")),
+            (Err(error), Verdict::Fail, Some("start it")),
+        ] {
+            let check = release(&lease, |_| Some("start it".to_owned()));
+            assert_eq!((check.verdict, check.remedy.as_deref()), (verdict, remedy), "{lease:?}");
+        }
+    }
+}
