@@ -373,3 +373,15 @@ fn a_hold_with_a_limit_is_renewed_for_no_longer_than_the_limit_needs() {
     life.hold_until(at(2_000));
     assert_eq!((life.deadline(), life.why_over()), (at(2_000), Lost::MaxHold));
 }
+
+/// Its guard would learn of the loss almost at once.
+#[test]
+fn an_idle_lease_that_ends_soon_is_given_to_no_task() {
+    for (now, is_given) in [(VALID_MS - 1_000, true), (VALID_MS - 999, false)] {
+        let (mut life, _) = LeaseLife::granted(at(0), ttl(), wide(7, 3));
+        assert_eq!(life.part(at(10), 0, false, Duration::from_secs(60)), Parting::Idle);
+        let taking = life.take(at(now));
+        assert_eq!(matches!(taking, Taking::Take(_)), is_given, "{now}: {taking:?}");
+        assert!(is_given || taking == Taking::Leave, "{now}: {taking:?}");
+    }
+}
