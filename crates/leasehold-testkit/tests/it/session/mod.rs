@@ -1,5 +1,6 @@
 //! The promises of a client, on virtual time, with injected faults.
 
+mod another_grant;
 mod asking;
 mod cancelling;
 mod coexisting;

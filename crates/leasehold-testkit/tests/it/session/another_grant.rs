@@ -1,0 +1,51 @@
+//! A store that lost its data, and answers about a grant of another holder.
+
+use leasehold::core::{FencingBlock, FencingToken};
+use leasehold::host::Host;
+use leasehold::store::{AnyStore, BoxAnswer, Renewal, Renewed, Store};
+use leasehold::{ErrorKind, Lost};
+
+use super::{Scene, TOLD, ms, play_on};
+use crate::stores;
+
+/// Answers each renewal with the fencing tokens of a later grant.
+struct Confused {
+    store: AnyStore,
+}
+
+impl Store for Confused {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
+        let answer = self.store.renew(renewal);
+        Box::pin(async move {
+            let mut renewed = answer.await?;
+            if let Renewed::Renewed { fencing: Some(block), .. } = &mut renewed {
+                let first = FencingToken::new(block.first.get() + 1).expect("in range");
+                *block = FencingBlock { first, count: block.count };
+            }
+            Ok(renewed)
+        })
+    }
+
+    leasehold_testkit::forward!(store: acquire, release, inspect, watch, rest);
+}
+
+/// The lease belongs to somebody else, so the holder must not rely on it for longer.
+#[test]
+fn a_renewal_that_is_answered_about_another_grant_moves_no_deadline() {
+    play_on(stores::memory, 0, async |scene: &Scene| {
+        let store = AnyStore::new(Confused { store: scene.store().await });
+        let client = scene.client_on(store).await;
+        let sent = scene.host.now();
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.pass(ms(300)).await;
+        let before = guard.remaining();
+        let error = guard.renew().await.expect_err("it does not count");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, Some("a")));
+        assert!(error.to_string().contains("the renewal does not count"), "{error}");
+        assert!(guard.is_held() && guard.remaining() == before);
+        assert_eq!(guard.lost().await, Lost::Deadline);
+        assert_eq!(scene.host.now(), sent + TOLD);
+        let error = guard.renew().await.expect_err("it is over");
+        assert_eq!(error.kind(), ErrorKind::Lost);
+    });
+}
