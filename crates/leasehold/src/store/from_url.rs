@@ -379,6 +379,8 @@ mod tests {
             ("a\nb", "a\\nb"),
             ("redis://:p?ss@host/x", "redis://…@host/x?…"),
             ("redis://host/x?password=secret", "redis://host/x?…"),
+            ("redis+sentinel://h/x?sentinel_password=se@cret", "redis+sentinel://h/x?…"),
+            ("redis+sentinel://u:se@h/x?sentinel_password=c@ret", "redis+sentinel://…@h/x?…"),
         ];
         for (url, shown) in table {
             assert_eq!(redact_url(url), shown);

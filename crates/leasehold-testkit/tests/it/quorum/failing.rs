@@ -350,3 +350,26 @@ fn a_node_that_refused_at_once_is_waited_for_as_long_as_before() {
         assert_eq!(scene.host.now().since(begun), ms(30));
     });
 }
+
+/// The others cannot make a majority, so the release does not wait for them.
+#[test]
+fn a_release_says_that_the_lease_was_lost_once_half_of_an_even_number_of_nodes_say_so() {
+    play(&[2, 4], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.host.settle().await;
+        let half = scene.nodes.len() / 2;
+        for node in 0..half {
+            scene.forget(node, "a").await;
+        }
+        for faults in &scene.faults[half..] {
+            faults.next(Request::Release, Fault::LoseRequest);
+        }
+        let begun = scene.host.now();
+        let released = guard.release().await.expect("half of them say so");
+        assert_eq!(released, leasehold::Release::NotHeld);
+        assert_eq!(scene.host.now(), begun);
+        scene.pass(TTL + ms(100)).await;
+        scene.assert_nothing_is_left("a", "after its ttl").await;
+    });
+}

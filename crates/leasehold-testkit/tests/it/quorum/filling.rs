@@ -301,3 +301,20 @@ fn under_contention_one_node_may_forget_soon_after_a_grant() {
     }
     assert_eq!((windows, overlaps), (21 * 32, 0));
 }
+
+/// Its answer comes when the others have already granted the lock.
+#[test]
+fn a_node_that_says_late_that_it_voted_for_another_is_asked_again() {
+    play(&[3, 5], 0..3, async |scene| {
+        let client = scene.client().await;
+        vote_for_another(scene, 0, "a", ms(300)).await;
+        scene.faults[0].next(Request::Acquire, Fault::Late(ms(100)));
+        let guard = client.mutex("a").ttl(LONG).lock().await.expect("the others are free");
+        assert!(!having(scene, &guard).await[0]);
+        scene.pass(ms(1_000)).await;
+        assert!(having(scene, &guard).await[0], "its vote for the other client has ended");
+        drop(guard);
+        scene.host.settle().await;
+        scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}

@@ -1,5 +1,6 @@
 //! The hints of all nodes, merged into one stream.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -174,5 +175,17 @@ fn an_idle_lock_of_a_client_that_hears_no_hints_is_given_up_at_its_next_renewal(
         let guard = scene.host.within(TTL / 3 + ms(100), waiting.lock()).await;
         assert!(guard.expect("at a renewal").expect("in turn").is_held());
         drop(client);
+    });
+}
+
+/// A quorum gathers hints about 4096 keys at a time. It passes further ones on at once.
+#[test]
+fn hints_about_more_keys_than_are_gathered_are_heard_too() {
+    play(&[3], 0..1, async |scene| {
+        let hint = |number: u32| (0, Hint::MaybeFree { key: key(&format!("k{number}")) });
+        let hints: Vec<_> = (0..4_200).map(hint).collect();
+        let (_, heard) = heard(scene, &hints).await;
+        let keys: BTreeSet<_> = heard.iter().map(|(_, hint)| format!("{hint:?}")).collect();
+        assert_eq!((heard.len(), keys.len()), (hints.len(), hints.len()));
     });
 }

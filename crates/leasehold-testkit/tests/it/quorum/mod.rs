@@ -1,6 +1,7 @@
 //! The promises of a quorum while a minority of its nodes fails, on virtual time.
 
 mod admission;
+mod answering;
 mod cutting;
 mod evicting;
 mod failing;

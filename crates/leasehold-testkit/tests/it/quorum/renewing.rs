@@ -261,3 +261,22 @@ fn a_process_that_was_paused_past_its_lease_revives_nothing() {
         assert!(seen.votes.iter().all(|vote| vote.holder == theirs), "{seen:?}");
     });
 }
+
+/// A majority has renewed the lease by then.
+#[test]
+fn a_node_that_says_late_that_it_lost_the_lease_gets_it_back_before_the_next_renewal() {
+    play(&[3, 5], 0..3, async |scene| {
+        let client = scene.client().await;
+        let guard = client.mutex("a").ttl(TTL * 10).lock().await.expect("free");
+        scene.host.settle().await;
+        scene.forget(0, "a").await;
+        scene.faults[0].next(Request::Renew, Fault::Late(ms(100)));
+        guard.renew().await.expect("by the others");
+        assert!(!scene.held_by("a").await[0], "it has not answered yet");
+        scene.pass(ms(500)).await;
+        assert!(scene.held_by("a").await[0]);
+        drop(guard);
+        scene.host.settle().await;
+        scene.assert_nothing_is_left("a", "after the release").await;
+    });
+}

@@ -292,3 +292,38 @@ impl fmt::Debug for MemoryStore {
         write!(f, "MemoryStore({})", self.shared.label)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::token::OwnerToken;
+    use crate::core::ttl::Ttl;
+    use crate::store::Note;
+
+    /// They may hold and wait for longer than the record of a silent client is kept.
+    #[test]
+    fn the_records_of_who_holds_a_key_and_who_waits_for_it_are_not_forgotten() {
+        let client = |number| ClientId::from_random([number; ClientId::CHARS]);
+        let ask = |number: u8, line: Line| {
+            let record = Arc::new(ClientRecord::new(client(number)));
+            let owner = OwnerToken::from_random([number; OwnerToken::RANDOM_BYTES], &record.id);
+            let key = Key::new("a").expect("a good name");
+            let note = Some(Note::new(Some(record), None));
+            Ask { line, note, ..Ask::new(key, owner, Claim::Exclusive, Ttl::MAX) }
+        };
+        let (waiter_ttl, handed_ttl, inbox) = (Ttl::MAX, Ttl::MAX, client(2));
+        let join = Line::Join { waiter_ttl, handed_ttl, ask_no: 1, inbox };
+        let mut state = State::default();
+        let mut step = Step { now: Moment::default(), wall: WallTime::default(), mail: Vec::new() };
+        let key = ask(1, Line::None).key;
+        let granted = state.acquire(&mut step, ask(1, Line::None)).expect("answered");
+        assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+        assert!(state.acquire(&mut step, ask(2, join)).expect("answered").is_taken());
+
+        let later = step.now + FENCE_IDLE * 2;
+        state.sweep(later);
+        let seen = state.inspect(later, &key);
+        assert_eq!(seen.holders[0].client, Some(ClientRecord::new(client(1))));
+        assert_eq!(seen.waiters[0].client, Some(ClientRecord::new(client(2))));
+    }
+}

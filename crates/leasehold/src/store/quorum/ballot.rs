@@ -298,6 +298,8 @@ impl Ballot {
 }
 
 #[cfg(test)]
+mod each_answer;
+#[cfg(test)]
 mod every_order;
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use super::{Quorum, Shared, error};
 use crate::core::error::Error;
 use crate::core::key::Key;
+use crate::core::tally::Tally;
 use crate::store::{
     BoxAnswer, Browse, Evicted, LISTING_KEYS_MAX, PAGE_KEYS_MAX, Page, Revoked, Stopped, Store,
 };
@@ -37,12 +38,7 @@ impl<S: Store> Browse for Quorum<S> {
             if said.len() < shared.majority() {
                 return Err(error::not_evicted(&shared, evicted > 0, &failures));
             }
-            // With the nodes that gave no answer, the owner may have had a majority. It has none
-            // now.
-            let unheard = shared.nodes.len() - said.len();
-            let may_have_held = evicted > 0 && evicted + unheard >= shared.majority();
-            let is_over = may_have_held || evicted > shared.nodes.len() - shared.majority();
-            Ok(if is_over { Evicted::Evicted } else { Evicted::Changed })
+            Ok(evicted_by(evicted, said.len(), shared.nodes.len()))
         })
     }
 
@@ -56,17 +52,32 @@ impl<S: Store> Browse for Quorum<S> {
             };
             let (said, failures) = ask_all(&shared, revoke).await?;
             let asked = said.iter().filter(|said| **said == Revoked::Asked).count();
-            if asked >= shared.majority() {
-                return Ok(Revoked::Asked);
-            }
-            // With the nodes that gave no answer, the owner may have a majority.
-            let unheard = shared.nodes.len() - said.len();
-            if asked + unheard >= shared.majority() {
-                return Err(error::not_revoked(&shared, asked > 0, &failures));
-            }
-            Ok(Revoked::Changed)
+            let revoked = revoked_by(asked, said.len(), shared.nodes.len());
+            revoked.ok_or_else(|| error::not_revoked(&shared, asked > 0, &failures))
         })
     }
+}
+
+/// What an eviction did if `evicted` nodes ended the lease, of `said` nodes that answered.
+fn evicted_by(evicted: usize, said: usize, nodes: usize) -> Evicted {
+    let majority = Tally::new(nodes).majority();
+    // With the nodes that gave no answer, the owner may have had a majority. It has none now.
+    let unheard = nodes - said;
+    let may_have_held = evicted > 0 && evicted + unheard >= majority;
+    let is_over = may_have_held || evicted > nodes - majority;
+    if is_over { Evicted::Evicted } else { Evicted::Changed }
+}
+
+/// What a request to let go did if `asked` nodes keep it, of `said` nodes that answered. `None` if
+/// that is unknown.
+fn revoked_by(asked: usize, said: usize, nodes: usize) -> Option<Revoked> {
+    let majority = Tally::new(nodes).majority();
+    if asked >= majority {
+        return Some(Revoked::Asked);
+    }
+    // With the nodes that gave no answer, the owner may have a majority.
+    let unheard = nodes - said;
+    (asked + unheard < majority).then_some(Revoked::Changed)
 }
 
 /// Asks all nodes that may vote. Returns the answers, and the errors with their nodes.
@@ -114,6 +125,8 @@ fn merge(pages: Vec<Page>) -> Page {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     fn page(names: &[&str], next: Option<&str>) -> Page {
@@ -130,5 +143,80 @@ mod tests {
         let stopped = Some(Stopped::Keys(5));
         let merged = merge(vec![page(&["a"], None), Page { stopped, ..page(&["b"], None) }]);
         assert_eq!(merged, Page { stopped, ..page(&["a", "b"], None) });
+    }
+
+    fn numbered(numbers: Range<usize>) -> Vec<Key> {
+        numbers.map(|number| Key::new(format!("k{number:06}")).expect("a good name")).collect()
+    }
+
+    /// A name that is cut must come with the next page, or a held lock is missing.
+    #[test]
+    fn a_merged_page_that_is_cut_goes_on_behind_its_last_name() {
+        let all = numbered(0..2 * PAGE_KEYS_MAX);
+        let every_second = |first: usize| {
+            let keys: Vec<Key> = all.iter().skip(first).step_by(2).cloned().collect();
+            let next = keys.last().cloned();
+            Page::new(keys, next)
+        };
+        let merged = merge(vec![every_second(0), every_second(1)]);
+        assert_eq!(merged.keys, all[..PAGE_KEYS_MAX]);
+        assert_eq!(merged.next.as_ref(), all.get(PAGE_KEYS_MAX - 1));
+        assert_eq!(merged.stopped, None);
+    }
+
+    #[test]
+    fn a_merged_listing_that_is_too_long_says_where_it_stopped() {
+        let half = LISTING_KEYS_MAX / 2;
+        let pages = [numbered(0..half), numbered(half..LISTING_KEYS_MAX + 1)];
+        let merged = merge(pages.map(|keys| Page::new(keys, None)).into());
+        assert_eq!(merged.keys.len(), LISTING_KEYS_MAX);
+        let stopped = Some(Stopped::Names(LISTING_KEYS_MAX));
+        assert_eq!((merged.next, merged.stopped), (None, stopped));
+    }
+
+    #[test]
+    fn an_eviction_has_ended_a_lease_if_its_owner_may_have_had_a_majority() {
+        // nodes that ended it, nodes that answered, all nodes, whether the lease has ended
+        for (evicted, said, nodes, has_ended) in [
+            (1, 1, 1, true),
+            (0, 1, 1, false),
+            (1, 2, 2, true),
+            (1, 3, 3, false),
+            (2, 3, 3, true),
+            (1, 2, 3, true),
+            (0, 2, 3, false),
+            // With two of four nodes left, the owner has no majority.
+            (2, 4, 4, true),
+            (1, 4, 4, false),
+            (2, 3, 4, true),
+            (1, 3, 4, false),
+            (1, 3, 5, true),
+            (2, 5, 5, false),
+            (2, 4, 5, true),
+        ] {
+            let expected = if has_ended { Evicted::Evicted } else { Evicted::Changed };
+            assert_eq!(evicted_by(evicted, said, nodes), expected, "{evicted} {said} {nodes}");
+        }
+    }
+
+    #[test]
+    fn a_request_to_let_go_counts_by_a_majority_and_reached_nobody_if_none_is_possible() {
+        // nodes that keep it, nodes that answered, all nodes, the answer
+        for (asked, said, nodes, expected) in [
+            (1, 1, 1, Some(Revoked::Asked)),
+            (0, 1, 1, Some(Revoked::Changed)),
+            (2, 3, 3, Some(Revoked::Asked)),
+            (2, 2, 3, Some(Revoked::Asked)),
+            (1, 3, 3, Some(Revoked::Changed)),
+            (1, 2, 3, None),
+            (0, 2, 3, Some(Revoked::Changed)),
+            (0, 1, 3, None),
+            (2, 4, 4, Some(Revoked::Changed)),
+            (2, 3, 4, None),
+            (1, 3, 4, Some(Revoked::Changed)),
+            (2, 4, 5, None),
+        ] {
+            assert_eq!(revoked_by(asked, said, nodes), expected, "{asked} {said} {nodes}");
+        }
     }
 }

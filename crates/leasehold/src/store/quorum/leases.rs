@@ -208,4 +208,20 @@ mod tests {
         leases.end_filling(&owner, 1);
         assert_eq!(leases.begin_filling(&owner, 1, at(104)), None, "it was released");
     }
+
+    #[test]
+    fn a_renewal_that_was_sent_earlier_or_is_shorter_ends_no_lease_sooner() {
+        let leases = Leases::default();
+        let client = ClientId::from_random([7; ClientId::CHARS]);
+        let owner = OwnerToken::from_random([1; OwnerToken::RANDOM_BYTES], &client);
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        let ttl = |ms| Ttl::new(Duration::from_millis(ms)).expect("within bounds");
+        leases.begin(owner.clone(), Known::new(None, at(50), ttl(100)), at(50));
+        let before = leases.known(&owner);
+        leases.extend(&owner, at(20), ttl(100));
+        leases.extend(&owner, at(60), ttl(10));
+        assert_eq!(leases.known(&owner), before);
+        leases.extend(&owner, at(60), ttl(100));
+        assert_eq!(leases.known(&owner).map(|known| known.kept_until), Some(at(160)));
+    }
 }

@@ -350,3 +350,33 @@ fn wrong_number(nodes: usize) -> Error {
         format!("a quorum must have 1 to {NODES_MAX} nodes, not {nodes}; no request was sent"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::SystemHost;
+
+    #[test]
+    fn a_round_trip_takes_until_a_majority_has_answered() {
+        // the usual round trip of each node, and that of the quorum, in ms
+        for (nodes, expected) in
+            [(&[3][..], 3), (&[9, 1, 5], 5), (&[1, 9, 5, 7], 7), (&[1, 1, 8, 9, 9], 8)]
+        {
+            let node = |ms: &u64| {
+                let node = Node::new((), String::new());
+                node.answered_after(Duration::from_millis(*ms));
+                node
+            };
+            let shared = Shared {
+                host: SystemHost::shared(),
+                nodes: nodes.iter().map(node).collect(),
+                leases: Leases::default(),
+                sinks: Unpoisoned::default(),
+                retry_slots: Semaphore::new(RETRYING_MAX),
+                tried_at: AtomicU64::new(0),
+                is_trying: AtomicBool::new(false),
+            };
+            assert_eq!(shared.round_trip(), Duration::from_millis(expected), "{nodes:?}");
+        }
+    }
+}

@@ -59,7 +59,8 @@ fn holder(shown: &[Snapshot], majority: usize) -> Option<Holder> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Quarantine;
+    use crate::core::token::{ClientId, FencingToken};
+    use crate::store::{ClientRecord, Quarantine, Waiter};
 
     fn held(token: &str, left_ms: u64) -> Snapshot {
         let ttl_left = Some(Duration::from_millis(left_ms));
@@ -118,5 +119,36 @@ mod tests {
         assert_eq!(split.votes.len(), 3);
         let down = merged(vec![Ok(held("a", 9)), Err("down".into()), Err("down".into())]);
         assert_eq!(down.holders, []);
+    }
+
+    /// Nodes count by themselves, and a waiter may be in the line of one node only.
+    #[test]
+    fn what_one_node_alone_shows_of_the_line_and_the_counter_is_shown() {
+        let waiter = |byte| Waiter::new(Some(ClientId::from_random([byte; ClientId::CHARS])));
+        let waiters = vec![waiter(1), waiter(2)];
+        let shows = |fence, waiting, waiters: &[Waiter]| Snapshot {
+            fencing: FencingToken::new(fence),
+            waiting,
+            waiters: waiters.to_vec(),
+            ..Snapshot::default()
+        };
+        for number in 0..3 {
+            let mut shown = vec![shows(5, 1, &waiters[..1]); 2];
+            shown.insert(number, shows(9, 7, &waiters));
+            let seen = merged(shown.into_iter().map(Ok).collect());
+            assert_eq!(seen.fencing, FencingToken::new(9), "node {number}");
+            assert_eq!((seen.waiting, &seen.waiters), (7, &waiters), "node {number}");
+        }
+    }
+
+    #[test]
+    fn a_holder_is_shown_as_by_the_node_that_knows_its_client() {
+        let client = ClientRecord::new(ClientId::from_random([1; ClientId::CHARS]));
+        for number in 0..3 {
+            let mut shown = vec![held("a", 900); 3];
+            shown[number].holders[0].client = Some(client.clone());
+            let seen = merged(shown.into_iter().map(Ok).collect());
+            assert_eq!(seen.holders[0].client.as_ref(), Some(&client), "node {number}");
+        }
     }
 }

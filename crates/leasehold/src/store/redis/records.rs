@@ -341,5 +341,9 @@ mod tests {
         assert_eq!(snapshot.holders[0].ttl, None);
         let known: Vec<_> = snapshot.waiters.iter().map(|waiter| waiter.client.clone()).collect();
         assert_eq!(known, [None, Some(client(0)), None]);
+        let ttl = Some(Duration::from_secs(10));
+        let timed = Value::Bytes(text_of(&ClientRecord { ttl, ..client(0) }));
+        attach_records(&mut snapshot, &clients, &Value::Array(vec![timed]));
+        assert_eq!(snapshot.holders[0].ttl, ttl, "the client said so");
     }
 }

@@ -295,7 +295,7 @@ pub(super) fn grant(
     if !granted.claim.is_alone() {
         return shares::add(turn, row, key, &granted);
     }
-    row.held = Some(granted);
+    row.grant(granted);
     Ok(())
 }
 

@@ -38,6 +38,9 @@ pub(super) struct LockRow {
     pub(super) awaits_until: Moment,
     /// Whether the line has places, dead ones included.
     pub(super) has_line: bool,
+    /// Whether `held` is a new grant. A request to let go that is stored for the same owner token
+    /// was for an earlier lease.
+    is_new_grant: bool,
 }
 
 /// A holder: one that has the key alone, or one of those that share it.
@@ -104,7 +107,14 @@ impl LockRow {
             limit: row.get(11)?,
             taken: row.get(12)?,
             is_changed: false,
+            is_new_grant: false,
         })
+    }
+
+    /// Makes this holder the only one. The row is still to be written.
+    pub(super) fn grant(&mut self, granted: Held) {
+        self.held = Some(granted);
+        self.is_new_grant = true;
     }
 
     pub(super) fn exists(&self) -> bool {
@@ -210,17 +220,21 @@ impl LockRow {
         }
         const SQL: &str = "UPDATE locks SET version = ?2 + 1, counter = ?3, owner = ?4,
                 expires = ?5, ttl = ?6, since_wall = ?7, fence_first = ?8, fence_count = ?9,
-                why = ?10, idle = ?11, touched = ?12, permits = ?13, taken = ?14
+                why = ?10, idle = ?11, touched = ?12, permits = ?13, taken = ?14,
+                revoked_owner = CASE WHEN ?15 THEN NULL ELSE revoked_owner END
             WHERE key = ?1 AND version = ?2";
         let changed = self.write(turn, key, SQL, self.version)?;
         self.version += i64::from(changed);
+        self.is_new_grant &= !changed;
         Ok(changed)
     }
 
     fn insert(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<bool> {
         const SQL: &str = "INSERT INTO locks (key, version, counter, owner, expires, ttl,
-                since_wall, fence_first, fence_count, why, idle, touched, permits, taken)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+                since_wall, fence_first, fence_count, why, idle, touched, permits, taken,
+                revoked_owner)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
+                CASE WHEN ?15 THEN NULL END)
             ON CONFLICT DO NOTHING";
         // Versions of a new row begin at the clock. So a row that was forgotten and made again is
         // never mistaken for the old one.
@@ -228,6 +242,7 @@ impl LockRow {
         let inserted = self.write(turn, key, SQL, version)?;
         if inserted {
             self.version = version;
+            self.is_new_grant = false;
         }
         Ok(inserted)
     }
@@ -252,6 +267,7 @@ impl LockRow {
             turn.now_sql(),
             self.limit,
             self.taken,
+            self.is_new_grant,
         ])?;
         Ok(changed == 1)
     }

@@ -95,7 +95,8 @@ CREATE INDEX shares_by_end ON shares (key, expires);
 /// The addition of version 3: requests to holders to let go, as `at_us|by|reason`.
 ///
 /// - `revoked` of a lock is for the owner in `revoked_owner`, which may be gone. So no statement
-///   that ends a lease has to clear it.
+///   that ends a lease has to clear it. A grant clears it, because a client may use the same owner
+///   token again.
 /// - `revoked` of a share goes with its row.
 const REVOCATIONS: &str = "
 ALTER TABLE locks ADD COLUMN revoked_owner TEXT;

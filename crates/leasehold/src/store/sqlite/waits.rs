@@ -257,4 +257,24 @@ mod tests {
             );
         }
     }
+
+    /// Otherwise they would wait for their own next ask, although the key may be theirs.
+    #[test]
+    fn who_waits_is_told_to_ask_again_each_time_the_file_cannot_be_read() {
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        let inbox = ClientId::from_random([1; ClientId::CHARS]);
+        let owner = OwnerToken::from_random([1; OwnerToken::RANDOM_BYTES], &inbox);
+        let key = Key::new("a").expect("a name");
+        let (stance, until) = (Stance::Joined, at(1_000));
+        let place = Place { inbox: inbox.clone(), stance, ask_no: 1, until, is_far: false };
+        let seen = Seen { version: 1, owner: None };
+        let mut waits = Waits::default();
+        waits.waits((key, owner), place, seen, at(0), false);
+        // It has no table of locks.
+        let file = Connection::open_in_memory().expect("a file");
+        for ms in [4, 8] {
+            assert_eq!(waits.look(&file, at(ms)), [(inbox.clone(), Hint::Missed)], "{ms}");
+        }
+        assert_eq!(waits.look(&file, at(1_000)), [], "it does not wait any more");
+    }
 }

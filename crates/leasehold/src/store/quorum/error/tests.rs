@@ -87,6 +87,8 @@ async fn an_ask_without_a_majority_says_what_is_given_back() {
         (1, [Unavailable; 2], Unknown, "the grants are released; try again"),
         (0, [Unknown; 2], Unknown, "any grant is released; try again"),
         (0, [Denied; 2], Denied, "nothing was acquired"),
+        // An outage does not hide what somebody has to change.
+        (0, [Unavailable, Denied], Denied, "nothing was acquired"),
     ] {
         let mut ballot = Ballot::new(3, false);
         match granted {
@@ -97,6 +99,20 @@ async fn an_ask_without_a_majority_says_what_is_given_back() {
         let error = no_majority(&quorum.shared, &ballot);
         assert_says(&error, kind, &format!("{granted} {needed}; {text}"));
     }
+}
+
+/// Its grant has to be released, so the outcome is unknown.
+#[tokio::test]
+async fn an_ask_that_a_silent_node_may_still_grant_is_unknown() {
+    let quorum = three().await;
+    let mut ballot = Ballot::new(3, false);
+    ballot.late(0);
+    let failed = failures(&[ErrorKind::Unavailable; 2]);
+    failed.into_iter().for_each(|(node, error)| ballot.failed(node, error));
+    let error = no_majority(&quorum.shared, &ballot);
+    let text = "0 of 3 nodes granted the lock and 2 are needed; any grant is released; try again";
+    assert_says(&error, ErrorKind::Unknown, text);
+    assert!(error.message().contains("memory: has not answered"), "{error}");
 }
 
 /// These nodes are as many as a majority, but may be only one store.

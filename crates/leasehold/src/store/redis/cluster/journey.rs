@@ -259,3 +259,25 @@ impl Request for Routed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The next renewal must not wait for a node that never answers.
+    #[test]
+    fn a_renewal_is_alone_only_behind_asking() {
+        for (way, was_refused, asking, alone) in [
+            (Way::Asks, false, false, false),
+            (Way::Asks, true, false, true),
+            (Way::Asks, false, true, true),
+            (Way::Asks, true, true, true),
+            (Way::Renewals, false, false, false),
+            (Way::Renewals, true, false, false),
+            (Way::Renewals, true, true, true),
+        ] {
+            let how = Onward::new(way, was_refused, asking);
+            assert_eq!((how.asking, how.alone), (asking, alone), "{way:?} {was_refused}");
+        }
+    }
+}

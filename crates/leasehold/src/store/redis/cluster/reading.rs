@@ -122,7 +122,7 @@ impl Cluster {
                         self.adopt(epoch, map, &member);
                         return Ok(());
                     }
-                    Ok(said) => older = older.filter(|older| older.0 > said.0).or(Some(said)),
+                    Ok(said) => older = Some(newest(older, said)),
                     Err(error) => failures.push((member, error)),
                 }
                 if !left.is_empty() {
@@ -267,6 +267,11 @@ fn strange() -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
+/// The map with the higher epoch. If both are of one epoch, the one that came later.
+fn newest<M>(before: Option<(u64, M)>, said: (u64, M)) -> (u64, M) {
+    before.filter(|before| before.0 > said.0).unwrap_or(said)
+}
+
 /// The error if no node has a map.
 fn no_map(failures: &[(Member, Error)]) -> Error {
     if let [(_, error)] = failures {
@@ -286,4 +291,65 @@ fn no_map(failures: &[(Member, Error)]) -> Error {
         said.join(" | ")
     );
     Error::new(kind, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::SystemHost;
+    use crate::store::redis::connector::{Connector, Opening};
+    use crate::store::redis::node::Node;
+    use crate::store::sinks::Sinks;
+
+    #[test]
+    fn of_old_maps_the_newest_counts() {
+        let newest_of = |maps: [(u64, &'static str); 3]| {
+            maps.into_iter().fold(None, |before, said| Some(newest(before, said)))
+        };
+        assert_eq!(newest_of([(3, "a"), (5, "b"), (4, "c")]), Some((5, "b")));
+        assert_eq!(newest_of([(5, "a"), (3, "b"), (4, "c")]), Some((5, "a")));
+        assert_eq!(newest_of([(3, "a"), (4, "b"), (4, "c")]), Some((4, "c")));
+    }
+
+    /// A connector that reaches nobody.
+    struct Nowhere;
+
+    impl Connector for Nowhere {
+        fn open(&self) -> Opening {
+            Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "nobody is there")) })
+        }
+
+        fn label(&self) -> String {
+            "nowhere".to_owned()
+        }
+    }
+
+    /// While one node is only out of reach, trying again may help.
+    #[test]
+    fn without_a_map_the_error_is_final_only_if_all_nodes_say_so() {
+        use ErrorKind::{Config, Denied, Unavailable, Unsupported};
+        let host: Arc<dyn Host> = SystemHost::shared();
+        let (connector, sinks) =
+            (Arc::new(Nowhere) as Arc<dyn Connector>, Arc::new(Sinks::default()));
+        let failed = |(number, kind): (usize, &ErrorKind)| {
+            let place = Arc::new((format!("h{number}"), 1));
+            let node = Node::new(&host, &connector, &sinks, None);
+            (Member { place, node, number: 0 }, Error::new(*kind, "no"))
+        };
+        for (kinds, expected) in [
+            (&[Denied][..], Denied),
+            (&[Unavailable], Unavailable),
+            (&[Denied, Denied], Denied),
+            (&[Config, Config, Config], Config),
+            (&[Unsupported, Unsupported], Unsupported),
+            (&[Denied, Unavailable], Unavailable),
+            (&[Unavailable, Denied, Denied], Unavailable),
+            (&[Denied, Config], Unavailable),
+        ] {
+            let failures: Vec<_> = kinds.iter().enumerate().map(failed).collect();
+            let error = no_map(&failures);
+            assert_eq!(error.kind(), expected, "{kinds:?}");
+            assert_eq!(error.to_string().contains("h1:1: no"), kinds.len() > 1, "{error}");
+        }
+    }
 }

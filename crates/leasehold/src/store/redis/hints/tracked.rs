@@ -192,4 +192,16 @@ mod tests {
         assert_eq!(tracked.keys.len(), 2, "`k0` and `more`");
         assert_eq!(tracked.changed(&key("k0")).len(), 1);
     }
+
+    /// The server is about to be asked about these keys, however long that takes.
+    #[test]
+    fn a_key_that_the_server_was_not_asked_about_yet_is_not_forgotten() {
+        let (mut tracked, anna) = (Tracked::default(), inbox("annaannaanna"));
+        for number in 0..KEYS_MAX {
+            assert!(tracked.want(&key(&format!("k{number}")), &anna, at(0)));
+        }
+        assert!(!tracked.want(&key("more"), &anna, at(5_000)));
+        assert_eq!(tracked.next_wanted(), Some(key("k0")));
+        assert_eq!(tracked.changed(&key("k0")).len(), 1);
+    }
 }

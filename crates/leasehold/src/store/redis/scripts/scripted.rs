@@ -401,6 +401,33 @@ mod tests {
             assert_eq!(refused(&ask, &Known::default()), None, "{ask:?}");
             assert_eq!(refused(&ask, &strict("a1", "c3")), kind, "{ask:?}");
         }
+        let lease = ask.lease();
+        let renewal = |seconds| Step::Renew(Renewal::new(lease.clone(), ttl(seconds)));
+        let release = |on_release| Step::Release(lease.clone(), on_release);
+        let keep = |seconds| {
+            let (owner, ttl) = (ask.owner.clone(), ttl(seconds));
+            release(OnRelease::KeepIfAlone { owner, ttl, reserve: 1, opens: false })
+        };
+        let claim = |claim| Step::Acquire(Ask { claim, ..ask.clone() });
+        for (number, (step, kind)) in [
+            (renewal(60), None),
+            (renewal(61), Some(ErrorKind::Config)),
+            (keep(60), None),
+            (keep(61), Some(ErrorKind::Config)),
+            (release(OnRelease::Free), None),
+            (claim(Claim::Exclusive), None),
+            (claim(Claim::Shared), Some(ErrorKind::Unsupported)),
+            (claim(Claim::Permits { want: 1, of: 2 }), Some(ErrorKind::Unsupported)),
+            (Step::Resize { key: ask.key.clone(), of: 2 }, Some(ErrorKind::Unsupported)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let request = Scripted::new(step);
+            assert!(request.refusal(&Known::default()).is_none(), "{number}");
+            let refused = request.refusal(&strict("a1", "c3")).map(|error| error.kind());
+            assert_eq!(refused, kind, "{number}");
+        }
     }
 
     #[test]
@@ -415,5 +442,19 @@ mod tests {
         assert_eq!(name(&mut second, &mut known), "EVALSHA");
         second.was_answered(&mut known, &Value::Int(0));
         assert_eq!(name(&mut plain(), &mut known), "EVALSHA", "from then on");
+    }
+
+    /// Otherwise a request by hash would be refused, and the next one would overtake it.
+    #[test]
+    fn a_server_keeps_no_script_of_a_request_that_it_refuses() {
+        let mut known = Known::default();
+        let mut ask = plain();
+        assert_eq!(name(&mut ask, &mut known), "EVAL");
+        assert_eq!(ask.was_refused(&mut known, "OOM", "OOM no"), Retry::No);
+        assert_eq!(name(&mut plain(), &mut known), "EVAL");
+        let mut by_hash = plain();
+        assert_eq!(name(&mut by_hash, &mut known), "EVALSHA");
+        assert_eq!(by_hash.was_refused(&mut known, "OOM", "OOM no"), Retry::No);
+        assert_eq!(name(&mut plain(), &mut known), "EVALSHA", "it has the script");
     }
 }

@@ -439,4 +439,28 @@ mod tests {
         assert_eq!(keep_from(1, 6, "p", 3), is("q", 4), "one of three is not most of them");
         assert!(shared.keep(7, &[Answer::Unknown]).is_none());
     }
+
+    #[test]
+    fn why_no_primary_is_named_is_final_only_if_most_sentinels_say_so() {
+        use ErrorKind::{Config, Denied, Unavailable};
+        let shared = shared("main");
+        let asked: Vec<_> = shared.nodes.iter().collect();
+        // what the sentinels say (`None`: they know no such primary), whether one was named before
+        for (said, named_before, kind) in [
+            ([None, None, Some(Unavailable)], false, Config),
+            ([None, Some(Unavailable), Some(Unavailable)], false, Unavailable),
+            ([None, None, None], true, Unavailable),
+            ([Some(Denied), Some(Denied), None], false, Denied),
+            ([Some(Denied), Some(Unavailable), None], false, Unavailable),
+            ([Some(Denied), Some(Denied), Some(Denied)], true, Unavailable),
+            ([Some(Config), Some(Denied), Some(Config)], false, Config),
+        ] {
+            let answer = |said: Option<ErrorKind>| match said {
+                None => Answer::Unknown,
+                Some(kind) => Answer::Failed(Error::new(kind, "it is so")),
+            };
+            let error = shared.not_named(&asked, &said.map(answer), named_before);
+            assert_eq!(error.kind(), kind, "{said:?} {named_before}: {error}");
+        }
+    }
 }

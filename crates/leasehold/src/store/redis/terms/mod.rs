@@ -263,4 +263,21 @@ mod tests {
         assert!(terms.allow(longer, &key).is_err(), "to the nanosecond");
         assert!(Terms::default().allow(longer, &key).is_ok());
     }
+
+    #[test]
+    fn a_release_may_hand_over_only_if_it_is_certain_that_a_grant_needs_no_check() {
+        let copies = |replicas, fsync| Terms::from(Copies::new(replicas, fsync));
+        for (terms, may_hand_over) in [
+            (Terms::default(), true),
+            (Terms { confirm: true, ..Terms::default() }, true),
+            // The database has not been asked yet.
+            (Terms::AS_DATABASE, false),
+            (Terms::from(Strict::STANDARD), false),
+            (copies(Replicas::Count(1), false), false),
+            (copies(Replicas::Majority, false), false),
+            (copies(Replicas::Count(0), true), false),
+        ] {
+            assert_eq!(terms.hand_over(), may_hand_over, "{terms:?}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Clocks: a restart of the machine, and how idle locks are forgotten.
 
 use super::*;
+use crate::core::token::FencingToken;
 use crate::store::{ClientRecord, FENCE_IDLE, Note, Renewal, Renewed, Snapshot};
 
 #[test]
@@ -133,6 +134,28 @@ fn a_new_counter_begins_above_the_highest_that_was_forgotten() {
     assert!(next > highest, "{next} after {highest}");
 }
 
+/// A lock without fencing tokens has no counter until a quorum raises it.
+#[test]
+fn a_counter_that_a_quorum_raises_never_begins_below_one_that_was_forgotten() {
+    let world = World::new();
+    let store = world.open();
+    let highest = granted(run(store.acquire(ask("a", owner(1, 1)))));
+
+    pass_idle_time(&world, &store);
+    world.clock.set_wall(1);
+    let unfenced = Ask { reserve: 0, ..ask("b", owner(1, 2)) };
+    let answer = run(store.acquire(unfenced)).expect("an answer");
+    assert!(matches!(answer, Acquired::Granted { fencing: None }), "{answer:?}");
+    let at_least = FencingToken::new(5);
+    let renewal = Renewal { at_least, ..Renewal::new(lease("b", owner(1, 2)), ttl(10_000)) };
+    let renewed = run(store.renew(renewal)).expect("an answer");
+    assert!(matches!(renewed, Renewed::Renewed { .. }), "{renewed:?}");
+    let freed = run(store.release(lease("b", owner(1, 2)), OnRelease::Free));
+    assert_eq!(freed.expect("an answer"), Released::Freed);
+    let next = granted(run(store.acquire(ask("b", owner(2, 1)))));
+    assert!(next > highest, "{next} after {highest}");
+}
+
 #[test]
 fn keys_in_use_are_not_forgotten() {
     let world = World::new();
@@ -172,9 +195,10 @@ fn readers_and_owners_of_permits_are_not_forgotten() {
     let store = world.open();
     let permit = Claim::Permits { want: 1, of: 1 };
     let claims = [("read", Claim::Shared, Claim::Exclusive), ("permit", permit, permit)];
-    let shared = |name, claim, client| {
-        let asked = ask(name, owner(client, 1));
-        run(store.acquire(Ask { claim, reserve: 0, ttl: Ttl::MAX, ..asked }))
+    let shared = |name, claim, number| {
+        let asked = ask(name, owner(number, 1));
+        let note = Some(Note::new(Some(Arc::new(ClientRecord::new(client(number)))), None));
+        run(store.acquire(Ask { claim, reserve: 0, ttl: Ttl::MAX, note, ..asked }))
     };
     for (name, claim, _) in claims {
         let answer = shared(name, claim, 1);
@@ -183,6 +207,8 @@ fn readers_and_owners_of_permits_are_not_forgotten() {
 
     pass_idle_time(&world, &store);
     for (name, claim, other) in claims {
+        let seen = run(store.inspect(key(name))).expect("an answer");
+        assert_eq!(seen.holders[0].client, Some(ClientRecord::new(client(1))), "{name}");
         is_taken(shared(name, other, 2));
         let lease = LeaseId { claim, ..lease(name, owner(1, 1)) };
         let answer = run(store.renew(Renewal::new(lease, Ttl::MAX)));

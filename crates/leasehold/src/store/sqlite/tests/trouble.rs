@@ -4,7 +4,7 @@ use rusqlite::ffi;
 
 use super::*;
 use crate::store::sqlite::QUEUE_MAX;
-use crate::store::sqlite::step::Acquire;
+use crate::store::sqlite::step::{Acquire, Renew};
 use crate::store::{Renewal, Renewed};
 
 #[test]
@@ -60,6 +60,9 @@ fn a_client_in_line_waits_longer_for_the_file_than_one_that_only_tries() {
         let ttl = ttl(ttl_ms);
         assert_eq!(limit(Ask { ttl, ..ask("a", owner(1, 1)) }), tries, "{ttl_ms}");
         assert_eq!(limit(Ask { ttl, ..join("a", owner(1, 1), 1) }), waits, "{ttl_ms}");
+        // A renewal that fails must leave time for the next one.
+        let renew = Renew(Renewal::new(lease("a", owner(1, 1)), ttl));
+        assert_eq!(renew.busy_limit().as_millis(), tries, "{ttl_ms}");
     }
 }
 
