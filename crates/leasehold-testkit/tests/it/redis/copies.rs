@@ -101,6 +101,20 @@ fn the_question_for_copies_leaves_with_the_request_and_not_after_its_answer() {
     });
 }
 
+/// The answer to the probe may be behind copies that the server waits for.
+#[test]
+fn a_server_that_may_wait_for_copies_is_not_taken_for_silent_too_soon() {
+    play(async |host, fake, store| {
+        fake.set_silent(true);
+        let released = store.release(lease("a", Claim::Exclusive), OnRelease::Free).await;
+        assert_eq!(released.expect_err("it has no answer").kind(), ErrorKind::Unknown);
+        host.advance(Duration::from_millis(700)).await;
+        assert_eq!(fake.open(), 1, "a quarter of a second, and half a second for copies");
+        host.advance(Duration::from_millis(100)).await;
+        assert_eq!(fake.open(), 0, "it is given up");
+    });
+}
+
 #[test]
 fn a_command_without_a_script_is_confirmed_too() {
     play(async |host, fake, store| {

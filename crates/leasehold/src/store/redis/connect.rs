@@ -369,4 +369,28 @@ mod tests {
             io.await.expect("no panic");
         }
     }
+
+    /// Two votes of one server would make two holders.
+    #[test]
+    fn two_databases_of_one_server_are_known_however_the_server_is_named() {
+        let connector = |url| RedisConnector::new(url).expect("a good URL");
+        for (one, other, expected) in [
+            ("redis://h/1", "redis://h:6379/2", true),
+            ("redis://h/1", "redis://h/1", false),
+            ("redis://h/1", "redis://h:1/2", false),
+            ("redis://h/1", "redis://i/2", false),
+            ("unix:/s?db=1", "unix:/s", true),
+            ("unix:/s?db=1", "unix:/t", false),
+            // One sentinel in common is enough, since it names one primary.
+            ("redis+sentinel://a,b,c/main/1", "redis+sentinel://c,d/main/2", true),
+            ("redis+sentinel://a,b/main/1", "redis+sentinel://a,b/main/1", false),
+            ("redis+sentinel://a,b/main/1", "redis+sentinel://a,b/other/2", false),
+            ("redis+sentinel://a,b/main/1", "redis+sentinel://c,d/main/2", false),
+            ("redis+sentinel://a/main/1", "redis://a:26379/2", false),
+        ] {
+            let (first, second) = (connector(one), connector(other));
+            assert_eq!(first.has_another_database_of(&second), expected, "{one} {other}");
+            assert_eq!(second.has_another_database_of(&first), expected, "{other} {one}");
+        }
+    }
 }

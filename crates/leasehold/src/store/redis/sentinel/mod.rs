@@ -332,10 +332,12 @@ impl Stream for UntilSwitched {
 #[cfg(test)]
 mod tests {
     use std::fmt;
+    use std::future::poll_fn;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc;
 
+    use tokio::io::AsyncWriteExt as _;
     use tracing::field::Field;
     use tracing::{Event, Subscriber};
 
@@ -461,6 +463,22 @@ mod tests {
             };
             let error = shared.not_named(&asked, &said.map(answer), named_before);
             assert_eq!(error.kind(), kind, "{said:?} {named_before}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_came_before_another_primary_was_named_counts() {
+        let (ours, mut server) = tokio::io::duplex(64);
+        server.write_all(b"+OK").await.expect("there is room");
+        let switched = Box::pin(std::future::ready(()));
+        let mut stream = UntilSwitched { stream: Box::new(ours), switched };
+        let mut bytes = [0; 8];
+        let read = poll_fn(|cx| stream.poll_read(cx, &mut bytes)).await;
+        assert_eq!(read.expect("it came before"), 3);
+        for _ in 0..2 {
+            let read = poll_fn(|cx| stream.poll_read(cx, &mut bytes)).await;
+            let error = read.expect_err("another primary was named");
+            assert!(error.to_string().contains("named another primary"), "{error}");
         }
     }
 }

@@ -262,3 +262,21 @@ fn a_pipe_whose_maker_was_killed_before_its_rename_is_removed_after_a_minute() {
     drop(reader);
     assert_eq!(sweep_after(62), (false, false));
 }
+
+/// Otherwise the waiters of other users learn of a hand-over only when they look.
+#[test]
+fn whoever_may_use_a_file_may_ring_the_bells_beside_it() {
+    for (file, directory) in [(0o600, 0o700), (0o640, 0o750), (0o660, 0o770), (0o666, 0o777)] {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("locks.db");
+        let mut bells = Bells::new(Belfry::beside(&path, 0o100_000 | file), true);
+        bells.hang(&client(1));
+        let mode = |path: PathBuf| {
+            let made = std::fs::metadata(path).expect("it was made");
+            made.mode() & 0o777
+        };
+        let beside = folder.path().join("locks.db-bells");
+        assert_eq!(mode(beside.join(client(1).as_str())), file, "{file:o}");
+        assert_eq!(mode(beside), directory, "{file:o}");
+    }
+}
