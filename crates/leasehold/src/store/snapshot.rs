@@ -262,4 +262,22 @@ mod tests {
             assert_eq!(format!("{vote:?}"), format!("Vote {{ node: \"a\", holder: {shown} }}"));
         }
     }
+
+    #[test]
+    fn a_lease_was_renewed_as_long_ago_as_its_ttl_has_lost() {
+        let seconds = |seconds: Option<u64>| seconds.map(Duration::from_secs);
+        // the ttl, the time left, how long ago it was renewed
+        for (ttl, left, ago) in [
+            (Some(10), Some(7), Some(3)),
+            (Some(10), Some(10), Some(0)),
+            // A lock delay makes a lease last longer than its ttl.
+            (Some(10), Some(11), None),
+            (Some(10), None, None),
+            (None, Some(7), None),
+        ] {
+            let (ttl, ttl_left) = (seconds(ttl), seconds(left));
+            let holder = Holder { ttl, ttl_left, ..Holder::new("a") };
+            assert_eq!(holder.renewed_ago(), seconds(ago), "{ttl:?} {left:?}");
+        }
+    }
 }

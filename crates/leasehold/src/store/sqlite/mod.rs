@@ -203,14 +203,18 @@ fn limit(ttl: Ttl) -> Duration {
     2 * command_limit(ttl)
 }
 
+/// How long the future of this ask may take. An ask in line may wait longer for the file.
+fn limit_of(acquire: &Acquire) -> Duration {
+    let ttl = acquire.0.ttl;
+    limit(ttl).max(acquire.busy_limit() + command_limit(ttl))
+}
+
 impl Store for SqliteStore {
     fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         let impossible = impossible_claim(ask.claim, &ask.key);
         let acquire = Acquire(ask);
-        let ttl = acquire.0.ttl;
-        let limit = limit(ttl).max(acquire.busy_limit() + command_limit(ttl));
         match impossible {
-            None => self.submit(limit, acquire),
+            None => self.submit(limit_of(&acquire), acquire),
             Some(error) => Box::pin(std::future::ready(Err(error))),
         }
     }

@@ -337,4 +337,56 @@ mod tests {
         }
         assert!(Place::default().is_here());
     }
+
+    /// Each host may be the one that is asked.
+    #[test]
+    fn of_several_hosts_all_must_be_on_this_machine() {
+        for (hosts, here) in [
+            (["localhost", "127.0.0.1"], true),
+            (["localhost", "10.0.0.1"], false),
+            (["10.0.0.1", "::1"], false),
+        ] {
+            let place = Place { hosts: hosts.map(str::to_owned).into(), ..Place::default() };
+            assert_eq!(place.is_here(), here, "{hosts:?}");
+        }
+    }
+
+    fn facts(fsync: Answer<(i64, Duration)>, info: &[(&str, &str)]) -> Facts {
+        let info = info.iter().fold(Info::default(), |info, (name, value)| info.with(name, value));
+        Facts { fsync, info: Ok(info), ..Facts::unasked(Place::default(), Terms::default()) }
+    }
+
+    #[test]
+    fn an_append_only_file_is_known_by_waitaof_or_by_info() {
+        let refused =
+            |text: &str| Err(Gap::Refused { code: "ERR".to_owned(), text: text.to_owned() });
+        let no_log = "ERR WAITAOF cannot be used when appendonly is disabled";
+        let (yes, no) = ([("aof_enabled", "1")], [("aof_enabled", "0")]);
+        for (fsync, info, has_log) in [
+            (Ok((1, Duration::ZERO)), &no[..], Some(true)),
+            (Ok((0, Duration::ZERO)), &[], Some(true)),
+            (refused(no_log), &yes, Some(false)),
+            (refused("ERR another reason"), &yes, Some(true)),
+            (Err(Gap::Absent), &yes, Some(true)),
+            (Err(Gap::Denied), &no, Some(false)),
+            (Err(Gap::Denied), &[], None),
+        ] {
+            assert_eq!(facts(fsync.clone(), info).has_log(), has_log, "{fsync:?} {info:?}");
+        }
+    }
+
+    #[test]
+    fn the_mode_of_a_server_is_known_by_hello_or_by_info_of_redis_or_valkey() {
+        let mode = |hello: Answer<Info>, info: &[(&str, &str)]| {
+            let facts = Facts { hello, ..facts(Err(Gap::NotAsked), info) };
+            facts.mode().map(str::to_owned)
+        };
+        let hello = Ok(Info::default().with("mode", "cluster"));
+        assert_eq!(mode(hello, &[("redis_mode", "standalone")]).as_deref(), Some("cluster"));
+        for name in ["redis_mode", "server_mode"] {
+            let of_info = mode(Err(Gap::Absent), &[(name, "sentinel")]);
+            assert_eq!(of_info.as_deref(), Some("sentinel"), "{name}");
+        }
+        assert_eq!(mode(Err(Gap::Absent), &[]), None);
+    }
 }

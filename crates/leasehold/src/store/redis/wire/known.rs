@@ -114,3 +114,27 @@ impl Known {
         self.warm.insert(key.clone());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> Key {
+        Key::new(format!("k{number}")).expect("a good name")
+    }
+
+    #[test]
+    fn as_many_counters_are_remembered_as_there_is_room_for() {
+        let mut known = Known::default();
+        for number in 0..WARM_KEYS_MAX {
+            known.warmed(&key(number));
+        }
+        assert!(known.is_warm(&key(0)) && known.is_warm(&key(WARM_KEYS_MAX - 1)));
+        known.warmed(&key(WARM_KEYS_MAX));
+        assert!(known.is_warm(&key(WARM_KEYS_MAX)));
+        assert_eq!(known.warm.len(), 1, "the others are forgotten");
+        let mut unsteady = Known::default().unsteady();
+        unsteady.warmed(&key(0));
+        assert!(!unsteady.is_warm(&key(0)), "it may come back with an old counter");
+    }
+}

@@ -3,8 +3,10 @@
 use rusqlite::ffi;
 
 use super::*;
-use crate::store::sqlite::QUEUE_MAX;
+use crate::core::validity::command_limit;
+use crate::store::sqlite::lock_row::LockRow;
 use crate::store::sqlite::step::{Acquire, Renew};
+use crate::store::sqlite::{QUEUE_MAX, limit_of};
 use crate::store::{Renewal, Renewed};
 
 #[test]
@@ -63,6 +65,31 @@ fn a_client_in_line_waits_longer_for_the_file_than_one_that_only_tries() {
         // A renewal that fails must leave time for the next one.
         let renew = Renew(Renewal::new(lease("a", owner(1, 1)), ttl));
         assert_eq!(renew.busy_limit().as_millis(), tries, "{ttl_ms}");
+    }
+}
+
+/// Otherwise the outcome would be unknown while the request is still about to be served.
+#[test]
+fn the_answer_is_waited_for_longer_than_the_file() {
+    for ttl_ms in [40, 2_000, 10_000, 60_000] {
+        let ttl = ttl(ttl_ms);
+        let tries = Acquire(Ask { ttl, ..ask("a", owner(1, 1)) });
+        let waits = Acquire(Ask { ttl, ..join("a", owner(1, 1), 1) });
+        for acquire in [tries, waits] {
+            let least = acquire.busy_limit() + command_limit(ttl);
+            assert!(limit_of(&acquire) >= least, "{ttl_ms}");
+        }
+    }
+}
+
+/// Only a damaged file has such a moment, and clients would wait for its end.
+#[test]
+fn a_woken_waiter_is_awaited_for_a_moment_and_no_longer() {
+    let now = Moment::from_nanos(1_000_000_000);
+    let mut row = LockRow::default();
+    for (left_ms, is_awaited) in [(0, false), (1, true), (20, true), (21, false), (9_999, false)] {
+        row.awaits_until = now + Duration::from_millis(left_ms);
+        assert_eq!(row.awaits_head(now), is_awaited, "{left_ms}");
     }
 }
 
