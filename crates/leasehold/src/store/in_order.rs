@@ -253,3 +253,203 @@ impl<S: Store> Store for InOrder<S> {
         self.store.label()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Mutex;
+    use std::task::{Context, Poll, Waker};
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::core::moment::{Moment, WallTime};
+    use crate::core::token::OwnerToken;
+    use crate::host::Sleep;
+    use crate::host::shielded::panic_quietly;
+    use crate::store::{AnyStore, Claim, Hint, MemoryStore};
+
+    /// A host whose clock stands still, and whose tasks the test polls.
+    #[derive(Default)]
+    struct ByHand(Mutex<Vec<Task>>);
+
+    impl ByHand {
+        /// Polls each task once. A task that panics has ended.
+        fn run(&self) {
+            let mut tasks = std::mem::take(&mut *self.0.lock().expect("no panic"));
+            let mut context = Context::from_waker(Waker::noop());
+            tasks.retain_mut(|task| {
+                let poll = AssertUnwindSafe(|| task.as_mut().poll(&mut context));
+                matches!(catch_unwind(poll), Ok(Poll::Pending))
+            });
+            self.0.lock().expect("no panic").extend(tasks);
+        }
+    }
+
+    impl Host for ByHand {
+        fn now(&self) -> Moment {
+            Moment::default()
+        }
+        fn wall(&self) -> WallTime {
+            WallTime::default()
+        }
+        fn sleep_until(&self, _: Moment) -> Sleep {
+            Box::pin(pending())
+        }
+        fn spawn(&self, task: Task) {
+            self.0.lock().expect("no panic").push(task);
+        }
+        fn spawn_blocking(&self, _: &str, _: Task) -> Result<(), Error> {
+            unreachable!("this store has no thread");
+        }
+        fn random(&self, bytes: &mut [u8]) {
+            bytes.fill(0);
+        }
+    }
+
+    /// A store that has no answer for the owner `silent`, and panics for the owner `broken`.
+    struct Odd {
+        store: MemoryStore,
+        told: Arc<Mutex<Vec<&'static str>>>,
+    }
+
+    impl Odd {
+        fn tell(&self, what: &'static str) {
+            self.told.lock().expect("no panic").push(what);
+        }
+    }
+
+    impl Store for Odd {
+        fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
+            match ask.owner.as_str() {
+                "silent" => Box::pin(pending()),
+                "broken" => Box::pin(async {
+                    panic_quietly();
+                    Err(host_ended())
+                }),
+                _ => self.store.acquire(ask),
+            }
+        }
+        fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
+            self.store.renew(renewal)
+        }
+        fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
+            self.store.release(lease, on_release)
+        }
+        fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
+            self.store.inspect(key)
+        }
+        fn watch(&self, _: &ClientId, _: Weak<dyn HintSink>) {
+            self.tell("watch");
+        }
+        fn listen(&self, _: &ClientId) {
+            self.tell("listen");
+        }
+        fn tell_when_free(&self, _: &Key, _: &ClientId) {
+            self.tell("tell_when_free");
+        }
+        fn let_go(&self, _: &LeaseId) {
+            self.tell("let_go");
+        }
+        fn shard(&self, _: &Key) -> u64 {
+            7
+        }
+        fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
+            self.store.resize(key, of)
+        }
+        fn capabilities(&self) -> Capabilities {
+            self.store.capabilities()
+        }
+        fn browse(&self) -> Option<&dyn Browse> {
+            self.store.browse()
+        }
+        fn label(&self) -> String {
+            "odd".to_owned()
+        }
+    }
+
+    fn opened() -> (Arc<ByHand>, Arc<Mutex<Vec<&'static str>>>, InOrder<Odd>) {
+        let host = Arc::<ByHand>::default();
+        let told = Arc::<Mutex<Vec<_>>>::default();
+        let store = Odd { store: MemoryStore::new(host.clone()), told: Arc::clone(&told) };
+        (host.clone(), told, InOrder::new(store, host))
+    }
+
+    fn lease(owner: &str) -> LeaseId {
+        let key = Key::new("a").expect("a good name");
+        let owner = OwnerToken::new(owner).expect("a token");
+        LeaseId { key, owner, claim: Claim::Exclusive }
+    }
+
+    fn ask(owner: &str) -> Ask {
+        let LeaseId { key, owner, claim } = lease(owner);
+        Ask::new(key, owner, claim, Ttl::DEFAULT)
+    }
+
+    #[test]
+    fn a_renewal_does_not_wait_for_a_request_without_an_answer_and_a_release_does() {
+        let (host, _, store) = opened();
+        let granted = store.acquire(ask("anna"));
+        host.run();
+        assert!(matches!(granted.now_or_never(), Some(Ok(Acquired::Granted { .. }))));
+        let _silent = store.acquire(ask("silent"));
+        let renewed = store.renew(Renewal::new(lease("anna"), Ttl::DEFAULT));
+        let released = store.release(lease("anna"), OnRelease::Free);
+        host.run();
+        let renewed = renewed.now_or_never();
+        assert!(matches!(renewed, Some(Ok(Renewed::Renewed { .. }))), "{renewed:?}");
+        assert!(released.now_or_never().is_none(), "it comes after the earlier request");
+    }
+
+    #[test]
+    fn requests_behind_one_that_panicked_fail_and_later_ones_are_carried_out() {
+        let (host, _, store) = opened();
+        let requests = [store.acquire(ask("broken")), store.acquire(ask("anna"))];
+        host.run();
+        for request in requests {
+            let error = request.now_or_never().expect("it has ended").expect_err("it failed");
+            assert_eq!(error.kind(), ErrorKind::Unknown);
+        }
+        let granted = store.acquire(ask("anna"));
+        host.run();
+        assert!(matches!(granted.now_or_never(), Some(Ok(Acquired::Granted { .. }))));
+    }
+
+    #[test]
+    fn one_request_too_many_for_a_key_is_refused_at_once_until_others_were_carried_out() {
+        let (host, _, store) = opened();
+        let release = || store.release(lease("anna"), OnRelease::Free);
+        for _ in 0..QUEUE_MAX {
+            drop(release());
+        }
+        let error = release().now_or_never().expect("at once").expect_err("there is no room");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        host.run();
+        let released = release();
+        host.run();
+        assert!(matches!(released.now_or_never(), Some(Ok(Released::NotHeld))));
+    }
+
+    /// Some of these do nothing by default, so that a store need not have them.
+    #[test]
+    fn whatever_wraps_a_store_passes_on_everything() {
+        struct Deaf;
+        impl HintSink for Deaf {
+            fn hint(&self, _: Hint) {}
+        }
+        let (_, told, store) = opened();
+        let store = AnyStore::new(store);
+        let (lease, inbox) = (lease("anna"), ClientId::from_random([1; ClientId::CHARS]));
+        store.watch(&inbox, Weak::<Deaf>::new());
+        store.listen(&inbox);
+        store.tell_when_free(&lease.key, &inbox);
+        store.let_go(&lease);
+        let expected = ["watch", "listen", "tell_when_free", "let_go"];
+        assert_eq!(*told.lock().expect("no panic"), expected);
+        assert_eq!((store.shard(&lease.key), store.label()), (7, "odd".to_owned()));
+        let resized = store.resize(lease.key, 3).now_or_never();
+        assert!(matches!(resized, Some(Ok(None))), "{resized:?}");
+        assert!(store.capabilities().permits && store.browse().is_some());
+    }
+}
