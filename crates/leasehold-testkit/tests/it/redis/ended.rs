@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::store::redis::RedisStore;
 use leasehold::store::{BoxAnswer, Released};
 
+use super::fake::{numbers, refused};
 use super::wire::{connected, kind, release};
 
 #[test]
@@ -57,5 +59,22 @@ fn a_caller_that_asks_again_as_soon_as_a_connection_ends_gets_a_new_one() {
         assert_eq!(second.expect("the server works"), Released::Freed);
         assert_eq!(kind(first.await), ErrorKind::Unknown);
         assert_eq!(world.fake.attempts(), 2);
+    });
+}
+
+/// The server has become a replica, and the connection is left. A few such connections stay open
+/// for the requests that are under way, and make room for others when these are over.
+#[test]
+fn a_request_is_answered_over_a_connection_that_was_left_however_many_were_left_before() {
+    connected(0, async |world| {
+        for round in 0..8 {
+            world.fake.answer(refused("READONLY You can't write against a read only replica."));
+            let late = world.fake.answer_late(numbers(&[1, 0]));
+            let (first, second) = (world.release("a"), world.release("b"));
+            assert_eq!(kind(first.await), ErrorKind::Unavailable, "{round}");
+            late.say();
+            assert_eq!(second.await.expect("answered"), Released::Freed, "{round}");
+            world.pass(Duration::from_secs(2)).await;
+        }
     });
 }
