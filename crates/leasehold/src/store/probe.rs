@@ -54,3 +54,99 @@ pub(crate) async fn try_lease(store: &impl Store, key: Key, random: &str) -> Res
     let is_granted = matches!(granted, Acquired::Granted { .. });
     Ok(is_granted && is_renewed && by_wrong == Released::NotHeld && by_right == Released::Freed)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::sync::Weak;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::core::error::ErrorKind;
+    use crate::core::token::ClientId;
+    use crate::host::SystemHost;
+    use crate::store::{BoxAnswer, Browse, Capabilities, HintSink, MemoryStore, Refusal, Snapshot};
+
+    /// What a store does wrong.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Wrong {
+        Nothing,
+        GrantsNothing,
+        LosesEachLease,
+        FailsToRenew,
+        ReleasesByAnyToken,
+        ReleasesNothing,
+    }
+
+    /// A store in memory that does something wrong.
+    struct Faulty(MemoryStore, Wrong);
+
+    impl Store for Faulty {
+        fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
+            match self.1 {
+                Wrong::GrantsNothing => Box::pin(ready(Ok(Refusal::taken(None, 0).into()))),
+                _ => self.0.acquire(ask),
+            }
+        }
+        fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
+            match self.1 {
+                Wrong::LosesEachLease => Box::pin(ready(Ok(Renewed::Lost))),
+                Wrong::FailsToRenew => {
+                    let error = Error::new(ErrorKind::Unavailable, "it fails");
+                    Box::pin(ready(Err(error)))
+                }
+                _ => self.0.renew(renewal),
+            }
+        }
+        fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
+            match self.1 {
+                Wrong::ReleasesByAnyToken => Box::pin(ready(Ok(Released::Freed))),
+                Wrong::ReleasesNothing => Box::pin(ready(Ok(Released::NotHeld))),
+                _ => self.0.release(lease, on_release),
+            }
+        }
+        fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
+            self.0.inspect(key)
+        }
+        fn watch(&self, _: &ClientId, _: Weak<dyn HintSink>) {}
+        fn listen(&self, _: &ClientId) {}
+        fn capabilities(&self) -> Capabilities {
+            self.0.capabilities()
+        }
+        fn browse(&self) -> Option<&dyn Browse> {
+            None
+        }
+        fn label(&self) -> String {
+            self.0.label()
+        }
+    }
+
+    #[test]
+    fn a_lease_is_tried_with_everything_that_a_lock_relies_on() {
+        for (wrong, works) in [
+            (Wrong::Nothing, Some(true)),
+            (Wrong::GrantsNothing, Some(false)),
+            (Wrong::LosesEachLease, Some(false)),
+            (Wrong::FailsToRenew, None),
+            (Wrong::ReleasesByAnyToken, Some(false)),
+            (Wrong::ReleasesNothing, Some(false)),
+        ] {
+            let store = Faulty(MemoryStore::new(SystemHost::shared()), wrong);
+            let (lease, looks) = try_out(&store, &SystemHost, "a:b")
+                .now_or_never()
+                .expect("a store in memory answers at once");
+            assert_eq!(lease.ok(), works, "{wrong:?}");
+            assert_eq!(looks.len(), LOOKS);
+        }
+    }
+
+    #[test]
+    fn a_trial_that_fails_leaves_no_lease() {
+        let store = Faulty(MemoryStore::new(SystemHost::shared()), Wrong::FailsToRenew);
+        let tried = try_out(&store, &SystemHost, "a:b").now_or_never().expect("at once");
+        assert_eq!(tried.0.expect_err("it fails").kind(), ErrorKind::Unavailable);
+        let seen = store.inspect(Key::probe("b")).now_or_never().expect("at once");
+        assert!(seen.expect("an answer").holders.is_empty());
+    }
+}

@@ -262,7 +262,14 @@ fn write(value: &Value, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use ::redis::RedisFuture;
+
     use super::*;
+    use crate::store::redis::codec;
+    use crate::store::redis::codec::command::Command;
 
     fn written(value: &Value) -> String {
         let mut out = Vec::new();
@@ -310,5 +317,55 @@ mod tests {
         }
         assert!(request(&Frame::Int(1)).is_err());
         assert!(request(&words(&[])).is_err());
+    }
+
+    /// A connection that answers each command by how many came before it.
+    #[derive(Clone, Default)]
+    struct Counting(Arc<AtomicI64>);
+
+    impl ConnectionLike for Counting {
+        fn req_packed_command<'a>(&'a mut self, _: &'a Cmd) -> RedisFuture<'a, Value> {
+            Box::pin(ready(Ok(Value::Int(self.0.fetch_add(1, Ordering::SeqCst)))))
+        }
+
+        fn req_packed_commands<'a>(
+            &'a mut self,
+            _: &'a Pipeline,
+            _: usize,
+            count: usize,
+        ) -> RedisFuture<'a, Vec<Value>> {
+            let answer = |_| Value::Int(self.0.fetch_add(1, Ordering::SeqCst));
+            let answers = (0..count).map(answer).collect();
+            Box::pin(ready(Ok(answers)))
+        }
+
+        fn get_db(&self) -> i64 {
+            0
+        }
+    }
+
+    #[test]
+    fn answers_come_in_the_order_of_the_requests_although_some_are_refused_here() {
+        let mut stream = Through::new(Counting::default());
+        let mut requests = Vec::new();
+        for (name, argument) in
+            [("GET", "a"), ("SELECT", "1"), ("SUBSCRIBE", "b"), ("GET", "c"), ("GET", "d")]
+        {
+            codec::write(&Command::new(name).arg(argument), &mut requests);
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        let written = stream.poll_write(&mut context, &requests);
+        assert!(matches!(written, Poll::Ready(Ok(count)) if count == requests.len()));
+        let (mut said, mut bytes) = (Vec::new(), [0; 512]);
+        while let Poll::Ready(read) = stream.poll_read(&mut context, &mut bytes) {
+            said.extend_from_slice(&bytes[..read.expect("it works")]);
+        }
+        let said = String::from_utf8(said).expect("text");
+        let expected = [":0", "-NOPERM `SELECT`", "-NOPERM `SUBSCRIBE`", ":1", ":2"];
+        let lines: Vec<_> = said.lines().collect();
+        assert_eq!(lines.len(), expected.len(), "{said}");
+        for (line, begin) in lines.into_iter().zip(expected) {
+            assert!(line.starts_with(begin), "{said}");
+        }
     }
 }
