@@ -122,3 +122,37 @@ pub(super) fn upgrade(conn: &Connection, from: i32) -> rusqlite::Result<()> {
     }
     conn.pragma_update(None, "user_version", USER_VERSION)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The columns of all tables of a file.
+    fn columns(file: &Connection) -> Vec<String> {
+        const SQL: &str = "SELECT tables.name || '.' || columns.name
+            FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns
+            WHERE tables.type = 'table' ORDER BY 1";
+        let mut statement = file.prepare(SQL).expect("it is SQL");
+        let columns = statement.query_map([], |row| row.get(0)).expect("there are some");
+        columns.collect::<rusqlite::Result<_>>().expect("names")
+    }
+
+    #[test]
+    fn tables_of_each_version_become_those_of_a_new_file() {
+        let open = || Connection::open_in_memory().expect("a file");
+        let new = open();
+        make(&new, "boot").expect("it is empty");
+        for from in 1..=USER_VERSION {
+            let old = open();
+            for (version, tables) in [(1, FIRST), (2, SHARES), (3, REVOCATIONS)] {
+                if version <= from {
+                    old.execute_batch(tables).expect("it has those of the version before");
+                }
+            }
+            upgrade(&old, from).expect("they are changed");
+            assert_eq!(columns(&old), columns(&new), "{from}");
+            let version = old.pragma_query_value(None, "user_version", |row| row.get(0));
+            assert_eq!(version, Ok(USER_VERSION), "{from}");
+        }
+    }
+}
