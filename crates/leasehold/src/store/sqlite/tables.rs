@@ -152,7 +152,8 @@ mod tests {
             upgrade(&old, from).expect("they are changed");
             assert_eq!(columns(&old), columns(&new), "{from}");
             let version = old.pragma_query_value(None, "user_version", |row| row.get(0));
-            assert_eq!(version, Ok(USER_VERSION), "{from}");
+            let version: i32 = version.expect("a number");
+            assert_eq!(version, USER_VERSION, "{from}");
         }
     }
 }
