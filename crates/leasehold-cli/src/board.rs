@@ -127,3 +127,46 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold::Client;
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    /// Whether an answer is yes, and whether this is in it.
+    fn says(answer: &Answer, part: &str) -> (bool, bool) {
+        let text = String::from_utf8(answer.bytes(false)).expect("text");
+        (text.starts_with("HTTP/1.1 200 "), text.contains(part))
+    }
+
+    #[test]
+    fn an_instance_leads_until_its_command_has_ended_and_is_not_ready_while_it_pauses() {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime of one thread").block_on(async {
+            let client = Client::builder("memory:board").connect().await.expect("opened");
+            let guard = client.mutex("x").lock().await.expect("free");
+            let guard = Arc::new(MultiGuard::from(guard));
+            let (board, has_ended) = (Board::new("x", Duration::from_secs(10)), Arc::default());
+            let is = |state: &str, ready, leads| {
+                let shown = format!("\"state\":\"{state}\"");
+                assert_eq!(says(&board.ready(), &shown), (ready, true), "{state}");
+                let is_leader = "\"is_leader\":true";
+                assert_eq!(says(&board.leader(), is_leader), (leads, leads), "{state}");
+                assert_eq!(says(&board.leader(), "\"fence\":null").1, !leads, "{state}");
+            };
+            is("connecting", false, false);
+            board.campaigns();
+            is("campaigning", true, false);
+            board.leads(&guard, Arc::clone(&has_ended));
+            is("leading", true, true);
+            has_ended.store(true, Ordering::Relaxed);
+            is("stopping", false, false);
+            board.pauses();
+            is("pausing", false, false);
+            board.campaigns();
+            is("campaigning", true, false);
+        });
+    }
+}

@@ -334,6 +334,18 @@ mod tests {
         }
     }
 
+    /// `elect` campaigns again after such a failure, and ends after any other.
+    #[test]
+    fn a_lease_that_was_lost_or_in_doubt_is_worth_another_one_and_a_mistake_is_not() {
+        let kinds = ErrorKind::ALL.iter().copied();
+        let again = kinds
+            .filter(|kind| is_about_the_lease(&Failure::from(leasehold::Error::new(*kind, "why"))));
+        let expected = [ErrorKind::Lost, ErrorKind::Unavailable, ErrorKind::Unknown];
+        let again: Vec<_> = again.collect();
+        assert!(again.len() == 3 && expected.iter().all(|kind| again.contains(kind)), "{again:?}");
+        assert!(!is_about_the_lease(&Failure::internal("no process can be started")));
+    }
+
     #[test]
     fn the_default_grace_is_5_s_or_a_quarter_of_the_ttl() {
         for (flags, ms) in [

@@ -234,3 +234,30 @@ fn times(joined: &[Joined]) -> [(&'static str, Option<String>); 2] {
     let ttl = holders().filter_map(|holder| holder.ttl).min();
     [(EXPIRES_AT_MS, expires), (TTL_MS, ttl.map(|ttl| ttl.as_millis().to_string()))]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A command must not believe that it has time until the last of its locks ends.
+    #[test]
+    fn a_command_that_joins_several_locks_is_told_the_end_of_the_first() {
+        let joined = |ttl: Option<u64>, left: Option<u64>| {
+            let mut holder = Holder::new("token");
+            (holder.ttl, holder.ttl_left) =
+                (ttl.map(Duration::from_secs), left.map(Duration::from_secs));
+            let (name, token) = ("x".to_owned(), "token".to_owned());
+            Joined { name, token, fence: None, holder: Some(holder) }
+        };
+        let own = Joined { holder: None, ..joined(None, None) };
+        let now = SystemHost.wall().as_unix_millis();
+        let [expires, ttl] =
+            times(&[joined(Some(60), Some(3_000)), own, joined(Some(30), Some(500))]);
+        assert_eq!(ttl, (TTL_MS, Some("30000".to_owned())));
+        let expires: u64 = expires.1.expect("they end").parse().expect("a number");
+        assert!(expires.abs_diff(now + 500_000) < 1_000_000, "{expires} is that of the first");
+        assert_eq!(times(&[joined(None, None)]), [(EXPIRES_AT_MS, None), (TTL_MS, None)]);
+    }
+}

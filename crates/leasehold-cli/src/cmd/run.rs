@@ -173,3 +173,58 @@ async fn take_and_hold(
         patience = Patience::endless();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::args::{Command, Parsed, parse};
+
+    fn parsed(flags: &str) -> Run {
+        let line = format!("leasehold run {flags} -- true");
+        match parse(line.split(' ').map(OsString::from)).expect("a command line") {
+            Parsed::Invocation(invocation) => match invocation.command {
+                Command::Run(run) => run,
+                other => panic!("{other:?}"),
+            },
+            Parsed::Text(text, _) => panic!("{text}"),
+        }
+    }
+
+    /// A shorter one would end a command whose lease was never renewed.
+    #[test]
+    fn the_longest_hold_is_at_least_a_ttl() {
+        let ttl = Duration::from_secs(10);
+        for (flags, is_fine) in [
+            ("x", true),
+            ("x --max-hold 10s", true),
+            ("x --max-hold 9999ms", false),
+            ("x --max-hold 0", false),
+        ] {
+            let checked = check_max_hold(&parsed(flags), ttl);
+            assert_eq!(
+                checked.map_err(|failure| failure.exit).err(),
+                (!is_fine).then_some(Exit::CONFIG)
+            );
+        }
+    }
+
+    #[test]
+    fn work_is_done_once_in_a_period_from_a_ttl_to_a_day_under_one_name() {
+        let ttl = Duration::from_secs(10);
+        for (flags, period) in [
+            ("x", Ok(None)),
+            ("x y", Ok(None)),
+            ("x --once-per 10s", Ok(Some(10))),
+            ("x --once-per 24h", Ok(Some(86_400))),
+            ("x --once-per 9999ms", Err(Exit::CONFIG)),
+            ("x --once-per 25h", Err(Exit::CONFIG)),
+            ("x y --once-per 1h", Err(Exit::CONFIG)),
+        ] {
+            let found = once::period(&parsed(flags), ttl).map_err(|failure| failure.exit);
+            let found = found.map(|period| period.map(|period| period.as_secs()));
+            assert_eq!(found, period, "{flags}");
+        }
+    }
+}

@@ -195,7 +195,31 @@ fn done(context: &Context, args: &Unlock, ended: usize, asked: usize) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
+    use crate::args::{Command, Parsed, parse};
+
+    /// A variable of a script may be empty.
+    #[test]
+    fn a_hint_means_the_tokens_that_begin_with_it_and_an_empty_one_means_none() {
+        for (flag, token, is_its) in [
+            ("--force", &b"abcd"[..], true),
+            ("--token=abc", b"abcd", true),
+            ("--token=abcd", b"abcd", true),
+            ("--token=abcde", b"abcd", false),
+            ("--token=bcd", b"abcd", false),
+            ("--token=0xff1b", b"\xff\x1ba", true),
+            ("--token=0xff1b", b"a\xff\x1b", false),
+            ("--token=", b"abcd", false),
+            ("--token=0x", b"abcd", false),
+        ] {
+            let words = ["leasehold", "unlock", "x", flag, "--why", "y"].map(OsString::from);
+            let Ok(Parsed::Invocation(invocation)) = parse(words) else { panic!("{flag}") };
+            let Command::Unlock(args) = invocation.command else { panic!("{flag}") };
+            assert_eq!(is_meant(&args, &Holder::new(token)), is_its, "{flag} {token:?}");
+        }
+    }
 
     #[test]
     fn a_hint_in_hexadecimal_is_read_byte_by_byte() {

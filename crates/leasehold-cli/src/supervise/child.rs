@@ -426,6 +426,8 @@ pub(crate) fn not_begun(error: &io::Error) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
 
     fn at(ms: u64) -> Moment {
@@ -444,6 +446,21 @@ mod tests {
             [(1_000, Next::Give), (1_100, Next::Wait), (3_099, Next::Wait), (3_100, Next::GiveUp)]
         {
             assert_eq!(order.next(at(ms), look), next, "{ms}");
+        }
+    }
+
+    /// A machine without room for another process says nothing about the command.
+    #[test]
+    fn a_command_that_does_not_begin_ends_as_with_env_unless_the_system_is_full() {
+        for (errno, exit) in [
+            (Errno::NOENT, Exit::NOT_FOUND),
+            (Errno::ACCESS, Exit::CANNOT_EXECUTE),
+            (Errno::NOEXEC, Exit::CANNOT_EXECUTE),
+            (Errno::TOOBIG, Exit::CANNOT_EXECUTE),
+            (Errno::AGAIN, Exit::INTERNAL),
+            (Errno::NOMEM, Exit::INTERNAL),
+        ] {
+            assert_eq!(not_begun(&errno.into()), exit, "{errno:?}");
         }
     }
 

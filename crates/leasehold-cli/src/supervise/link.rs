@@ -339,6 +339,7 @@ mod tests {
             start(&[""]),
             start(&["a", "", "b c", "ü"]),
             Order::Forward(Signal::USR1),
+            Order::ForwardOutside(Signal::INT),
             Order::SignalAll(Signal::TERM),
             Order::Kill,
             Order::KillAt(Moment::from_nanos(u64::MAX)),

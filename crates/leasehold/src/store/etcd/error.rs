@@ -222,6 +222,8 @@ mod tests {
             (refused(8, "etcdserver: mvcc: database space exceeded"), false, false),
             (Failure::Silent(Duration::from_secs(1)), false, true),
             (Failure::Malformed, false, true),
+            (Failure::Unsent(h2::Reason::CANCEL.into()), true, true),
+            (Failure::Broken(h2::Reason::CANCEL.into()), false, true),
         ] {
             assert_eq!((failure.is_undone(), failure.ends_connection()), (is_undone, ends));
         }

@@ -274,6 +274,16 @@ mod tests {
         }
     }
 
+    /// Versions of servers write the setting in different ways.
+    #[test]
+    fn a_server_is_read_only_unless_it_says_that_it_is_not() {
+        for (said, is_read_only) in [("0", false), ("OFF", false), ("1", true), ("ON", true)] {
+            let facts = Facts::of(&vec![Some("8.0.36".to_owned()), Some(said.to_owned())]);
+            assert_eq!(facts.map(|facts| facts.is_read_only), Some(is_read_only), "{said}");
+        }
+        assert_eq!(Facts::of(&vec![Some("8.0.36".to_owned()), None]), None);
+    }
+
     /// The first message of a server with these abilities.
     fn said_first(flags: u32) -> Vec<u8> {
         let [a, b, c, d] = flags.to_le_bytes();

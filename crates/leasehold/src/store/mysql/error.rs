@@ -215,6 +215,8 @@ mod tests {
         for (code, asking, connecting) in [
             (1317, ErrorKind::Unknown, ErrorKind::Unavailable),
             (1053, ErrorKind::Unknown, ErrorKind::Unavailable),
+            (1927, ErrorKind::Unknown, ErrorKind::Unavailable),
+            (3024, ErrorKind::Unknown, ErrorKind::Unavailable),
             (1205, ErrorKind::Unavailable, ErrorKind::Unavailable),
             // A migration may be under way. A request that comes then is repeated.
             (1305, ErrorKind::Unavailable, ErrorKind::Config),
@@ -229,6 +231,9 @@ mod tests {
         }
         let broken = Failure::Broken("it ended".to_owned());
         assert_eq!(failure(&broken, Stage::Asking).kind(), ErrorKind::Unknown);
+        assert_eq!(failure(&broken, Stage::Connecting).kind(), ErrorKind::Unavailable);
+        let unsent = failure(&Failure::Unsent, Stage::Asking);
+        assert_eq!(unsent.kind(), ErrorKind::Unavailable, "{unsent}");
     }
 
     #[test]
@@ -255,8 +260,12 @@ mod tests {
     fn a_connection_ends_after_a_step_that_was_cut_off_and_where_a_server_is_read_only() {
         let said = |code| Failure::Said(packet::Said { code, text: "text".to_owned() });
         for (code, ends) in [
+            (1053, true),
             (1317, true),
+            (1927, true),
             (1969, true),
+            (3024, true),
+            (1792, true),
             (1290, true),
             (1836, true),
             (1047, true),
@@ -270,7 +279,7 @@ mod tests {
     /// The text of a request has the owner token.
     #[test]
     fn a_request_that_the_server_quotes_is_not_repeated() {
-        for (code, is_shown) in [(1064, false), (1062, false), (1205, true)] {
+        for (code, is_shown) in [(1064, false), (1062, false), (1366, false), (1205, true)] {
             let text = "near 'CALL leasehold_renew(X'61',X'7365637265742e'".to_owned();
             let said = Failure::Said(packet::Said { code, text });
             let error = format!("{:?}", failure(&said, Stage::Asking));

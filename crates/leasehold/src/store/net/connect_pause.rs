@@ -51,3 +51,47 @@ impl ConnectPause {
         host.now() + self.delays.next(random_u32(host))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::core::error::ErrorKind;
+    use crate::host::SystemHost;
+
+    #[test]
+    fn a_pause_refuses_for_the_reason_of_the_failure_until_it_is_over_or_a_connection_is_made() {
+        let mut pause = ConnectPause::default();
+        assert!(pause.check(Moment::from_nanos(0)).is_ok(), "nothing has failed");
+        pause.failed(&SystemHost, &Error::new(ErrorKind::Denied, "the password is wrong"));
+        let (until, _) = pause.last.clone().expect("it pauses");
+        let refused = pause.check(until.minus(Duration::from_nanos(1))).expect_err("it pauses");
+        assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+        assert!(pause.check(until).is_ok());
+        pause.connected();
+        assert!(pause.check(Moment::from_nanos(0)).is_ok(), "it is connected");
+    }
+
+    /// A server may accept each connection, and end it at once.
+    #[test]
+    fn pauses_grow_until_a_connection_is_of_use() {
+        let mut pause = ConnectPause::default();
+        let why = Error::new(ErrorKind::Unavailable, "it ended");
+        let next = |pause: &mut ConnectPause| {
+            let before = SystemHost.now();
+            pause.failed(&SystemHost, &why);
+            pause.connected();
+            pause.next(&SystemHost).since(before)
+        };
+        let long = Duration::from_millis(100);
+        for _ in 0..4 {
+            next(&mut pause);
+        }
+        assert!(next(&mut pause) >= long, "the tenth pause is at least half a second");
+        pause.reset();
+        pause.failed(&SystemHost, &why);
+        let (until, _) = pause.last.clone().expect("it pauses");
+        assert!(until.since(SystemHost.now()) <= Duration::from_millis(10), "the first one");
+    }
+}

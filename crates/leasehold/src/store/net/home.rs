@@ -34,3 +34,17 @@ impl Home {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_goes_on_at_the_host_after_another_runtime_dropped_it_and_not_after_the_host_did() {
+        let mut home = Home::Asker;
+        assert!(home.moves_to_host());
+        assert_eq!(home, Home::Host);
+        assert!(!home.moves_to_host(), "the host is ending");
+        assert_eq!(home, Home::Host);
+    }
+}

@@ -105,3 +105,109 @@ impl Members {
         Err(failed.expect("a URL names at least one member"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::core::error::ErrorKind;
+    use crate::core::moment::{Moment, WallTime};
+    use crate::host::{Sleep, SystemHost, Task};
+
+    /// A host whose sleeps are over at once, or never.
+    struct Sleeping {
+        is_over: bool,
+    }
+
+    impl Host for Sleeping {
+        fn now(&self) -> Moment {
+            SystemHost.now()
+        }
+        fn wall(&self) -> WallTime {
+            SystemHost.wall()
+        }
+        fn sleep_until(&self, _: Moment) -> Sleep {
+            if self.is_over { Box::pin(ready(())) } else { Box::pin(pending()) }
+        }
+        fn spawn(&self, _: Task) {
+            unreachable!("nothing is run");
+        }
+        fn spawn_blocking(&self, _: &str, _: Task) -> Result<(), Error> {
+            unreachable!("nothing is run");
+        }
+        fn random(&self, bytes: &mut [u8]) {
+            bytes.fill(0);
+        }
+    }
+
+    fn host(is_over: bool) -> Arc<dyn Host> {
+        Arc::new(Sleeping { is_over })
+    }
+
+    /// The members `a` to `c`, or the first of them.
+    fn members(count: usize) -> Members {
+        let servers = [("a", 1), ("b", 2), ("c", 3)].map(|(host, port)| (host.to_owned(), port));
+        let servers = servers.into_iter().take(count).collect();
+        let connect_limit = Duration::from_secs(2);
+        let url = ClusterUrl { servers, login: None, connect_limit, tls: None };
+        Members::new(Arc::new(url)).expect("there is no TLS")
+    }
+
+    #[tokio::test]
+    async fn the_member_of_that_number_is_tried_at_once_and_the_others_later() {
+        for (first, expected) in [(0, 0), (2, 2), (4, 1), (usize::MAX, usize::MAX % 3)] {
+            let tried = Mutex::new(Vec::new());
+            let reach = |number| {
+                tried.lock().expect("no panic").push(number);
+                ready(Ok(number))
+            };
+            let begun = members(3).first(&host(false), first, reach, |_, it| ready(Ok(it))).await;
+            assert_eq!(begun.expect("it is reached"), expected, "{first}");
+            assert_eq!(*tried.lock().expect("no panic"), [expected], "no time has passed");
+        }
+    }
+
+    /// A wrong password at one member would otherwise look like an outage.
+    #[tokio::test]
+    async fn of_several_errors_one_that_no_retry_can_help_is_told_and_one_success_outweighs_all() {
+        let (away, denied) = (Err(ErrorKind::Unavailable), Err(ErrorKind::Denied));
+        for (answers, expected) in [
+            ([away, away, away], away),
+            ([denied, away, away], denied),
+            ([away, denied, away], denied),
+            ([away, away, denied], denied),
+            ([denied, away, Ok(())], Ok(())),
+        ] {
+            for by_reaching in [true, false] {
+                let answer = |number: usize| {
+                    ready(answers[number].map_err(|kind: ErrorKind| Error::new(kind, "no")))
+                };
+                let first = async {
+                    let (members, host) = (members(3), host(true));
+                    if by_reaching {
+                        members.first(&host, 0, answer, |_, ()| ready(Ok(()))).await
+                    } else {
+                        let begin = |number, ()| answer(number);
+                        members.first(&host, 0, |_| ready(Ok(())), begin).await
+                    }
+                };
+                let kind = first.await.map_err(|error| error.kind());
+                assert_eq!(kind, expected, "{answers:?}, by reaching: {by_reaching}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_names_the_member_that_it_is_about_if_there_are_others() {
+        for (count, number, named) in [(1, 0, None), (3, 0, Some("a:1")), (3, 2, Some("c:3"))] {
+            let failed = ready(Err::<(), _>(Error::new(ErrorKind::Unavailable, "it is away")));
+            let members = members(count);
+            let error = members.within_limit(&host(false), number, failed).await;
+            let text = error.expect_err("it is away").to_string();
+            let names = ["a:1", "b:2", "c:3"].into_iter().filter(|name| text.contains(name));
+            assert_eq!(names.collect::<Vec<_>>(), Vec::from_iter(named), "{text}");
+        }
+    }
+}

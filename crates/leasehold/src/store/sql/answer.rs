@@ -210,6 +210,76 @@ pub(super) fn page(rows: &[Row]) -> Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::error::ErrorKind;
+    use crate::core::token::OwnerToken;
+    use crate::core::ttl::Ttl;
+    use crate::store::sql::errors::is_row_locked;
+
+    /// A row of these columns, of which `-` is null.
+    fn row(columns: &str) -> Row {
+        columns.split(' ').map(|text| (text != "-").then(|| text.to_owned())).collect()
+    }
+
+    fn block(first: u64, count: u32) -> Option<FencingBlock> {
+        FencingToken::new(first).map(|first| FencingBlock { first, count })
+    }
+
+    #[test]
+    fn an_ask_is_answered_by_the_columns_of_its_row() {
+        let owner = OwnerToken::new("x").expect("printable");
+        let permits = Claim::Permits { want: 1, of: 3 };
+        let ask = Ask::new(Key::new("k").expect("a name"), owner, permits, Ttl::MIN);
+        let answer = |columns| acquired(&ask, &[row(columns)]);
+        for (columns, expected) in [
+            ("granted 41 2 0 0 - -", block(41, 2)),
+            ("granted 41 0 0 0 - -", None),
+            ("granted - - 0 0 - -", None),
+        ] {
+            let granted = answer(columns).expect("answered");
+            assert!(
+                matches!(granted, Acquired::Granted { fencing } if fencing == expected),
+                "{columns}: {granted:?}"
+            );
+        }
+        let Ok(Acquired::Refused(refusal)) = answer("taken - - 5000 7 - -") else {
+            panic!("it is taken");
+        };
+        assert_eq!((refusal.retry_in, refusal.ahead), (Some(Duration::from_millis(5)), 7));
+        for (columns, kind) in [
+            ("full - - 0 0 - -", ErrorKind::Unavailable),
+            ("used - - 0 0 2 -", ErrorKind::Config),
+            ("other - - 0 0 - -", ErrorKind::Unknown),
+            ("- - - 0 0 - -", ErrorKind::Unknown),
+        ] {
+            assert_eq!(
+                answer(columns).map_err(|error| error.kind()).err(),
+                Some(kind),
+                "{columns}"
+            );
+        }
+        for rows in [vec![], vec![row("granted 41 2"); 2]] {
+            let strange = acquired(&ask, &rows).expect_err("not one row");
+            assert_eq!(strange.kind(), ErrorKind::Unknown, "nobody knows whether it took effect");
+        }
+        let told = wanted_of(&[row("taken - - 0 0 - Nn23PXTR8zL5")]);
+        assert_eq!(told, ClientId::new("Nn23PXTR8zL5"));
+    }
+
+    #[test]
+    fn a_renewal_is_answered_by_the_columns_of_its_row() {
+        for (columns, fencing, raised_from, wanted) in [
+            ("renewed 41 2 - - f -", block(41, 2), None, false),
+            ("renewed 50 1 41 2 1 -", block(50, 1), block(41, 2), true),
+            ("renewed - - - - t -", None, None, true),
+        ] {
+            let expected = Renewed::Renewed { fencing, raised_from, wanted, revoked: None };
+            assert_eq!(renewed(&[row(columns)]).expect("answered"), expected, "{columns}");
+        }
+        let kept = renewed(&[row("kept - - - - f -")]).expect_err("its row is locked");
+        assert!(is_row_locked(&kept), "{kept}");
+        let kept = released(&[row("kept 41 2")]).expect("answered");
+        assert_eq!(kept, Released::Kept { fencing: block(41, 2) });
+    }
 
     /// The rows of a listing.
     fn listed(names: &[String], is_end: bool) -> Vec<Row> {

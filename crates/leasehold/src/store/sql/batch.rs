@@ -293,6 +293,31 @@ mod tests {
         assert!(end(refused(false), "here", Batch(again.into())).again.is_empty());
     }
 
+    /// A commit may be refused, after all steps were carried out.
+    #[test]
+    fn a_refused_commit_is_the_refusal_of_the_last_step_and_the_others_are_sent_again() {
+        for (at, again, refused) in [(0, "b c", "a"), (2, "a b", "c"), (3, "a b", "c")] {
+            let mut told = Vec::new();
+            let queue = ["a", "b", "c"].map(|key| {
+                let (reply, answer) = oneshot::channel();
+                told.push((key, answer));
+                Request { reply, ..request(key, Some(key)) }
+            });
+            let batch = take(&mut queue.into(), 100);
+            let error = Error::new(crate::core::error::ErrorKind::Unavailable, "the disk is full");
+            let over = end(
+                Err(Refused { at, error, spares_others: true, ends_connection: false }),
+                "here",
+                batch,
+            );
+            let sent: Vec<_> = over.again.iter().map(|it| &*it.sql).collect();
+            assert_eq!(sent.join(" "), again, "{at}");
+            told.retain_mut(|(_, answer)| answer.try_recv().is_ok());
+            let told: Vec<_> = told.into_iter().map(|(key, _)| key).collect();
+            assert_eq!(told, [refused], "{at}");
+        }
+    }
+
     #[test]
     fn messages_to_a_slow_server_become_shorter_and_then_longer_again() {
         let ms = Duration::from_millis;

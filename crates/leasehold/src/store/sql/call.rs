@@ -223,6 +223,9 @@ pub(super) fn purge(dialect: &Dialect) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::token::{ClientId, FencingToken, OwnerToken};
+    use crate::core::ttl::Ttl;
+    use crate::store::Line;
 
     #[test]
     fn a_call_has_its_arguments_in_order() {
@@ -236,6 +239,63 @@ mod tests {
         let without = Dialect { has_patience: false, ..dialect.clone() };
         assert_eq!(call(&without), "CALL s.f(<a>,NULL,true,2000)");
         assert_eq!(Call::new(&dialect, "f").end(), "CALL s.f()");
+    }
+
+    /// Each call of a step, with a limit of one second.
+    #[test]
+    fn each_step_is_called_with_its_own_values() {
+        let text: fn(&mut String, &str) = |sql, text| sql.extend(["<", text, ">"]);
+        let dialect = Dialect { before: String::new(), text, has_patience: true };
+        let without = Dialect { has_patience: false, ..dialect.clone() };
+        let (limit, ttl) = (Duration::from_secs(1), |ms| {
+            Ttl::new(Duration::from_millis(ms)).expect("within bounds")
+        });
+        let owner = |text: &str| OwnerToken::new(text).expect("printable");
+        let inbox = ClientId::new("Nn23PXTR8zL5").expect("an id");
+        let ask = |claim, line| {
+            let ask = Ask::new(Key::new("k").expect("a name"), owner("x"), claim, ttl(20));
+            Ask { line, reserve: 4, ..ask }
+        };
+        let join = Line::Join {
+            waiter_ttl: ttl(30),
+            handed_ttl: ttl(50),
+            ask_no: 6,
+            inbox: inbox.clone(),
+        };
+        let watch = Line::Watch { waiter_ttl: ttl(30), inbox };
+        let permits = Claim::Permits { want: 2, of: 3 };
+        for (ask, sql) in [
+            (ask(Claim::Exclusive, Line::None), "0,NULL,20000,4,NULL,0,0,0,<>,NULL,750"),
+            (ask(Claim::Shared, join), "-1,NULL,20000,4,0,30000,50000,6,<Nn23PXTR8zL5>,NULL,750"),
+            (ask(permits, watch), "2,3,20000,4,1,30000,30000,0,<Nn23PXTR8zL5>,NULL,750"),
+        ] {
+            assert_eq!(acquire(&dialect, &ask, limit), format!("acquire(<k>,<x>,{sql})"));
+        }
+        let lease = ask(permits, Line::None).lease();
+        let at_least = FencingToken::new(9);
+        let renewal = Renewal::new(lease.clone(), ttl(20));
+        let renewal = Renewal { at_least, reserve: 4, idle: true, ..renewal };
+        for (dialect, waits, last) in [
+            (&dialect, true, "750"),
+            (&dialect, false, "0"),
+            (&without, true, "true"),
+            (&without, false, "false"),
+        ] {
+            let sql = format!("renew(<k>,<x>,20000,9,4,true,{last})");
+            assert_eq!(renew(dialect, &renewal, limit, waits), sql);
+        }
+        let (next, opens) = (owner("next"), false);
+        let downgrade = OnRelease::Downgrade { owner: next.clone(), ttl: ttl(30) };
+        let keep = OnRelease::KeepIfAlone { owner: next, ttl: ttl(30), reserve: 5, opens };
+        for (on_release, sql) in [
+            (OnRelease::Free, "<free>,NULL,0,0"),
+            (OnRelease::FreeAndWake, "<wake>,NULL,0,0"),
+            (keep, "<keep>,<next>,30000,5"),
+            (downgrade, "<downgrade>,<next>,30000,0"),
+        ] {
+            let sql = format!("release(<k>,<x>,{sql},750)");
+            assert_eq!(release(&dialect, &lease, &on_release, limit), sql);
+        }
     }
 
     #[test]

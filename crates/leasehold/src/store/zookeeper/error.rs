@@ -229,6 +229,8 @@ mod tests {
             (Failure::Refused(-119), ErrorKind::Unavailable, "nothing was changed"),
             (Failure::Refused(-118), ErrorKind::Unavailable, "nothing was changed"),
             (Failure::Refused(-1), ErrorKind::Unknown, "code -1; the request may have"),
+            (Failure::Refused(-4), ErrorKind::Unknown, "lost the majority"),
+            (Failure::Refused(-7), ErrorKind::Unknown, "may have taken effect"),
             (Failure::Broken("reset".to_owned()), ErrorKind::Unknown, "may have taken effect"),
             (Failure::Silent(Duration::from_secs(1)), ErrorKind::Unknown, "may have taken effect"),
             (Failure::Malformed, ErrorKind::Unknown, "may have taken effect"),

@@ -178,3 +178,20 @@ fn a_watch_whose_changes_the_server_forgot_begins_again_behind_them() {
         assert_eq!(state.watched[&key()].from, from);
     }
 }
+
+/// A client that died while it waited would be watched for until the store ends.
+#[test]
+fn a_wait_that_is_over_is_forgotten_and_its_watch_ends_with_the_last_one() {
+    let (mut state, keys) = (State::default(), Keys::new("x"));
+    let other = OwnerToken::new("other").expect("printable");
+    let until = |nanos| Wait { until: Moment::from_nanos(nanos), ..wait(0, 20) };
+    state.wait(&key(), &owner(), until(5));
+    state.wait(&key(), &other, until(9));
+    assert_eq!(state.messages(&keys).len(), 1, "one watch for both");
+    for (now, waits, ended) in [(4, 2, 0), (5, 1, 0), (8, 1, 0), (9, 0, 1)] {
+        state.forget_old(Moment::from_nanos(now));
+        let waiting = state.watched.get(&key()).map_or(0, |it| it.waits.len());
+        assert_eq!((waiting, state.ended.len()), (waits, ended), "at {now}");
+    }
+    assert!(state.watched.is_empty() && state.numbers.is_empty());
+}

@@ -145,3 +145,62 @@ fn renewed(entry: &Entry, modified: i64, state: &State) -> Renewed {
         revoked: entry.revoked.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::claim::Claim;
+    use crate::core::moment::WallTime;
+    use crate::core::token::{FencingToken, OwnerToken};
+    use crate::core::ttl::Ttl;
+    use crate::store::Ask;
+    use crate::store::etcd::rpc::Kv;
+
+    /// A lock with the tokens 700 to 702, for 10 s, that change 7 wrote.
+    fn held() -> (Seen, Renewal) {
+        let (key, ttl) = (Key::new("k").expect("a name"), ttl(10));
+        let owner = OwnerToken::new("x").expect("printable");
+        let ask = Ask { reserve: 3, ..Ask::new(key, owner, Claim::Exclusive, ttl) };
+        let value = Entry::of(&ask, 10, WallTime::from_unix_micros(0)).write();
+        let seen = Seen::new(Kv { value, modified: 7, ..Kv::default() });
+        (seen, Renewal::new(ask.lease(), ttl))
+    }
+
+    fn ttl(seconds: u64) -> Ttl {
+        Ttl::new(std::time::Duration::from_secs(seconds)).expect("within bounds")
+    }
+
+    /// The seconds, the first token and the idleness that a renewal writes, if it writes.
+    type Written = Option<(i64, Option<u64>, bool)>;
+
+    #[test]
+    fn a_renewal_writes_what_has_changed_and_never_shortens_a_lease() {
+        let (seen, plain) = held();
+        let entry = seen.entry.clone().expect("of Leasehold");
+        let of = |change: fn(&mut Renewal)| {
+            let mut renewal = plain.clone();
+            change(&mut renewal);
+            let wanted = changed(&entry, &seen, &renewal).map_err(|error| error.kind());
+            let first = |it: &Entry| it.fence.map(FencingToken::get);
+            wanted.map(|it| it.map(|it| (it.lasts, first(&it), it.is_idle)))
+        };
+        let cases: [(&str, fn(&mut Renewal), Result<Written, ErrorKind>); 7] = [
+            ("nothing", |_| {}, Ok(None)),
+            ("a shorter ttl", |it| it.ttl = ttl(4), Ok(None)),
+            ("a longer ttl", |it| it.ttl = ttl(11), Ok(Some((11, Some(700), false)))),
+            ("idle", |it| it.idle = true, Ok(Some((10, Some(700), true)))),
+            // The number of the change that writes it makes the new tokens.
+            ("new tokens", |it| it.reserve = 2, Ok(Some((10, None, false)))),
+            ("its last token", |it| it.at_least = FencingToken::new(702), Ok(None)),
+            (
+                "a higher token",
+                |it| it.at_least = FencingToken::new(703),
+                Err(ErrorKind::Unsupported),
+            ),
+        ];
+        assert_eq!(seen.block().map(FencingBlock::last), Some(702));
+        for (what, change, expected) in cases {
+            assert_eq!(of(change), expected, "{what}");
+        }
+    }
+}

@@ -292,6 +292,37 @@ async fn a_refresh_renews_the_lease_that_the_place_has() {
     }
 }
 
+/// The lease of the place may end before a hand-over that counts from such an ask.
+#[tokio::test]
+async fn a_hand_over_counts_from_a_refresh_only_if_the_leader_of_the_reads_confirmed_it() {
+    for (terms, ask_no) in [((4, 4), 1), ((4, 3), 0)] {
+        let member = Member { terms, ..with_a_place(9) };
+        beside_member(member, async |core, _, ask| {
+            ask_again(core, &ask, 1, 0).await;
+            assert_eq!(core.hints.ask_no(&ask.key, &ask.owner), Some(ask_no), "{terms:?}");
+        })
+        .await;
+    }
+}
+
+/// A hand-over gives the lock the lease of the place.
+#[tokio::test]
+async fn a_place_has_a_lease_that_lasts_as_long_as_a_hand_over() {
+    for (handed, is_longer) in [(LASTS, false), (LASTS + 1, true)] {
+        let member = Member { grants: LASTS + 1, ..with_a_place(9) };
+        beside_member(member, async |core, member, ask| {
+            note_place(core, &ask);
+            let handed_ttl = Ttl::new(Duration::from_secs(handed.unsigned_abs()));
+            let handed_ttl = handed_ttl.expect("within bounds");
+            let line = Line::Join { waiter_ttl: ttl(), handed_ttl, ask_no: 1, inbox: inbox() };
+            let refused = core.acquire(Ask { line, ..ask }).await.expect("answered");
+            assert!(matches!(refused, Acquired::Refused(_)), "{refused:?}");
+            assert_eq!(member.place.load(Ordering::Relaxed) != 9, is_longer, "{handed} s");
+        })
+        .await;
+    }
+}
+
 /// A gRPC proxy grants locks and renews none.
 #[tokio::test]
 async fn a_probe_finds_a_member_that_renews_no_lease() {

@@ -360,3 +360,40 @@ fn requests_of_one_key_that_are_sent_again_keep_their_order() {
     let of_b = |message: &str| message.find("asks") < message.find("releases");
     assert!(sent.iter().all(|message| of_b(message)), "{sent:?}");
 }
+
+/// Nobody has to clean up after a request that never left.
+#[test]
+fn a_caller_that_gives_up_learns_whether_its_request_was_sent() {
+    let server = Server::<1>::default();
+    let (host, wire) = wire(&server, SILENT_AFTER_MAX);
+    let mut told = [1, 2]
+        .map(|_| Box::pin(wire.submit(Duration::from_secs(1), Work::Alone, String::new())) as Told);
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(told.iter_mut().all(|told| told.as_mut().poll(&mut context).is_pending()));
+    host.pass_until(1);
+    let kinds = told.map(|mut told| match told.as_mut().poll(&mut context) {
+        Poll::Ready(answer) => answer.map(drop).map_err(|error| error.kind()),
+        Poll::Pending => panic!("its limit is over"),
+    });
+    // The second one waits for the answer to the first one.
+    assert_eq!(kinds, [Err(ErrorKind::Unknown), Err(ErrorKind::Unavailable)]);
+    server.0.answers.store(true, Ordering::SeqCst);
+    host.pass_until(2);
+    assert_eq!(server.0.sent.lock().expect("whole").len(), 1, "nobody waits for the second one");
+}
+
+#[test]
+fn a_queue_has_a_limit_and_refuses_at_once_beyond_it() {
+    let server = Server::<1>::default();
+    let (_host, wire) = wire(&server, SILENT_AFTER_MAX);
+    ask(&wire, QUEUE_MAX - 1);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut last = || {
+        let submitted = wire.submit(Duration::from_secs(1), Work::Alone, String::new());
+        match (Box::pin(submitted) as Told).as_mut().poll(&mut context) {
+            Poll::Ready(answer) => Some(answer.expect_err("nobody answers").kind()),
+            Poll::Pending => None,
+        }
+    };
+    assert_eq!([last(), last()], [None, Some(ErrorKind::Unavailable)]);
+}

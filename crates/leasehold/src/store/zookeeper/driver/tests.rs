@@ -53,6 +53,52 @@ async fn a_request_after_a_standstill_waits_for_the_next_connection() {
     assert_eq!(arrived, b"");
 }
 
+/// The server may have ended the session by then.
+#[test]
+fn a_connection_on_which_either_side_was_silent_for_too_long_is_given_up() {
+    let host: Arc<dyn Host> = Arc::new(Set::default());
+    let (_session, driver, _frames) = driver_of(&host, Moment::from_nanos(0));
+    let (gap, silence) = (gap_max(driver.timeout), silence_max(driver.timeout));
+    let start = Moment::from_nanos(1);
+    let later = Duration::from_nanos(1);
+    for (sent, due, now, goes_on) in [
+        (start, None, start + gap, true),
+        (start, None, start + gap + later, false),
+        (start + silence, Some(start), start + silence, true),
+        (start + silence, Some(start), start + silence + later, false),
+    ] {
+        let checked = driver.check(&Usage { sent, due }, now);
+        assert_eq!(checked.is_ok(), goes_on, "sent at {sent:?}, due since {due:?}, now {now:?}");
+    }
+}
+
+/// The leases of the session were granted for the longer time.
+#[test]
+fn a_server_that_makes_the_session_shorter_is_not_used() {
+    let host: Arc<dyn Host> = Arc::new(Set::default());
+    for (shorter_ms, refused) in [(1, Some(ErrorKind::Unavailable)), (0, None)] {
+        let (_session, driver, opened) = driver_of(&host, Moment::from_nanos(0));
+        let timeout = driver.timeout - Duration::from_millis(shorter_ms);
+        let checked = driver.checked(Some(Opened { timeout, ..opened }));
+        assert_eq!(checked.as_ref().err().map(Error::kind), refused, "{timeout:?}");
+        assert!(checked.is_err() || checked.is_ok_and(|opened| opened.is_some()));
+        assert!(driver.checked(None).is_ok_and(|over| over.is_none()), "the session has ended");
+    }
+}
+
+/// Waiters give up after an error that no retry can help.
+#[test]
+fn a_server_that_refuses_to_go_on_with_a_session_ends_no_wait() {
+    for (kind, part) in [
+        (ErrorKind::Config, "no server goes on with the session: why"),
+        (ErrorKind::Denied, "no server goes on with the session: why"),
+        (ErrorKind::Unavailable, "why"),
+    ] {
+        let error = for_now(Error::new(kind, "why"));
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Unavailable, part));
+    }
+}
+
 /// A host whose clock the test sets.
 #[derive(Default)]
 struct Set(AtomicU64);

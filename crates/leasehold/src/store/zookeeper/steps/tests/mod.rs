@@ -96,6 +96,10 @@ fn ttl() -> Ttl {
     Ttl::new(TTL).expect("within bounds")
 }
 
+fn ttl_of(millis: u64) -> Ttl {
+    Ttl::new(Duration::from_millis(millis)).expect("within bounds")
+}
+
 fn ask(name: &str) -> Ask {
     let (key, owner) = (Key::new(name).expect("a name"), OwnerToken::new("x").expect("a token"));
     Ask::new(key, owner, Claim::Exclusive, ttl())
@@ -244,6 +248,91 @@ async fn a_node_in_doubt_stays_in_doubt_until_a_majority_agrees_to_a_later_chang
     .await;
 }
 
+/// The delete may arrive later, and the lock would be free while its holder has it.
+#[tokio::test]
+async fn a_node_that_is_being_deleted_settles_no_doubt() {
+    beside(async |core, server, _| {
+        let session = core.wire.session().await.expect("it begins");
+        let (ask, now) = (ask("a"), core.wire.host.now());
+        let of = (ask.key.clone(), ask.owner.clone());
+        let entry = Entry::of(&ask, millis(TTL), core.wire.host.wall());
+        let node = core.keep(&session, &of, "_c_x-lock-0000000001", (entry, None, TTL));
+        core.mine.condemn(&node);
+        core.mine.doubt(Doubt::new(of.clone(), session, now + TTL));
+        server.add(&node.path);
+        assert!(core.settle(&of, Some(&ask)).await.expect("answered").is_none());
+        assert!(server.nodes.lock().expect("no panic").is_empty(), "it is deleted");
+    })
+    .await;
+}
+
+/// The server ends a session whose client it has not heard of, and the lock with it.
+#[tokio::test]
+async fn no_step_makes_a_lease_that_may_outlast_its_session() {
+    beside(async |core, _, _| {
+        // Three quarters of the session's 15 s.
+        let (fits, too_long) = (ttl_of(11_250), ttl_of(11_251));
+        let lease = lock(core, "a").await;
+        let ask = |name: &str, ttl| Ask { ttl, ..ask(name) };
+        let granted = core.acquire(ask("b", fits)).await.expect("answered");
+        assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+        let handed =
+            Wish::Join { waiter_ttl: ttl(), handed_ttl: too_long, ask_no: 1, inbox: inbox() };
+        let owner = OwnerToken::new("next").expect("a token");
+        let keep = OnRelease::KeepIfAlone { owner, ttl: too_long, reserve: 0, opens: false };
+        let waits = Ask { line: handed, ..ask("c", ttl()) };
+        for (step, refused) in [
+            ("acquire", core.acquire(ask("c", too_long)).await.err()),
+            ("hand over", core.acquire(waits).await.err()),
+            ("renew", core.renew(Renewal::new(lease.clone(), too_long)).await.err()),
+            ("keep", core.release(lease.clone(), keep).await.err()),
+        ] {
+            let refused = Error::from(refused.expect(step));
+            assert_eq!(refused.kind(), ErrorKind::Config, "{step}: {refused}");
+            assert!(refused.to_string().contains("session_timeout="), "{step}: {refused}");
+        }
+        assert!(!renew(core, &lease).await, "it is still held");
+    })
+    .await;
+}
+
+/// The place would have the lock one day, and nobody would know.
+#[tokio::test]
+async fn a_place_that_no_retry_can_help_is_deleted() {
+    beside(async |core, server, _| {
+        server.rule(Some((kind::CHILDREN, Rule::Refuses(NO_AUTH))));
+        let denied = core.acquire(joining(&inbox())).await.expect_err("no right");
+        assert_eq!(Error::from(denied).kind(), ErrorKind::Denied);
+        assert!(server.take_asked().contains(&kind::CREATE), "it lined up");
+        assert!(server.nodes.lock().expect("no panic").is_empty());
+    })
+    .await;
+}
+
+/// Otherwise the lock would be idle until the client of the place asks again.
+#[tokio::test]
+async fn a_place_behind_a_node_that_is_gone_gets_the_lock_or_is_told_to_ask() {
+    for (rule, gets_it) in [(None, true), (Some((kind::SET_DATA, Rule::Refuses(NO_AUTH))), false)] {
+        beside(async |core, server, _| {
+            let hints = inbox_of(core);
+            let ahead = "/x/a/_c_other-lock-0000000000";
+            server.add(ahead);
+            assert!(core.acquire(joining(&inbox())).await.expect("answered").is_taken());
+            server.rule(rule);
+            server.nodes.lock().expect("no panic").remove(ahead);
+            core.wire.board.add(|news| news.gone.push(ahead.to_owned()));
+            until(|| !hints.0.lock().expect("no panic").is_empty()).await;
+            let told = hints.0.lock().expect("no panic");
+            match &told[..] {
+                [Hint::Granted { ask_no: 1, .. }] => assert!(gets_it),
+                [Hint::MaybeFree { .. }] => assert!(!gets_it),
+                other => panic!("{other:?}"),
+            }
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn a_node_that_may_not_be_deleted_is_told_of_once_and_tried_again_once_a_minute() {
     const SKIPS: usize = 3;
@@ -285,12 +374,18 @@ impl HintSink for Inbox {
     }
 }
 
+/// The hints of the client with this [`inbox`].
+fn inbox_of(core: &Core) -> Arc<Inbox> {
+    let hints = Arc::new(Inbox::default());
+    let sink: Arc<dyn HintSink> = hints.clone();
+    core.sinks.watch(inbox(), Arc::downgrade(&sink));
+    hints
+}
+
 #[tokio::test]
 async fn waiters_are_told_once_that_their_session_has_ended() {
     beside(async |core, server, host| {
-        let hints = Arc::new(Inbox::default());
-        let sink: Arc<dyn HintSink> = hints.clone();
-        core.sinks.watch(inbox(), Arc::downgrade(&sink));
+        let hints = inbox_of(core);
         server.add("/x/a/_c_other-lock-0000000000");
         assert!(core.acquire(joining(&inbox())).await.expect("answered").is_taken());
         let session = core.wire.session().await.expect("it lives");
