@@ -18,7 +18,8 @@ use crate::store::etcd::hints::Wait;
 use crate::store::etcd::rpc::Kv;
 use crate::store::steps::Steps;
 use crate::store::{
-    Acquired, Ask, Claim, LeaseId, Line, OnRelease, Released, Renewal, Renewed, try_lease, within,
+    Acquired, Ask, Claim, LeaseId, Line, OnRelease, Released, Renewal, Renewed, Revoked, try_lease,
+    within,
 };
 
 fn ask(owner: &str) -> Ask {
@@ -321,6 +322,30 @@ async fn a_place_has_a_lease_that_lasts_as_long_as_a_hand_over() {
         })
         .await;
     }
+}
+
+/// Only its holder keeps a lock alive. Otherwise each request to a dead holder would.
+#[tokio::test]
+async fn a_request_to_let_go_renews_no_lease() {
+    let member = Member::new();
+    member.lease.store(9, Ordering::Relaxed);
+    beside_member(member, async |core, member, ask| {
+        let words = ("ada".to_owned(), "a deployment".to_owned());
+        let asked = core.revoke(ask.key, OWNER.as_bytes().to_vec(), words).await;
+        assert_eq!(asked.expect("answered"), Revoked::Asked);
+        assert!(member.renewed.lock().expect("no panic").is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_diagnosis_leaves_no_lease() {
+    beside_member(Member::new(), async |core, member, _| {
+        assert_eq!(core.shortest_lease().await.expect("answered"), LASTS);
+        let made = member.lease.load(Ordering::Relaxed);
+        assert_eq!(*member.revoked.lock().expect("no panic"), [made]);
+    })
+    .await;
 }
 
 /// A gRPC proxy grants locks and renews none.

@@ -96,3 +96,34 @@ const fn of_alert(alert: AlertDescription) -> Option<(&'static str, &'static str
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Anybody between us and the server can forge a refusal, so each of them may pass.
+    #[test]
+    fn each_failure_of_a_handshake_says_who_has_to_change_what() {
+        let of = |tls: TlsError| failure(&io::Error::other(tls));
+        let (certificate, alert) = (TlsError::InvalidCertificate, TlsError::AlertReceived);
+        for (tls, part) in [
+            (certificate(CertificateError::UnknownIssuer), "add `?ca=PATH`"),
+            (certificate(CertificateError::BadSignature), "wrong signature"),
+            (certificate(CertificateError::Expired), "certificate has expired"),
+            (certificate(CertificateError::NotValidYet), "is not valid yet"),
+            (certificate(CertificateError::NotValidForName), "is for another host"),
+            (certificate(CertificateError::Revoked), "certificate is not valid; no"),
+            (alert(AlertDescription::CertificateRequired), "wants a certificate of this client"),
+            (alert(AlertDescription::UnknownCA), "refuses the certificate of this client"),
+            (alert(AlertDescription::CertificateExpired), "refuses the certificate of this client"),
+            (alert(AlertDescription::HandshakeFailure), "refuses the TLS handshake"),
+        ] {
+            let error = of(tls).expect(part);
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            let text = error.to_string();
+            assert!(text.contains(part) && text.contains("no request was sent"), "{text}");
+        }
+        assert!(of(alert(AlertDescription::InternalError)).is_none(), "it is about nothing here");
+        assert!(failure(&io::Error::from(io::ErrorKind::UnexpectedEof)).is_none());
+    }
+}
