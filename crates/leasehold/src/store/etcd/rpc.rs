@@ -385,6 +385,35 @@ impl News {
 mod tests {
     use super::*;
 
+    /// Whoever gets no answer looks for what the transaction may have changed.
+    #[test]
+    fn a_transaction_only_reads_if_neither_branch_writes() {
+        let read = || Do::Read(Range::one(b"a".to_vec()), Reading::default());
+        let put = || Do::Put { key: b"a".to_vec(), value: Vec::new(), lease: 1 };
+        let delete = || Do::Delete(b"a".to_vec());
+        for (then, or_else, only_reads) in [
+            (vec![], vec![], true),
+            (vec![read()], vec![read(), read()], true),
+            (vec![read(), put()], vec![read()], false),
+            (vec![delete()], vec![], false),
+            (vec![read()], vec![delete(), read()], false),
+        ] {
+            let txn = Txn { when: Vec::new(), then, or_else };
+            assert_eq!(txn.only_reads(), only_reads, "{txn:?}");
+        }
+    }
+
+    #[test]
+    fn a_renewal_is_confirmed_by_the_leader_of_its_term_and_while_the_lease_is_there() {
+        for (ttl, renewed_in, term, is_confirmed) in
+            [(5, 3, 3, true), (1, 3, 3, true), (0, 3, 3, false), (5, 3, 4, false), (5, 4, 3, false)]
+        {
+            let header = Header { term: renewed_in, ..Header::default() };
+            let answer = LeaseAnswer { header, ttl };
+            assert_eq!(answer.is_confirmed_in(term), is_confirmed, "{answer:?} in {term}");
+        }
+    }
+
     #[test]
     fn an_answer_with_more_than_was_asked_for_is_refused() {
         let of = |field, part: &Message, count: usize| {

@@ -292,6 +292,27 @@ mod tests {
         bytes.split_off(4)
     }
 
+    /// Whoever gets no answer looks for what the request may have changed.
+    #[test]
+    fn each_request_says_whether_it_changes_locks() {
+        let made = create("/a", b"", Acl::Everybody, Node::Numbered);
+        for (request, effect) in [
+            (made.clone(), Effect::Changes),
+            (create("/a", b"", Acl::Creator, Node::Container), Effect::Changes),
+            (delete("/a"), Effect::Changes),
+            (fail_below("/a"), Effect::Changes),
+            (set_data("/a", b"", 1), Effect::Changes),
+            (multi(&[made, delete("/b")]), Effect::Changes),
+            (close(), Effect::Changes),
+            (exists("/a"), Effect::Nothing),
+            (get_data("/a"), Effect::Nothing),
+            (children("/a", true), Effect::Nothing),
+            (sync("/a"), Effect::Nothing),
+        ] {
+            assert_eq!(request.effect, effect, "{request:?}");
+        }
+    }
+
     #[test]
     fn a_session_reads_back_and_one_that_has_ended_does_not() {
         let answer = |version, timeout| {
