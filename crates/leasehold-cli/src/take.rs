@@ -296,3 +296,45 @@ async fn skipped(client: &Client, settings: &Settings, name: &str) -> Failure {
     let level = Level::Info;
     Failure { holder, level, ..Failure::new(Exit::TAKEN, "taken", message).about(name) }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// Each kind of lock has three calls, and `run` chooses one of them by `-n` and `-w`.
+    #[test]
+    fn each_kind_of_lock_is_tried_or_waited_for_as_the_flags_say() {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime of one thread").block_on(async {
+            let client = Client::builder("memory:take").connect().await.expect("opened");
+            let all = [
+                Wanted::Alone(client.mutex("x")),
+                Wanted::Shared(client.rwlock("x")),
+                Wanted::Permits(client.semaphore("permits", 1)),
+                Wanted::Together(client.lock_all(["y", "x"])),
+            ];
+            let lock = client.mutex("x").lock().await.expect("free");
+            let permit = client.semaphore("permits", 1).acquire().await.expect("free");
+            for wanted in &all {
+                let tried = wanted.take(Wait::Never).await.expect("answered");
+                assert!(tried.is_none(), "{wanted:?}");
+                let wait = Wait::AtMost(Duration::from_millis(1));
+                let elapsed = wanted.take(wait).await.expect_err("it is taken");
+                assert_eq!(elapsed.kind(), ErrorKind::WaitElapsed, "{wanted:?}");
+            }
+            lock.release().await.expect("answered");
+            permit.release().await.expect("answered");
+            for wanted in &all {
+                for wait in [Wait::Never, Wait::AtMost(HOUR), Wait::ForEver] {
+                    let taken = wanted.take(wait).await.expect("answered");
+                    let guard = taken.unwrap_or_else(|| panic!("{wanted:?} {wait:?}: it is free"));
+                    guard.release().await.expect("answered");
+                }
+            }
+        });
+    }
+}

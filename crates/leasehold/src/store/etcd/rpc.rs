@@ -385,7 +385,7 @@ impl News {
 mod tests {
     use super::*;
 
-    /// Whoever gets no answer looks for what the transaction may have changed.
+    /// A caller without an answer looks for the changes of its transaction.
     #[test]
     fn a_transaction_only_reads_if_neither_branch_writes() {
         let read = || Do::Read(Range::one(b"a".to_vec()), Reading::default());

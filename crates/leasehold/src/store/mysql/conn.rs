@@ -230,6 +230,7 @@ const NOT_PRIVATE: &str = "the server wants to see the password, and the connect
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use tokio::io::DuplexStream;
 
     use super::*;
@@ -276,6 +277,45 @@ mod tests {
         let (sent, failed) = sent_in_the_clear(false).await;
         assert_eq!(sent, None);
         assert!(matches!(failed, Some(Failure::Login(NOT_PRIVATE))), "{failed:?}");
+    }
+
+    /// A connection that is logged in, and its server.
+    fn connected() -> (Conn, DuplexStream) {
+        let (stream, server) = tokio::io::duplex(10_000);
+        (Conn { stream: BufReader::new(Io(Box::new(stream))), is_broken: false }, server)
+    }
+
+    /// Its transaction may still be open on the connection, and keep rows locked.
+    #[tokio::test]
+    async fn a_connection_is_used_again_after_a_refusal_and_not_after_a_step_that_was_cut_off() {
+        for (code, goes_on) in [(1205_u16, true), (1317, false), (3024, false)] {
+            let (mut conn, mut server) = connected();
+            let serving = async move {
+                let refusal = [&[0xff][..], &code.to_le_bytes(), b"#HY000no"].concat();
+                for answer in [&refusal[..], OK].into_iter().take(1 + usize::from(goes_on)) {
+                    read_packet(&mut server).await.expect("a request");
+                    write_packet(&mut server, 1, answer).await.expect("it listens");
+                }
+            };
+            let asking = async { (conn.ask("SELECT 1").await, conn.ask("SELECT 2").await) };
+            let ((), (refused, next)) = tokio::join!(serving, asking);
+            assert!(matches!(refused, Err(Failure::Said(_))), "{refused:?}");
+            if goes_on {
+                assert_eq!(next.expect("answered"), Vec::<Row>::new());
+            } else {
+                assert!(matches!(next, Err(Failure::Unsent)), "{code}: {next:?}");
+            }
+        }
+    }
+
+    /// The answer of the first request would be taken for that of the next one.
+    #[tokio::test]
+    async fn a_connection_whose_request_was_given_up_takes_no_other_one() {
+        let (mut conn, server) = connected();
+        assert!(conn.ask("SELECT 1").now_or_never().is_none(), "it has no answer");
+        drop(server);
+        let next = conn.ask("SELECT 2").await;
+        assert!(matches!(next, Err(Failure::Unsent)), "{next:?}");
     }
 
     /// Servers end the nonce with a zero, which is not part of it.

@@ -292,7 +292,7 @@ mod tests {
         bytes.split_off(4)
     }
 
-    /// Whoever gets no answer looks for what the request may have changed.
+    /// A caller without an answer looks for the changes of its request.
     #[test]
     fn each_request_says_whether_it_changes_locks() {
         let made = create("/a", b"", Acl::Everybody, Node::Numbered);
