@@ -299,6 +299,7 @@ async fn skipped(client: &Client, settings: &Settings, name: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use leasehold::MultiRelease;
     use tokio::runtime::Builder;
 
     use super::*;
@@ -326,13 +327,14 @@ mod tests {
                 let elapsed = wanted.take(wait).await.expect_err("it is taken");
                 assert_eq!(elapsed.kind(), ErrorKind::WaitElapsed, "{wanted:?}");
             }
-            lock.release().await.expect("answered");
-            permit.release().await.expect("answered");
+            let released = [lock.release().await, permit.release().await];
+            assert!(released.iter().all(Result::is_ok), "{released:?}");
             for wanted in &all {
                 for wait in [Wait::Never, Wait::AtMost(HOUR), Wait::ForEver] {
                     let taken = wanted.take(wait).await.expect("answered");
                     let guard = taken.unwrap_or_else(|| panic!("{wanted:?} {wait:?}: it is free"));
-                    guard.release().await.expect("answered");
+                    let released = guard.release().await;
+                    assert!(matches!(released, Ok(MultiRelease::Released)), "{released:?}");
                 }
             }
         });
