@@ -51,18 +51,20 @@ fn is_postgres(url: &str) -> bool {
 }
 
 fn object(node: &Migrated) -> serde_json::Value {
-    json!({ "store": node.store, "before": node.before, "version": node.version })
+    let Migrated { store, before, version, serves, .. } = node;
+    json!({ "store": store, "before": before, "version": version, "serves": serves })
 }
 
 fn text(node: &Migrated) -> String {
-    let Migrated { store, before, version, .. } = node;
+    let Migrated { store, before, version, serves, .. } = node;
     match before {
         None => format!("{store}: the tables were made, version {version}"),
         Some(before) if before == version => {
             format!("{store}: the tables are of version {version}; their functions were renewed")
         }
-        Some(before) => {
-            format!("{store}: the tables were of version {before}, and are of {version}")
-        }
+        Some(before) => format!(
+            "{store}: the tables were of version {before}, and are of {version}; they serve builds \
+             from version {serves} on"
+        ),
     }
 }

@@ -21,11 +21,11 @@ fn a_migration_makes_the_tables_once_and_says_what_it_did() {
     let mut early = world.bare();
     early.args(["--url", &url, "run", "x", "--", "true"]);
     finish(early).code(78).says("leasehold migrate").says_that_nothing_happened();
-    migrate(&[]).code(0).says("the tables were made, version 1");
-    migrate(&[]).code(0).says("the tables are of version 1");
+    migrate(&[]).code(0).says("the tables were made, version 2");
+    migrate(&[]).code(0).says("the tables are of version 2");
     let done: Value = serde_json::from_str(&migrate(&["--json"]).code(0).stdout).expect("JSON");
     assert_eq!(done["schema"], "leasehold.v1.migration");
-    assert_eq!(done["nodes"][0]["version"], 1);
+    assert_eq!((&done["nodes"][0]["version"], &done["nodes"][0]["serves"]), (&2.into(), &2.into()));
     let mut run = world.bare();
     run.args(["--url", &url, "run", "x", "--", "true"]);
     finish(run).code(0);

@@ -1,5 +1,6 @@
 //! Checks of a database of an SQL server.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::Examined;
@@ -8,11 +9,16 @@ use super::survival::Deployment;
 use super::texts::{advice_of, span};
 use super::trials::{failed, release, round_trip};
 use crate::core::ttl::Ttl;
-use crate::store::{About, DatabaseFacts, HintsArrive, Keeping};
+use crate::store::{About, DatabaseFacts, HintsArrive, Keeping, MIGRATE};
 
 const REACHABLE: Subject = Subject {
     id: "reachable",
     why: "Without its server, nobody gets a lock, and holders lose theirs.",
+};
+
+const TABLES: Subject = Subject {
+    id: "tables",
+    why: "Steps are functions in the database. Old functions lack what newer builds have mended.",
 };
 
 const OFFSET: Subject = Subject {
@@ -49,6 +55,7 @@ fn checks(facts: &DatabaseFacts, ttl: Ttl) -> Vec<Check> {
     let about = facts.about.as_ref();
     let checks = [
         Some(reachable(facts)),
+        about.map(tables),
         round_trip(&facts.round_trips, ttl, 20, "a closer server"),
         facts.lease.as_ref().map(|lease| release(lease, advice_of)),
         about.map(offset),
@@ -83,6 +90,21 @@ fn reachable(facts: &DatabaseFacts) -> Check {
             REACHABLE.ok(format!("{}, with the tables of Leasehold", about.server))
         }
         (None, None) => REACHABLE.unknown("the server does not say what it is", "see its log"),
+    }
+}
+
+/// Judges tables that this build can use. If it cannot, the database is not reachable for it.
+fn tables(about: &About) -> Check {
+    let About { version, ours, .. } = about;
+    match version.cmp(ours) {
+        Ordering::Less => TABLES.warn(
+            format!("they are of version {version}, and this build makes version {ours}"),
+            MIGRATE,
+        ),
+        Ordering::Equal => TABLES.ok(format!("they are of version {version}, as in this build")),
+        Ordering::Greater => TABLES.ok(format!(
+            "they are of version {version}, and serve this build, which makes version {ours}"
+        )),
     }
 }
 
@@ -189,6 +211,8 @@ pub(super) mod tests {
             refused: None,
             about: Some(About {
                 server: "PostgreSQL 15.4".to_owned(),
+                version: 2,
+                ours: 2,
                 keeping: keeping("on", true, 0),
                 hints: Some(HintsArrive::Yes),
                 ahead_us: -40,
@@ -270,6 +294,7 @@ pub(super) mod tests {
                 "reachable",
                 Verdict::Fail,
             ),
+            (|it| about(it).ours = 3, "tables", Verdict::Warn),
             (|it| it.round_trips = vec![Duration::from_secs(1)], "round-trip", Verdict::Warn),
             (|it| it.lease = Some(Ok(false)), "release", Verdict::Fail),
             (|it| about(it).ahead_us = 2_000_000, "clock-offset", Verdict::Warn),
@@ -288,6 +313,9 @@ pub(super) mod tests {
             checks.into_iter().filter(|it| it.verdict != Verdict::Ok).collect()
         };
         assert_eq!(faults(&healthy()), []);
+        let mut newer = healthy();
+        about(&mut newer).version = 3;
+        assert_eq!(faults(&newer), [], "it serves this build");
         for (change, id, verdict) in table {
             let mut facts = healthy();
             change(&mut facts);

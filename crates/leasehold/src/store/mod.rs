@@ -109,6 +109,8 @@ pub use revocation::Revocation;
 pub use sinks::Sinks;
 pub use snapshot::{Holder, PermitsTaken, Snapshot, Vote, Waiter};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use sql::errors::MIGRATE;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use sql::examine::{About, DatabaseFacts, HintsArrive, Keeping};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

@@ -9,13 +9,14 @@ use super::error::failure;
 use super::hints::receive;
 use super::link::Link;
 use super::packet::{Greeting, Malformed, Said, flag};
-use super::schema::VERSION;
+use super::schema::BUILD;
 use super::url;
 use crate::core::error::{Error, ErrorKind};
 use crate::store::net::{Io, Stream, Tls, open_unix, tcp_stream};
-use crate::store::sql::errors::{Stage, check_version};
+use crate::store::sql::errors::Stage;
 use crate::store::sql::text::encode;
 use crate::store::sql::url::{Address, Place, TlsMode};
+use crate::store::sql::version::Found;
 use crate::store::sql::{Dialect, Engine, Hints, Row};
 
 /// The oldest servers. Older ones cannot skip a locked row.
@@ -97,11 +98,9 @@ impl MysqlConnector {
         conn.map_err(|error| failure(&error, Stage::Connecting))
     }
 
-    /// The version of the tables.
-    pub(super) async fn version(&self, link: &Link) -> Result<u32, Error> {
-        let rows = link.ask("SELECT version FROM leasehold_meta", Stage::Connecting).await?;
-        let version = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
-        Ok(version.unwrap_or(0))
+    /// The versions that the database says.
+    pub(super) async fn found(&self, link: &Link) -> Result<Found, Error> {
+        Ok(Found::read(&link.ask("SELECT * FROM leasehold_meta", Stage::Connecting).await?))
     }
 }
 
@@ -156,7 +155,7 @@ impl Engine for MysqlConnector {
 
     async fn check(&self, link: &mut Link) -> Result<(), Error> {
         Facts::read(link).await?.check()?;
-        check_version(self.version(link).await?, VERSION)
+        BUILD.check(self.found(link).await?)
     }
 
     fn label(&self) -> String {

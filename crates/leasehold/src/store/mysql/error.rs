@@ -23,7 +23,8 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
                     ErrorKind::Unavailable,
                     "a procedure of Leasehold is missing in this database, as in the middle of a \
                      migration; nothing was changed; if it stays so, run `leasehold migrate --url \
-                     URL` once, as a user who may create it",
+                     URL` once, as a user who may create it, or use a newer build if the database \
+                     is newer",
                 ),
                 Stage::Asking => explain(said.code).unwrap_or((
                     ErrorKind::Unknown,
@@ -62,6 +63,10 @@ impl Failure {
     /// Whether the connection is of no use any more.
     pub(super) fn ends_connection(&self) -> bool {
         let Self::Said(said) = self else { return true };
+        // A newer build may have migrated. The checks of the next connection say so.
+        if said.code == OTHER_ARGUMENTS {
+            return true;
+        }
         // If a step was cut off, its transaction may still be open and keep rows locked. A server
         // that became read-only does not end its connections, and its name may lead to another
         // server now.
@@ -86,8 +91,11 @@ const fn is_apart(code: u16) -> bool {
 /// Whether a procedure is not there, or takes other arguments. This also happens between two
 /// statements of a migration.
 const fn is_procedure_missing(code: u16) -> bool {
-    matches!(code, 1305 | 1318)
+    matches!(code, 1305 | OTHER_ARGUMENTS)
 }
+
+/// A procedure takes another number of arguments.
+const OTHER_ARGUMENTS: u16 = 1318;
 
 /// Whether the text of an error has a part of the request in it, and so maybe an owner token.
 const fn quotes_request(code: u16) -> bool {
@@ -130,7 +138,7 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
             "there is no such database on the server; no request was sent; correct its name in the \
              URL, or create it",
         ),
-        1054 | 1146 | 1305 | 1318 => (
+        1054 | 1146 | 1305 | OTHER_ARGUMENTS => (
             ErrorKind::Config,
             "the tables of Leasehold are not in this database, or are of an older version; nothing \
              was changed; run `leasehold migrate --url URL` once, as a user who may create them",
@@ -269,6 +277,7 @@ mod tests {
             (1290, true),
             (1836, true),
             (1047, true),
+            (1318, true),
             (1205, false),
             (1305, false),
         ] {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::connect::Facts;
+use super::schema::BUILD;
 use super::{MysqlConnector, MysqlStore, SERVER_NOW};
 use crate::core::error::Error;
 use crate::host::Host;
@@ -27,6 +28,8 @@ async fn ask(connector: &MysqlConnector, host: &Arc<dyn Host>) -> Result<Option<
         format!("SELECT @@innodb_flush_log_at_trx_commit, @@sync_binlog, @@log_bin, {SERVER_NOW}");
     let link = connector.connect(host).await?;
     let facts = within(Arc::clone(host), LIMIT, Facts::read(&link)).await?;
+    let found = within(Arc::clone(host), LIMIT, connector.found(&link)).await?;
+    let (version, ours) = (found.version, BUILD.version);
     let (sent, wall) = (host.now(), host.wall());
     let rows = within(Arc::clone(host), LIMIT, link.ask(&sql, Stage::Connecting)).await?;
     let trip = host.now().since(sent);
@@ -38,7 +41,8 @@ async fn ask(connector: &MysqlConnector, host: &Arc<dyn Host>) -> Result<Option<
             syncs_log: number(1)? == 1,
         };
         let ahead_us = ahead_us(number(3)?, wall)?;
-        Some(About { server: facts.server(), keeping, hints: None, ahead_us, trip })
+        let server = facts.server();
+        Some(About { server, version, ours, keeping, hints: None, ahead_us, trip })
     };
     Ok(read())
 }

@@ -7,12 +7,16 @@ use super::link::Link;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::sql::errors::Stage;
+use crate::store::sql::version::Build;
 use crate::store::sql::{Engine as _, Migrated, Row, version_before};
 
-/// The version of the tables and procedures that this build makes and uses.
-pub(super) const VERSION: u32 = 1;
+/// The versions of this build.
+///
+/// - 1: the first one. Its builds refuse every other version when they connect.
+/// - 2: a renewal says whether it waits for its row, so the procedure has one argument more.
+pub(super) const BUILD: Build = Build { version: 2, needs: 2, serves: 2 };
 
-/// The tables of version 1, which later versions change.
+/// The tables. `make` adds to those of an older version what they lack.
 const TABLES: &str = include_str!("sql/tables.sql");
 
 /// The procedures. They are replaced by every migration.
@@ -27,9 +31,12 @@ const PROCEDURES: [&str; 8] = [
     include_str!("sql/clients.sql"),
 ];
 
-/// Migrations of a database wait this many seconds for one another, and for a table or procedure
-/// that is in use.
+/// Migrations of a database wait this many seconds for one another, and for a procedure that is in
+/// use.
 const WAIT: u32 = 30;
+
+/// How many seconds a migration waits for a table. Requests for locks queue behind it.
+const TABLE_WAIT: u32 = 5;
 
 /// The statements of a file, without comments.
 fn statements(file: &str) -> impl Iterator<Item = String> {
@@ -57,10 +64,16 @@ fn remade(name: &str, statement: &str, is_mariadb: bool) -> Vec<String> {
 /// Makes the tables and procedures of a store in the database of the URL, or brings those of an
 /// older version up to date.
 ///
-/// Running it again changes nothing. Locks may be in use meanwhile. On MySQL, a procedure of an
-/// older build is missing for a moment while it is replaced. A request then is `Unavailable`, and
-/// waiters go on waiting. MariaDB replaces it in one statement. The user must be allowed to create
-/// tables and procedures. Users of locks need less:
+/// Running it again changes nothing. Locks may be in use meanwhile, and [`Migrated`] says which
+/// builds may go on. On MySQL, a procedure of an older build is missing for a moment while it is
+/// replaced. A request then is `Unavailable`, and waiters go on waiting. MariaDB replaces it in one
+/// statement. The migration itself needs these rights:
+///
+/// ```sql
+/// GRANT SELECT, INSERT, UPDATE, CREATE, ALTER, CREATE ROUTINE, ALTER ROUTINE ON app.* TO owner;
+/// ```
+///
+/// Users of locks need these:
 ///
 /// ```sql
 /// GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON app.* TO app;
@@ -77,8 +90,9 @@ fn remade(name: &str, statement: &str, is_mariadb: bool) -> Vec<String> {
 ///
 /// # Cancel safety
 ///
-/// Each statement is done as a whole or not at all. Clients do not use tables of a lower version,
-/// but those of the same version stay in use, with procedures of two builds. Run it again.
+/// Each statement is done as a whole or not at all. The version is written last. So after a
+/// migration that was cut off, the database has the version of before, and procedures of both.
+/// Clients of both go on. Run it again.
 ///
 /// # Examples
 ///
@@ -98,18 +112,22 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
         let link = connector.log_in_within_limit(&host).await?;
         let facts = Facts::read(&link).await?;
         facts.check()?;
-        let before = version_before(connector.version(&link).await, VERSION)?;
-        make(&link, facts.is_mariadb()).await?;
-        Ok(before)
+        make(&connector, &link, facts.is_mariadb()).await
     };
     // On the heap, because it is large.
-    Migrated::by(&host, (connector.label(), VERSION), Box::pin(migrating)).await
+    Migrated::by(&host, (connector.label(), BUILD), Box::pin(migrating)).await
 }
 
-/// Makes what is missing. Each statement is committed by itself, and the version is written last.
-async fn make(link: &Link, is_mariadb: bool) -> Result<(), Error> {
+/// Makes what is missing. Returns the version before, if there was any. Each statement is committed
+/// by itself.
+async fn make(
+    connector: &MysqlConnector,
+    link: &Link,
+    is_mariadb: bool,
+) -> Result<Option<u32>, Error> {
     let ask = async |sql: &str| link.ask(sql, Stage::Asking).await.map_err(unfinished);
-    ask(&format!("SET SESSION lock_wait_timeout = {WAIT}")).await?;
+    let Build { version, serves, .. } = BUILD;
+    ask(&format!("SET SESSION lock_wait_timeout = {TABLE_WAIT}")).await?;
     let locked = ask(&format!(
         "SELECT GET_LOCK(CONCAT('leasehold ', LEFT(SHA2(DATABASE(), 256), 40)), {WAIT})"
     ))
@@ -119,9 +137,17 @@ async fn make(link: &Link, is_mariadb: bool) -> Result<(), Error> {
                        when it has ended";
         return Err(Error::new(ErrorKind::Unavailable, message));
     }
+    // Only now, because a newer build may have migrated while this migration waited.
+    let before = version_before(connector.found(link).await, BUILD)?;
     for statement in statements(TABLES) {
         ask(&statement).await?;
     }
+    if ask(SERVES_COLUMN).await?.is_empty() {
+        ask("ALTER TABLE leasehold_meta ADD COLUMN serves INT NOT NULL DEFAULT 1").await?;
+    }
+    // From here on, a client that the new procedures do not serve is refused when it connects.
+    ask(&format!("UPDATE leasehold_meta SET serves = {serves}")).await?;
+    ask(&format!("SET SESSION lock_wait_timeout = {WAIT}")).await?;
     for statement in PROCEDURES.into_iter().flat_map(statements) {
         let name = procedure(&statement).expect("the files have nothing but procedures");
         let made = ask(&format!(
@@ -135,9 +161,13 @@ async fn make(link: &Link, is_mariadb: bool) -> Result<(), Error> {
             }
         }
     }
-    ask(&format!("UPDATE leasehold_meta SET version = GREATEST(version, {VERSION})")).await?;
-    Ok(())
+    ask(&format!("UPDATE leasehold_meta SET version = {version}")).await?;
+    Ok(before)
 }
+
+/// Looks for the column of tables from version 2 on.
+const SERVES_COLUMN: &str = "SELECT 1 FROM information_schema.columns \
+    WHERE table_schema = DATABASE() AND table_name = 'leasehold_meta' AND column_name = 'serves'";
 
 /// Whether a procedure is as its statement makes it. The server keeps the text of its body.
 fn is_as(statement: &str, made: &[Row]) -> bool {
@@ -150,8 +180,8 @@ fn unfinished(refused: Error) -> Error {
     let message = match refused.kind() {
         ErrorKind::Denied => {
             "this user has no right to create the tables or procedures; the migration is not \
-             finished; migrate as a user with `CREATE`, `CREATE ROUTINE` and `ALTER ROUTINE` on \
-             the database"
+             finished; migrate as a user with `SELECT`, `INSERT`, `UPDATE`, `CREATE`, `ALTER`, \
+             `CREATE ROUTINE` and `ALTER ROUTINE` on the database"
         }
         ErrorKind::Unavailable => {
             "a table or procedure is in use, or the server refused a statement; the migration is \
@@ -165,6 +195,7 @@ fn unfinished(refused: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sql::version::digest;
 
     #[test]
     fn a_procedure_is_never_missing_while_mariadb_replaces_it() {
@@ -173,6 +204,14 @@ mod tests {
         assert_eq!(at_once, ["CREATE OR REPLACE PROCEDURE leasehold_a(b BIGINT)\nBEGIN\nEND"]);
         let by_two = remade("leasehold_a", statement, false);
         assert_eq!(by_two, ["DROP PROCEDURE IF EXISTS leasehold_a", statement]);
+    }
+
+    #[test]
+    fn procedures_that_change_get_another_version() {
+        let now = (BUILD.version, digest([TABLES].into_iter().chain(PROCEDURES)));
+        let advice = "the procedures have changed: read `How the functions of a database change` \
+                      in ARCHITECTURE.md, raise the version, and write both numbers here";
+        assert_eq!(now, (2, 0xaf00_9930_f41b_52a0), "{advice}");
     }
 
     #[test]

@@ -11,13 +11,14 @@ use super::error::failure;
 use super::guarded_stream::GuardedStream;
 use super::hints::receive;
 use super::link::Link;
-use super::schema::VERSION;
+use super::schema::BUILD;
 use super::url;
 use crate::core::error::{Error, ErrorKind};
 use crate::store::net::{Opening, Stream, Tls, open_unix, tcp_stream};
-use crate::store::sql::errors::{Stage, check_version};
+use crate::store::sql::errors::Stage;
 use crate::store::sql::text::encode;
 use crate::store::sql::url::{Address, Place, TlsMode};
+use crate::store::sql::version::Found;
 use crate::store::sql::{Dialect, Engine, Hints, Row};
 
 /// The oldest server, in the form of `server_version_num`.
@@ -76,12 +77,11 @@ impl PostgresConnector {
         Self { through: Some(Arc::new(wrap)), ..self }
     }
 
-    /// The version of the tables.
-    pub(super) async fn version(&self, link: &mut Link) -> Result<u32, Error> {
-        let sql = super::schema::in_schema("SELECT version FROM leasehold.meta", &self.address);
+    /// The versions that the database says.
+    pub(super) async fn found(&self, link: &mut Link) -> Result<Found, Error> {
+        let sql = super::schema::in_schema("SELECT * FROM leasehold.meta", &self.address);
         let rows = link.ask(&sql).await.map_err(|error| failure(&error, Stage::Connecting))?;
-        let version = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
-        Ok(version.unwrap_or(0))
+        Ok(Found::read(&rows))
     }
 
     fn open(&self) -> Opening {
@@ -119,7 +119,7 @@ impl Engine for PostgresConnector {
 
     async fn check(&self, link: &mut Link) -> Result<(), Error> {
         Facts::read(link).await?.check()?;
-        check_version(self.version(link).await?, VERSION)
+        BUILD.check(self.found(link).await?)
     }
 
     fn label(&self) -> String {

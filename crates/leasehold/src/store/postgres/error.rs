@@ -44,6 +44,16 @@ pub(super) fn is_refusal(error: &tokio_postgres::Error) -> bool {
     said.is_some_and(|said| is_rolled_back(said.parsed_severity(), said.code().code()))
 }
 
+/// Whether the tables or functions that a request names are not in the database. A newer build may
+/// have migrated. The checks of the next connection say so.
+pub(super) fn is_missing(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|said| is_code_of_missing(said.code().code()))
+}
+
+fn is_code_of_missing(code: &str) -> bool {
+    matches!(code, "3F000" | "42P01" | "42703" | "42883")
+}
+
 /// Whether an error proves that the transaction was rolled back.
 fn is_rolled_back(severity: Option<Severity>, code: &str) -> bool {
     let is_about_connection = code.starts_with("08");
@@ -83,7 +93,7 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
              USAGE ON SCHEMA`, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA` and \
              `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA` to it",
         ),
-        "3F000" | "42P01" | "42883" => (
+        code if is_code_of_missing(code) => (
             ErrorKind::Config,
             "the tables of Leasehold are not in this database and schema, or are of an older \
              version; nothing was changed; run `leasehold migrate --url URL` once, as a user who \
@@ -156,7 +166,11 @@ mod tests {
             let says = message.contains("nothing was changed") || message.contains("was sent");
             assert!(says, "{message}");
         }
-        assert!(explain("42P01").1.contains(MIGRATE));
+        for code in ["3F000", "42P01", "42703", "42883"] {
+            let (kind, message) = explain(code);
+            assert_eq!(kind, ErrorKind::Config);
+            assert!(message.contains(MIGRATE), "{message}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::error::failure;
 use super::hints::{ARRIVES_WITHIN, are_told, try_in_time};
-use super::schema::in_schema;
+use super::schema::{BUILD, in_schema};
 use super::{PostgresConnector, PostgresStore};
 use crate::core::error::Error;
 use crate::host::Host;
@@ -35,6 +35,8 @@ async fn ask(
         current_setting('synchronous_commit'), current_setting('fsync'),
         (SELECT count(*) FROM pg_stat_replication), leasehold.clock()";
     let mut link = connector.connect(host).await?;
+    let found = within(Arc::clone(host), LIMIT, connector.found(&mut link)).await?;
+    let (version, ours) = (found.version, BUILD.version);
     let sql = in_schema(SQL, &connector.address);
     let (sent, wall) = (host.now(), host.wall());
     let asking = async { link.ask(&sql).await.map_err(|error| failure(&error, Stage::Connecting)) };
@@ -58,7 +60,8 @@ async fn ask(
         };
         let ahead_us = ahead_us(text(4)?.parse().ok()?, wall)?;
         let server = format!("PostgreSQL {}", text(0)?);
-        Some(About { server, keeping, hints: Some(hints.clone()), ahead_us, trip })
+        let hints = Some(hints.clone());
+        Some(About { server, version, ours, keeping, hints, ahead_us, trip })
     };
     Ok(read())
 }

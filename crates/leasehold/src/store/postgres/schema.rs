@@ -3,18 +3,22 @@
 use std::sync::Arc;
 
 use super::connect::{Facts, PostgresConnector};
-use super::error::failure;
+use super::error::{failure, is_refusal};
 use super::url::schema;
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::sql::errors::{Said, Stage};
 use crate::store::sql::url::Address;
+use crate::store::sql::version::Build;
 use crate::store::sql::{Engine as _, Migrated, version_before};
 
-/// The version of the tables and functions that this build makes and uses.
-pub(super) const VERSION: u32 = 1;
+/// The versions of this build.
+///
+/// - 1: the first one. Its builds refuse every other version when they connect.
+/// - 2: a renewal that must not wait says `kept`. On version 1, it would wait without any limit.
+pub(super) const BUILD: Build = Build { version: 2, needs: 2, serves: 2 };
 
-/// The tables of version 1, which later versions change.
+/// The tables. `script` adds to those of an older version what they lack.
 const TABLES: &str = include_str!("sql/tables.sql");
 
 /// The functions. Each one comes after those that it uses. Every migration replaces them.
@@ -61,31 +65,51 @@ fn script(address: &Address) -> String {
             END IF;
         END $migration$;\n"
     );
-    // `CREATE INDEX` locks the table before it looks whether the index is there.
-    let index = format!(
+    // `CREATE INDEX` and `ALTER TABLE` lock the table before they look whether the part is there.
+    let added = format!(
         "DO $migration$ BEGIN
             IF NOT EXISTS (SELECT FROM pg_indexes
                 WHERE schemaname = E'{name}' AND indexname = 'shares_by_end') THEN
                 {};
             END IF;
+            IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_schema = E'{name}'
+                AND table_name = 'meta' AND column_name = 'serves') THEN
+                {};
+            END IF;
         END $migration$;\n",
-        in_schema("CREATE INDEX shares_by_end ON leasehold.shares (key, expires)", address)
+        in_schema("CREATE INDEX shares_by_end ON leasehold.shares (key, expires)", address),
+        in_schema(
+            "ALTER TABLE leasehold.meta ADD COLUMN serves integer NOT NULL DEFAULT 1",
+            address
+        )
     );
-    let parts = std::iter::once(TABLES).chain(FUNCTIONS);
-    let body: String = parts.map(|part| in_schema(part, address) + "\n").collect();
+    // A newer build may have migrated while this migration waited.
+    let no_newer = format!(
+        "DO $migration$ BEGIN
+            IF (SELECT version FROM leasehold.meta) > {} THEN
+                RAISE EXCEPTION 'the tables are newer';
+            END IF;
+        END $migration$;\n",
+        BUILD.version
+    );
     let search = |function| {
         format!("ALTER FUNCTION leasehold.{function} SET search_path = pg_catalog, pg_temp;\n")
     };
     let search_paths: String = ENTRY_POINTS.map(search).concat();
-    let end = format!("UPDATE leasehold.meta SET version = greatest(version, {VERSION});");
-    begin + &body + &index + &in_schema(&(search_paths + &end), address)
+    let end = format!(
+        "UPDATE leasehold.meta SET version = {}, serves = {};",
+        BUILD.version, BUILD.serves
+    );
+    let functions = [TABLES, &no_newer, &FUNCTIONS.join("\n")].join("\n");
+    begin + &in_schema(&functions, address) + &added + &in_schema(&(search_paths + &end), address)
 }
 
 /// Makes the tables and functions of a store in the database and schema of the URL, or brings those
 /// of an older version up to date.
 ///
-/// Running it again changes nothing. Locks may be in use meanwhile. The user must be allowed to
-/// create the schema and its tables, or own them. Users of locks need less:
+/// Running it again changes nothing. Locks may be in use meanwhile, and [`Migrated`] says which
+/// builds may go on. The user must be allowed to create the schema, or own it, its tables and its
+/// functions. Users of locks need less:
 ///
 /// ```sql
 /// GRANT USAGE ON SCHEMA leasehold TO app;
@@ -122,15 +146,19 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
     let migrating = async {
         let mut link = connector.log_in_within_limit(&host).await?;
         Facts::read(&mut link).await?.check()?;
-        let before = version_before(connector.version(&mut link).await, VERSION)?;
-        let done = link.ask(&script(&connector.address)).await;
-        done.map_err(|error| match failure(&error, Stage::Asking) {
+        let before = version_before(connector.found(&mut link).await, BUILD)?;
+        let Err(error) = link.ask(&script(&connector.address)).await else { return Ok(before) };
+        if is_refusal(&error) {
+            // Perhaps a newer build has migrated meanwhile. This error says so.
+            version_before(connector.found(&mut link).await, BUILD)?;
+        }
+        Err(match failure(&error, Stage::Asking) {
             denied if denied.kind() == ErrorKind::Denied => may_not_create(&denied),
             error => error,
-        })?;
-        Ok(before)
+        })
     };
-    Migrated::by(&host, (connector.label(), VERSION), migrating).await
+    // On the heap, because it is large.
+    Migrated::by(&host, (connector.label(), BUILD), Box::pin(migrating)).await
 }
 
 /// The error for a user without the right to create the tables.
@@ -146,6 +174,7 @@ fn may_not_create(denied: &Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sql::version::digest;
 
     #[test]
     fn each_function_that_a_client_calls_finds_names_of_postgres_alone() {
@@ -168,6 +197,14 @@ mod tests {
         let cause = std::error::Error::source(&refused).expect("a cause").to_string();
         assert!(cause.contains("permission denied for database"), "{cause}");
         assert!(!refused.to_string().contains("GRANT") && !cause.contains("GRANT"), "{cause}");
+    }
+
+    #[test]
+    fn functions_that_change_get_another_version() {
+        let now = (BUILD.version, digest([TABLES].into_iter().chain(FUNCTIONS)));
+        let advice = "the functions have changed: read `How the functions of a database change` in \
+                      ARCHITECTURE.md, raise the version, and write both numbers here";
+        assert_eq!(now, (2, 0x1a0b_b21e_2461_5176), "{advice}");
     }
 
     #[test]

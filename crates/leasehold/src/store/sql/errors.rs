@@ -8,8 +8,8 @@ use crate::core::error::{Error, ErrorKind};
 const SAID_MAX: usize = 300;
 
 /// The advice if the tables are missing or old.
-pub(in crate::store) const MIGRATE: &str = "run `leasehold migrate --url URL` once, as a user who \
-                                            may create them";
+pub(crate) const MIGRATE: &str =
+    "run `leasehold migrate --url URL` once, as a user who may create them";
 
 /// When an error came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,36 +96,6 @@ pub(in crate::store) fn strange(what: &str) -> Error {
     )
 }
 
-/// Refuses tables of another version than that of this build.
-pub(in crate::store) fn check_version(version: u32, ours: u32) -> Result<(), Error> {
-    let message = match version {
-        version if version == ours => return Ok(()),
-        older if older < ours => format!(
-            "the tables are of version {older}, and this build needs {ours}; no request was sent; \
-             {MIGRATE}"
-        ),
-        newer => format!(
-            "the tables are of version {newer}, and this build knows {ours}; no request was sent; \
-             use a newer build"
-        ),
-    };
-    Err(Error::new(ErrorKind::Config, message))
-}
-
-/// Refuses to migrate tables of a newer version.
-pub(in crate::store) fn check_before(before: Option<u32>, ours: u32) -> Result<(), Error> {
-    match before.filter(|before| *before > ours) {
-        None => Ok(()),
-        Some(before) => {
-            let message = format!(
-                "the tables are of version {before}, and this build makes {ours}; nothing was \
-                 changed; use a newer build"
-            );
-            Err(Error::new(ErrorKind::Config, message))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,16 +104,5 @@ mod tests {
     fn text_of_a_server_is_escaped_and_shortened() {
         assert_eq!(shown("a \"b\" 'c' \u{1b}[31m"), "a \"b\" 'c' \\u{1b}[31m");
         assert_eq!(shown(&"x".repeat(1_000)).len(), SAID_MAX);
-    }
-
-    #[test]
-    fn tables_of_another_version_are_refused_with_advice() {
-        assert!(check_version(1, 1).is_ok());
-        let older = check_version(0, 1).expect_err("older").to_string();
-        assert!(older.contains("leasehold migrate"), "{older}");
-        let newer = check_version(2, 1).expect_err("newer").to_string();
-        assert!(newer.contains("use a newer build"), "{newer}");
-        assert!(check_before(None, 1).is_ok() && check_before(Some(1), 1).is_ok());
-        check_before(Some(2), 1).expect_err("newer");
     }
 }

@@ -29,6 +29,10 @@ pub(crate) struct DatabaseFacts {
 pub(crate) struct About {
     /// Such as `PostgreSQL 15.4`.
     pub(crate) server: String,
+    /// The version of its tables and functions.
+    pub(crate) version: u32,
+    /// The version that this build makes.
+    pub(crate) ours: u32,
     pub(crate) keeping: Keeping,
     /// Whether hints arrive; `None` if clients ask for them.
     pub(crate) hints: Option<HintsArrive>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::errors::check_before;
+use super::version::{Build, Found};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::within;
@@ -21,18 +21,21 @@ pub struct Migrated {
     pub before: Option<u32>,
     /// The version of the tables now.
     pub version: u32,
+    /// The oldest build that they serve. A build has the version of the tables that it makes. A
+    /// client of an older build is refused when it connects.
+    pub serves: u32,
 }
 
 impl Migrated {
     /// Migrates within a limit. `migrating` brings the tables from the version before, if there
-    /// were any, to `version`. `store` is the label of the database.
+    /// were any, to that of `build`. `store` is the label of the database.
     pub(in crate::store) async fn by(
         host: &Arc<dyn Host>,
-        (store, version): (String, u32),
+        (store, build): (String, Build),
         migrating: impl Future<Output = Result<Option<u32>, Error>>,
     ) -> Result<Self, Error> {
         match within(Arc::clone(host), LIMIT, migrating).await {
-            Ok(before) => Ok(Self { store, before, version }),
+            Ok(before) => Ok(Self { store, before, version: build.version, serves: build.serves }),
             Err(error) if error.kind() == ErrorKind::Unknown => {
                 let message = "the server does not answer, or the connection ended; the migration \
                                may still go on; run it again: it changes nothing that is done";
@@ -47,21 +50,19 @@ impl Migrated {
 ///
 /// # Errors
 ///
-/// If it could not be read, or is newer than `ours`.
+/// If it could not be read, or is newer than that of `ours`.
 pub(in crate::store) fn version_before(
-    read: Result<u32, Error>,
-    ours: u32,
+    read: Result<Found, Error>,
+    ours: Build,
 ) -> Result<Option<u32>, Error> {
-    let before = match read {
+    match read {
         // A migration that was not finished made the tables.
-        Ok(0) => None,
-        Ok(version) => Some(version),
+        Ok(found) if found.version == 0 => Ok(None),
+        Ok(found) => ours.check_before(found).map(|()| Some(found.version)),
         // There is no such table.
-        Err(error) if error.kind() == ErrorKind::Config => None,
-        Err(error) => return Err(error),
-    };
-    check_before(before, ours)?;
-    Ok(before)
+        Err(error) if error.kind() == ErrorKind::Config => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -70,16 +71,18 @@ mod tests {
 
     #[test]
     fn only_missing_tables_and_older_ones_are_migrated() {
+        let build = Build { version: 2, needs: 1, serves: 1 };
+        let found = |version: u32| Ok(Found::read(&[vec![None, Some(version.to_string())]]));
         let failed = |kind| Err(Error::new(kind, "why"));
         for (read, before) in [
-            (Ok(0), Ok(None)),
-            (Ok(1), Ok(Some(1))),
-            (Ok(2), Ok(Some(2))),
-            (Ok(3), Err(ErrorKind::Config)),
+            (found(0), Ok(None)),
+            (found(1), Ok(Some(1))),
+            (found(2), Ok(Some(2))),
+            (found(3), Err(ErrorKind::Config)),
             (failed(ErrorKind::Config), Ok(None)),
             (failed(ErrorKind::Unavailable), Err(ErrorKind::Unavailable)),
         ] {
-            assert_eq!(version_before(read, 2).map_err(|error| error.kind()), before);
+            assert_eq!(version_before(read, build).map_err(|error| error.kind()), before);
         }
     }
 }

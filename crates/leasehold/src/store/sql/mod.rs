@@ -11,6 +11,8 @@
 //! | `hints` | the task that receives hints |
 //! | `records` | what a store writes now and then |
 //! | `url` | what a URL says |
+//! | `version` | which tables and functions a database has, and which builds may use them |
+//! | `migrated` | what the migrations of all engines share |
 //! | `examine` | asks a database what a diagnosis needs |
 //! | `errors`, `text` | texts of servers, and texts for them |
 
@@ -28,6 +30,7 @@ mod records;
 mod store;
 pub(super) mod text;
 pub(super) mod url;
+pub(super) mod version;
 mod wire;
 
 pub(super) use self::batch::Batch;

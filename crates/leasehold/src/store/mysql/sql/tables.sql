@@ -1,4 +1,5 @@
--- The tables of version 1. `//` ends a statement, in all files here.
+-- The tables. The migration adds to tables of an older version what they lack, see schema.rs. `//`
+-- ends a statement, in all files here.
 --
 -- Moments and spans are microseconds on the clock of the server. A claim is 0 for the whole key, -1
 -- for a share of it, or a number of permits. Texts are bytes of UTF-8, because a text of the server
@@ -93,14 +94,18 @@ CREATE TABLE IF NOT EXISTS leasehold_hints (
     KEY by_inbox (inbox, seq)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4
 //
--- One row: the version of tables and procedures, and what a purge remembers.
+-- One row: the versions, and what a purge remembers. Every build reads the version by its place, so
+-- new columns come last.
 CREATE TABLE IF NOT EXISTS leasehold_meta (
     one INT NOT NULL DEFAULT 1 PRIMARY KEY,
+    -- The version of the tables and procedures. A migration writes it last.
     version INT NOT NULL,
     -- The highest counter of the keys that were forgotten.
     counter_floor BIGINT NOT NULL DEFAULT 0,
     purge_after VARBINARY(512) NOT NULL DEFAULT '',
-    purge_due BIGINT NOT NULL DEFAULT 0
+    purge_due BIGINT NOT NULL DEFAULT 0,
+    -- The oldest build that the tables and procedures serve. A migration writes it first.
+    serves INT NOT NULL DEFAULT 1
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4
 //
 INSERT INTO leasehold_meta (version) VALUES (0) ON DUPLICATE KEY UPDATE version = version

@@ -1,4 +1,5 @@
--- The tables of version 1. The migration replaces `leasehold.` by the schema of the URL.
+-- The tables. The migration replaces `leasehold.` by the schema of the URL, and adds to tables of
+-- an older version what they lack, see schema.rs.
 --
 -- Moments and spans are microseconds on the clock of the server, see clock.sql. A claim is 0 for
 -- the whole key, -1 for a share of it, or a number of permits.
@@ -81,13 +82,17 @@ CREATE TABLE IF NOT EXISTS leasehold.clients (
     seen bigint NOT NULL
 );
 
--- One row: the version of tables and functions, and the memory of `purge`.
+-- One row: the versions, and the memory of `purge`. Every build reads the version by its place, so
+-- new columns come last.
 CREATE TABLE IF NOT EXISTS leasehold.meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    -- The version of the tables and functions; 0 if no migration has ended.
     version integer NOT NULL,
     -- The highest counter of the keys that were forgotten.
     counter_floor bigint NOT NULL DEFAULT 0,
     purge_after text COLLATE "C" NOT NULL DEFAULT '',
-    purge_due bigint NOT NULL DEFAULT 0
+    purge_due bigint NOT NULL DEFAULT 0,
+    -- The oldest build that the tables and functions serve.
+    serves integer NOT NULL DEFAULT 1
 );
 INSERT INTO leasehold.meta (version) VALUES (0) ON CONFLICT DO NOTHING;
