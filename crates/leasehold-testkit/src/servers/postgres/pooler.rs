@@ -25,6 +25,8 @@ pub enum Lends {
     Session,
     /// For one transaction.
     Transaction,
+    /// For one message. Transactions of several messages are refused.
+    Statement,
 }
 
 /// A private PgBouncer on 127.0.0.1 in front of one server. It has three connections to each
@@ -50,6 +52,7 @@ impl Pooler {
         let mode = match lends {
             Lends::Session => "session",
             Lends::Transaction => "transaction",
+            Lends::Statement => "statement",
         };
         let text = format!(
             "[databases]\n* = host=127.0.0.1 port={server_port} user={USER}\n[pgbouncer]\n\

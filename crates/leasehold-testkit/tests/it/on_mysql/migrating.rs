@@ -79,8 +79,10 @@ async fn tables_of_another_version_are_refused() {
     server.sql("CREATE DATABASE versions");
     server.migrate("versions");
     let url = server.url("versions");
-    for (version, advice) in [(0, "leasehold migrate"), (99, "use a newer build")] {
-        server.sql_in("versions", &format!("UPDATE leasehold_meta SET version = {version}"));
+    for (versions, advice) in
+        [("version = 0", "leasehold migrate"), ("version = 99, serves = 99", "use a newer build")]
+    {
+        server.sql_in("versions", &format!("UPDATE leasehold_meta SET {versions}"));
         let error = Client::connect(&url).await.expect_err("another version");
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(advice), "{error}");

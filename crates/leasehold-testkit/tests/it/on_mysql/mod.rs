@@ -8,6 +8,7 @@ mod migrating;
 mod refusals;
 mod tls;
 mod trouble;
+mod versions;
 mod waiting;
 
 use crate::real_time::{client, until};

@@ -58,8 +58,10 @@ async fn tables_of_another_version_are_refused() {
     let server = PostgresServer::shared();
     let url = server.url("versions");
     migrate(&url, SystemHost::shared()).await.expect("migrated");
-    for (version, advice) in [(0, "leasehold migrate"), (99, "use a newer build")] {
-        server.sql(&format!("UPDATE versions.meta SET version = {version}"));
+    for (versions, advice) in
+        [("version = 0", "leasehold migrate"), ("version = 99, serves = 99", "use a newer build")]
+    {
+        server.sql(&format!("UPDATE versions.meta SET {versions}"));
         let error = Client::connect(&url).await.expect_err("another version");
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(advice), "{error}");

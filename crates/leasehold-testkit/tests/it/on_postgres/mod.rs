@@ -12,6 +12,7 @@ mod pooled;
 mod refusals;
 mod runtimes;
 mod tls;
+mod versions;
 mod waiting;
 
 use leasehold_testkit::servers::Schema;

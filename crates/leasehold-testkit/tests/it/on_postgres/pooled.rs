@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold::host::SystemHost;
+use leasehold::store::postgres::migrate;
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::servers::{Lends, Pooler, Schema};
 
@@ -53,6 +55,18 @@ async fn in_transaction_mode_waiters_poll_and_no_update_is_lost() {
     let schema = Schema::lend();
     let (_pooler, url) = in_front_of(&schema, Lends::Transaction);
     tokens_rise_among_clients_that_wait(&url, 4, 3).await;
+}
+
+/// A step is one message, and so one transaction. The same holds for a whole migration.
+#[tokio::test]
+async fn in_statement_mode_a_migration_is_done_and_no_update_is_lost() {
+    let schema = Schema::lend();
+    let (_pooler, url) = in_front_of(&schema, Lends::Statement);
+    let beside = format!("{url}?schema=by_statements");
+    let done = migrate(&beside, SystemHost::shared()).await.expect("migrated");
+    assert_eq!(done.before, None);
+    tokens_rise_among_clients_that_wait(&beside, 4, 3).await;
+    schema.sql("DROP SCHEMA by_statements CASCADE");
 }
 
 /// A connection of the pooler goes on listening when another client gets it. That client would get
