@@ -42,9 +42,9 @@ Exit codes: 0 nothing failed, 1 a check was not fine and --strict, 2 a check fai
 
 /// The end of `migrate --help`.
 pub(super) const MIGRATE: &str = "\
-Run it once for each database and schema, and again after an update of leasehold that asks for it.
-It needs a user that may create tables. It changes nothing if all tables are there. Locks may be in
-use meanwhile.
+Run it once for each database and schema, and again after an update of leasehold, before you replace
+the programs. It needs a user who may create the tables, and changes nothing if all is there. Locks
+may be in use. It says which builds may go on. It refuses tables of a newer version.
 Other users need less. On PostgreSQL:
   GRANT USAGE ON SCHEMA leasehold TO app;
   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO app;

@@ -39,6 +39,7 @@ async fn an_older_database_is_refused_until_it_is_migrated_and_keeps_its_leases(
     assert_says(&refused, &["of version 1", "no request was sent", "leasehold migrate"]);
     let done = migrate(&url, SystemHost::shared()).await.expect("migrated");
     assert_eq!((done.before, done.version, done.serves), (Some(1), 2, 2));
+    assert_eq!(database.sql("SELECT version, serves FROM leasehold_meta"), [["2", "2"]]);
     let client = client(&url).await;
     assert!(client.mutex("held").try_lock().await.expect("asked").is_none());
     let released = client.lease("held", held).release().await.expect("asked");
