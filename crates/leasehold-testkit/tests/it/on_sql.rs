@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use leasehold::{Client, ErrorKind, Guard};
+use leasehold::store::postgres::Migrated;
+use leasehold::{Client, Error, ErrorKind, Guard, Release};
 
 use crate::real_time::{client, until};
 
@@ -103,4 +104,68 @@ pub(crate) async fn idle_keys_are_forgotten_by_a_client_in_use(url: &str, idle: 
         idle() == [["0"]]
     })
     .await;
+}
+
+/// A database of this build, whose versions a test changes.
+pub(crate) struct Versioned<'a, Migrate> {
+    pub(crate) url: String,
+    /// The table with the versions.
+    pub(crate) meta: &'a str,
+    pub(crate) sql: &'a dyn Fn(&str) -> Rows,
+    /// Migrates the database of a URL.
+    pub(crate) migrate: Migrate,
+}
+
+impl<Migrate: AsyncFn(&str) -> Result<Migrated, Error>> Versioned<'_, Migrate> {
+    fn set(&self, versions: &str) {
+        (self.sql)(&format!("UPDATE {} SET {versions}", self.meta));
+    }
+
+    /// The version of the functions, and the oldest build that they serve.
+    fn versions(&self) -> Rows {
+        (self.sql)(&format!("SELECT version, serves FROM {}", self.meta))
+    }
+
+    /// `ages` makes the functions those of version 1, as far as clients can tell.
+    pub(crate) async fn is_refused_while_it_is_older(&self, ages: impl Fn()) {
+        let ttl = Duration::from_mins(10);
+        let mutex = client(&self.url).await.mutex("held").ttl(ttl);
+        let held = mutex.lock().await.expect("free").detach();
+        ages();
+        let refused = Client::connect(&self.url).await.expect_err("older");
+        assert_says(&refused, &["of version 1", "no request was sent", "leasehold migrate"]);
+        let done = (self.migrate)(&self.url).await.expect("migrated");
+        assert_eq!((done.before, done.version, done.serves), (Some(1), 2, 2));
+        assert_eq!(self.versions(), [["2", "2"]]);
+        let client = client(&self.url).await;
+        assert!(client.mutex("held").try_lock().await.expect("asked").is_none());
+        let released = client.lease("held", held).release().await.expect("asked");
+        assert_eq!(released, Release::Released);
+        let guard = client.mutex("held").lock().await.expect("free");
+        guard.renew().await.expect("the function is the new one");
+    }
+
+    /// A client that is connected goes on. Only a new connection asks for the versions.
+    pub(crate) async fn is_used_while_it_serves_this_build(&self) {
+        self.set("version = 99");
+        let guard = client(&self.url).await.mutex("a").lock().await.expect("free");
+        guard.renew().await.expect("it serves this build");
+        let refused = (self.migrate)(&self.url).await.expect_err("newer");
+        assert_says(&refused, &["of version 99", "nothing was changed", "serve this build too"]);
+        self.set("serves = 99");
+        guard.renew().await.expect("its connections are open");
+        let refused = Client::connect(&self.url).await.expect_err("it does not serve this build");
+        assert_says(&refused, &["from version 99 on", "no request was sent", "use a newer build"]);
+        let refused = (self.migrate)(&self.url).await.expect_err("newer");
+        assert_says(&refused, &["nothing was changed", "use a newer build"]);
+        assert_eq!(self.versions(), [["99", "99"]]);
+    }
+}
+
+/// Asserts that an error is about the versions, and says all this.
+#[track_caller]
+pub(crate) fn assert_says(error: &Error, parts: &[&str]) {
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Config, "{text}");
+    assert!(parts.iter().all(|part| text.contains(part)), "{parts:?}: {text}");
 }

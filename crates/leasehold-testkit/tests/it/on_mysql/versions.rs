@@ -1,14 +1,13 @@
 //! Databases of another version than that of this build.
 
-use std::time::Duration;
-
 use leasehold::host::SystemHost;
 use leasehold::store::mysql::migrate;
-use leasehold::{Client, Error, ErrorKind, Release};
+use leasehold::{Client, ErrorKind};
 use leasehold_testkit::servers::{MysqlDatabase, MysqlServer};
 
 use super::keeper::Keeper;
 use super::{client, until};
+use crate::on_sql::{Versioned, assert_says};
 
 /// Makes its tables and procedures those of version 1, as far as clients can tell.
 fn become_version_1(database: &str) {
@@ -21,49 +20,28 @@ fn become_version_1(database: &str) {
     );
 }
 
-#[track_caller]
-fn assert_says(error: &Error, parts: &[&str]) {
-    let text = error.to_string();
-    assert_eq!(error.kind(), ErrorKind::Config, "{text}");
-    assert!(parts.iter().all(|part| text.contains(part)), "{parts:?}: {text}");
-}
-
 #[tokio::test]
 async fn an_older_database_is_refused_until_it_is_migrated_and_keeps_its_leases() {
     let database = MysqlDatabase::lend();
-    let url = database.url();
-    let ttl = Duration::from_mins(10);
-    let held = client(&url).await.mutex("held").ttl(ttl).lock().await.expect("free").detach();
-    become_version_1(database.name());
-    let refused = Client::connect(&url).await.expect_err("older");
-    assert_says(&refused, &["of version 1", "no request was sent", "leasehold migrate"]);
-    let done = migrate(&url, SystemHost::shared()).await.expect("migrated");
-    assert_eq!((done.before, done.version, done.serves), (Some(1), 2, 2));
-    assert_eq!(database.sql("SELECT version, serves FROM leasehold_meta"), [["2", "2"]]);
-    let client = client(&url).await;
-    assert!(client.mutex("held").try_lock().await.expect("asked").is_none());
-    let released = client.lease("held", held).release().await.expect("asked");
-    assert_eq!(released, Release::Released);
-    let guard = client.mutex("held").lock().await.expect("free");
-    guard.renew().await.expect("the procedure is the new one");
+    let versioned = Versioned {
+        url: database.url(),
+        meta: "leasehold_meta",
+        sql: &|sql| database.sql(sql),
+        migrate: async |url: &str| migrate(url, SystemHost::shared()).await,
+    };
+    versioned.is_refused_while_it_is_older(|| become_version_1(database.name())).await;
 }
 
 #[tokio::test]
 async fn a_newer_database_is_used_if_it_serves_this_build_and_is_never_migrated() {
     let database = MysqlDatabase::lend();
-    let url = database.url();
-    database.sql("UPDATE leasehold_meta SET version = 99");
-    let before = client(&url).await;
-    let guard = before.mutex("a").lock().await.expect("free");
-    let refused = migrate(&url, SystemHost::shared()).await.expect_err("newer");
-    assert_says(&refused, &["of version 99", "nothing was changed", "serve this build too"]);
-    drop(guard);
-    database.sql("UPDATE leasehold_meta SET serves = 99");
-    let refused = Client::connect(&url).await.expect_err("it does not serve this build");
-    assert_says(&refused, &["from version 99 on", "no request was sent", "use a newer build"]);
-    let refused = migrate(&url, SystemHost::shared()).await.expect_err("newer");
-    assert_says(&refused, &["nothing was changed", "use a newer build"]);
-    assert_eq!(database.sql("SELECT version, serves FROM leasehold_meta"), [["99", "99"]]);
+    let versioned = Versioned {
+        url: database.url(),
+        meta: "leasehold_meta",
+        sql: &|sql| database.sql(sql),
+        migrate: async |url: &str| migrate(url, SystemHost::shared()).await,
+    };
+    versioned.is_used_while_it_serves_this_build().await;
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use super::schema::BUILD;
 use super::url;
 use crate::core::error::{Error, ErrorKind};
 use crate::store::net::{Io, Stream, Tls, open_unix, tcp_stream};
-use crate::store::sql::errors::Stage;
+use crate::store::sql::errors::{Stage, unknown_server};
 use crate::store::sql::text::encode;
 use crate::store::sql::url::{Address, Place, TlsMode};
 use crate::store::sql::version::Found;
@@ -204,11 +204,7 @@ impl Facts {
     pub(super) async fn read(link: &Link) -> Result<Self, Error> {
         let rows = link.ask("SELECT @@version, @@read_only", Stage::Connecting).await?;
         let read = rows.first().and_then(Self::of);
-        read.ok_or_else(|| {
-            let message = "the server does not say what it is; no request was sent; check whether \
-                           it is MySQL or MariaDB";
-            Error::new(ErrorKind::Config, message)
-        })
+        read.ok_or_else(|| unknown_server("MySQL or MariaDB"))
     }
 
     fn of(row: &Row) -> Option<Self> {

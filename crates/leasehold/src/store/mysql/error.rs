@@ -7,7 +7,7 @@
 
 use super::conn::Failure;
 use crate::core::error::{Error, ErrorKind};
-use crate::store::sql::errors::{Said, Stage, broken, shown};
+use crate::store::sql::errors::{DISK_FULL, NO_DATABASE, Said, Stage, broken, shown};
 
 /// The error for a request without an answer.
 pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
@@ -133,11 +133,7 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
             "this user lacks a right; nothing was changed; let an administrator `GRANT SELECT, \
              INSERT, UPDATE, DELETE, EXECUTE ON DATABASE.*` to it",
         ),
-        1049 => (
-            ErrorKind::Config,
-            "there is no such database on the server; no request was sent; correct its name in the \
-             URL, or create it",
-        ),
+        1049 => NO_DATABASE,
         1054 | 1146 | 1305 | OTHER_ARGUMENTS => (
             ErrorKind::Config,
             "the tables of Leasehold are not in this database, or are of an older version; nothing \
@@ -172,11 +168,7 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
             "the server has no connection left for this user; nothing was changed; raise \
              `max_connections` or the limit of the user, or close others",
         ),
-        1021 | 1114 | 3675 => (
-            ErrorKind::Unavailable,
-            "the disk of the server is full; nothing was changed and leases cannot be renewed; \
-             free some space",
-        ),
+        1021 | 1114 | 3675 => DISK_FULL,
         1053 | 1927 => {
             (ErrorKind::Unavailable, "the server is stopping; nothing was changed; try again")
         }

@@ -15,7 +15,7 @@ use super::schema::BUILD;
 use super::url;
 use crate::core::error::{Error, ErrorKind};
 use crate::store::net::{Opening, Stream, Tls, open_unix, tcp_stream};
-use crate::store::sql::errors::Stage;
+use crate::store::sql::errors::{Stage, unknown_server};
 use crate::store::sql::text::encode;
 use crate::store::sql::url::{Address, Place, TlsMode};
 use crate::store::sql::version::Found;
@@ -218,11 +218,7 @@ impl Facts {
             current_setting('server_encoding')";
         let rows = link.ask(SQL).await.map_err(|error| failure(&error, Stage::Connecting))?;
         let read = rows.first().and_then(Self::of);
-        read.ok_or_else(|| {
-            let message = "the server does not say what it is; no request was sent; check whether \
-                           it is PostgreSQL";
-            Error::new(ErrorKind::Config, message)
-        })
+        read.ok_or_else(|| unknown_server("PostgreSQL"))
     }
 
     fn of(row: &Row) -> Option<Self> {

@@ -9,7 +9,7 @@ use tokio_postgres::error::{DbError, Severity};
 
 use super::guarded_stream::NOT_PRIVATE;
 use crate::core::error::{Error, ErrorKind};
-use crate::store::sql::errors::{Said, Stage, broken, shown};
+use crate::store::sql::errors::{DISK_FULL, NO_DATABASE, Said, Stage, broken, shown};
 
 /// The error for a failure that the client of the database reports.
 pub(super) fn failure(error: &tokio_postgres::Error, stage: Stage) -> Error {
@@ -82,11 +82,7 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
             "the server refuses this user or password; no request was sent; correct them in the \
              URL, or let `pg_hba.conf` of the server admit this user from here",
         ),
-        "3D000" => (
-            ErrorKind::Config,
-            "there is no such database on the server; no request was sent; correct its name in the \
-             URL, or create it",
-        ),
+        "3D000" => NO_DATABASE,
         "42501" => (
             ErrorKind::Denied,
             "this user lacks a right; nothing was changed; let the owner of the schema `GRANT \
@@ -123,11 +119,7 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "the server is starting or stopping; nothing was changed; try again",
         ),
-        "53100" => (
-            ErrorKind::Unavailable,
-            "the disk of the server is full; nothing was changed and leases cannot be renewed; \
-             free some space",
-        ),
+        "53100" => DISK_FULL,
         "40001" | "40P01" => (
             ErrorKind::Unavailable,
             "the server gave up the request in favour of another transaction; nothing was changed; \

@@ -11,6 +11,20 @@ const SAID_MAX: usize = 300;
 pub(crate) const MIGRATE: &str =
     "run `leasehold migrate --url URL` once, as a user who may create them";
 
+/// The error of a server that has no database of the name in the URL.
+pub(in crate::store) const NO_DATABASE: (ErrorKind, &str) = (
+    ErrorKind::Config,
+    "there is no such database on the server; no request was sent; correct its name in the URL, or \
+     create it",
+);
+
+/// The error of a server that cannot write.
+pub(in crate::store) const DISK_FULL: (ErrorKind, &str) = (
+    ErrorKind::Unavailable,
+    "the disk of the server is full; nothing was changed and leases cannot be renewed; free some \
+     space",
+);
+
 /// When an error came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Stage {
@@ -82,6 +96,14 @@ pub(super) fn is_row_locked(error: &Error) -> bool {
 pub(in crate::store) fn shown(text: &str) -> String {
     let part: String = text.chars().take(SAID_MAX).collect();
     part.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'")
+}
+
+/// The error for a server that does not answer what every server of its kind answers.
+pub(in crate::store) fn unknown_server(kind: &str) -> Error {
+    let message = format!(
+        "the server does not say what it is; no request was sent; check whether it is {kind}"
+    );
+    Error::new(ErrorKind::Config, message)
 }
 
 /// The error for an answer that has not the form of the procedures' answers.
