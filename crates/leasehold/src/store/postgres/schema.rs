@@ -108,8 +108,8 @@ fn script(address: &Address) -> String {
 /// of an older version up to date.
 ///
 /// Running it again changes nothing. Locks may be in use meanwhile, and [`Migrated`] says which
-/// builds may go on. The user must be allowed to create the schema, or own it, its tables and its
-/// functions. Users of locks need less:
+/// builds may go on. The user must own the schema, its tables and its functions, or be allowed to
+/// create the schema (`GRANT CREATE ON DATABASE`). Users of locks need less:
 ///
 /// ```sql
 /// GRANT USAGE ON SCHEMA leasehold TO app;

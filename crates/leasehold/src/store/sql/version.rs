@@ -12,8 +12,6 @@
 //! | is newer, and serves this build | works | is refused: nothing is to be done |
 //! | is newer, and does not serve this build | is refused: use a newer build | is refused |
 
-use std::cmp::Ordering;
-
 use super::engine::Row;
 use super::errors::MIGRATE;
 use crate::core::error::{Error, ErrorKind};
@@ -74,7 +72,7 @@ impl Build {
     /// Refuses a migration by this build to a database that is newer.
     pub(super) fn check_before(self, found: Found) -> Result<(), Error> {
         let (Found { version, serves }, ours) = (found, self.version);
-        if version.cmp(&ours) != Ordering::Greater {
+        if version <= ours {
             return Ok(());
         }
         let advice = if serves > ours {
