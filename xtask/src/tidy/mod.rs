@@ -5,6 +5,7 @@
 
 mod attacks;
 mod codemap;
+mod commits;
 mod layers;
 mod manifests;
 mod names;
@@ -23,6 +24,7 @@ type Rule = fn(&Repository) -> Vec<Finding>;
 const RULES: &[Rule] = &[
     attacks::every_attack_names_tests_that_exist,
     codemap::every_source_file_is_in_the_codemap,
+    commits::the_commits_of_records_are_in_the_history,
     layers::imports_point_inwards,
     layers::sqlite_lives_by_public_means,
     layers::the_command_uses_the_front_door,
