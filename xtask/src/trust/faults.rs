@@ -13,6 +13,10 @@ pub(super) fn table(
     chaos: Option<&Record>,
 ) -> Result<String, String> {
     let simulated = simulation.map(|record| record.counts("faults")).transpose()?;
+    let left_out = match chaos.filter(|record| record.has("left_out")) {
+        Some(record) => record.object("left_out")?.names(),
+        None => Vec::new(),
+    };
     let chaos = chaos.map(|record| record.object("faults")).transpose()?;
     let mut table = String::new();
     let mut listed = listed(guarantees);
@@ -32,6 +36,9 @@ pub(super) fn table(
             Some(faults) if faults.has(&name) => {
                 let fault = faults.object(&name)?;
                 (spaced(fault.count("injected")?), spaced(fault.count("counted")?))
+            }
+            Some(_) if left_out.iter().any(|left_out| *left_out == name) => {
+                ("not part of the run".to_owned(), String::new())
             }
             Some(_) => ("0".to_owned(), "0".to_owned()),
             None => ("not run yet".to_owned(), "not run yet".to_owned()),

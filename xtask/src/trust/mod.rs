@@ -158,6 +158,37 @@ mod tests {
         assert!(!page.contains("Not run yet."), "{page}");
     }
 
+    /// A run of a machine that did not allow one of the faults.
+    const RESTRICTED: &str = r#"{"schema":"leasehold.trust.chaos.v1","commit":"abc123",
+        "server":"redis 7.0.15","minutes":30.1,"seed":9,"acquisitions":12345,"granted":678,
+        "faults":{"delay":{"injected":20,"counted":18}},
+        "left_out":{"disk-full":"no disk can be mounted here: permission denied"},
+        "violations_in_model":{},"violations_out_of_model":{},
+        "black_holes":{"tried":100,"child_dead_in_time":100},
+        "wake_up_ms":{"p50":0.5,"p99":2.5,"max":9}}"#;
+
+    #[test]
+    fn a_fault_that_a_run_left_out_is_named_with_the_reason_and_not_counted_as_none() {
+        let table = "## Which faults are covered\n\n| F | x | a | b |\n|---|---|---|---|\n\
+                     | `disk-full` | y | yes | yes |\n| `flushall` | y | no | yes |\n\n## Next\n";
+        let page = render_of(&[
+            ("trust/chaos.json", RESTRICTED),
+            ("trust/chaos-etcd.json", RESTRICTED),
+            ("GUARANTEES.md", table),
+        ])
+        .expect("rendered");
+        let left_out = "not part of this run: `disk-full` (no disk can be mounted here: permission \
+                        denied)";
+        for part in [
+            &*format!("- {left_out}\n- the same choices again"),
+            &*format!("20 `delay`, {left_out} |"),
+            "| `disk-full` | yes | not run yet | not part of the run |  |",
+            "| `flushall` | no | not run yet | 0 | 0 |",
+        ] {
+            assert!(page.contains(part), "no {part} in:\n{page}");
+        }
+    }
+
     #[test]
     fn a_planted_bug_that_was_tried_in_vain_is_shown_as_such() {
         let planted = r#"{"schema":"leasehold.trust.planted.v2","bugs":[

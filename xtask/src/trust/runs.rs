@@ -47,6 +47,10 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
     let minutes = record.measure("minutes")?;
     let black_holes = record.object("black_holes")?;
     let wake_up = record.object("wake_up_ms")?;
+    let left_out = match left_out(record)? {
+        Some(left_out) => format!("- {left_out}\n"),
+        None => String::new(),
+    };
     Ok(format!(
         "At commit `{}`: {minutes} minutes on {}, {} acquisitions tried and {} of them \
          granted.\n\n\
@@ -55,7 +59,7 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
          - from a release to the next holder: {} ms in the middle, {} ms for 99 of 100, {} ms at \
          most\n\
          - judged besides: {}\n\
-         - the same choices again: `cargo xtask chaos --minutes {minutes} --seed {}`\n\n{}",
+         {left_out}- the same choices again: `cargo xtask chaos --minutes {minutes} --seed {}`\n\n{}",
         record.text("commit")?,
         record.text("server")?,
         spaced(record.count("acquisitions")?),
@@ -69,6 +73,21 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
         record.count("seed")?,
         violations(record)?,
     ))
+}
+
+/// The faults that a run left out, and why, as text. `None` if it left nothing out. Old records do
+/// not contain this.
+fn left_out(record: &Record) -> Result<Option<String>, String> {
+    if !record.has("left_out") {
+        return Ok(None);
+    }
+    let faults = record.object("left_out")?;
+    let mut left_out = Vec::new();
+    for name in faults.names() {
+        left_out.push(format!("`{name}` ({})", faults.text(&name)?));
+    }
+    let names = left_out.join(", ");
+    Ok((!left_out.is_empty()).then(|| format!("not part of this run: {names}")))
 }
 
 /// The text about what a run judged besides its faults. Old records do not contain this.
@@ -108,6 +127,7 @@ pub(super) fn deployments(records: &[(&str, Option<Record>)]) -> Result<String, 
             let times = faults.object(&name)?.count("injected")?;
             injected.push(format!("{} `{name}`", spaced(times)));
         }
+        injected.extend(left_out(record)?);
         table += &format!(
             "| {deployment} | {} minutes on {}, at `{}` | {} | {} | {} | {} | {broken} | {} |\n",
             record.measure("minutes")?,

@@ -9,10 +9,12 @@ use std::time::Duration;
 use leasehold_testkit::chaos::campaign::Campaign;
 use leasehold_testkit::chaos::child::{self, ChildPlan};
 use leasehold_testkit::chaos::kind::Kind;
+use leasehold_testkit::chaos::left_out::{self, Parted};
 use leasehold_testkit::chaos::servers::Deployment;
 use leasehold_testkit::chaos::worker::{self, WorkerPlan};
 use leasehold_testkit::chaos::world::Make;
 use leasehold_testkit::history::event::ProcessId;
+use leasehold_testkit::servers::Disk;
 
 const USAGE: &str = "\
 usage: chaos [FLAGS]
@@ -28,6 +30,8 @@ usage: chaos [FLAGS]
   --leasehold FILE  the command; default: beside this program
   --without-run     without `leasehold run`, and without faults that need it
   --commit HASH     the commit in the record
+The fault `disk-full` mounts file systems in memory. It needs root, or
+`unshare -Urm`. Without that right, the run says that it leaves the fault out.
 Exits with 1 if a promise was broken, or if a fault counted too rarely.";
 
 fn main() -> ExitCode {
@@ -124,6 +128,8 @@ fn campaign(flags: &Flags) -> Result<Campaign, String> {
     if without_run {
         kinds.retain(|kind| *kind != Kind::RunStop);
     }
+    let Parted { kinds, left_out } = left_out::part(kinds, Disk::refusal);
+    left_out::lines(&left_out).for_each(|line| println!("{line}"));
     if kinds.is_empty() {
         return Err("no fault is left to be done".to_owned());
     }
@@ -138,6 +144,7 @@ fn campaign(flags: &Flags) -> Result<Campaign, String> {
             chaos,
             leasehold: (!without_run).then_some(leasehold),
             deployment,
+            on_disks: kinds.contains(&Kind::DiskFull),
             ttl: Duration::from_millis(flags.or("ttl-ms", 1_200)?),
             workers: 3,
             tasks: 5,
@@ -147,6 +154,7 @@ fn campaign(flags: &Flags) -> Result<Campaign, String> {
         minutes,
         seed: flags.or("seed", u32::from_ne_bytes(seed).into())?,
         kinds,
+        left_out,
         black_holes: if without_run || deployment != Deployment::One {
             0
         } else {
@@ -167,6 +175,8 @@ fn fire(flags: &Flags) -> Result<ExitCode, String> {
         let written = std::fs::write(&path, text + "\n");
         written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
+    // A reader of the last lines must learn this too.
+    left_out::lines(&record.left_out).for_each(|line| println!("{line}"));
     for complaint in &wrong {
         println!("violation: {complaint}");
     }

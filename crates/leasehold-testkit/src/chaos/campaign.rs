@@ -1,5 +1,6 @@
 //! A whole run: several worlds side by side, then the black holes, and the result.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub struct Campaign {
     pub seed: u64,
     /// The faults to inject.
     pub kinds: Vec<Kind>,
+    /// The faults that cannot be injected on this machine, and the reason for each.
+    pub left_out: BTreeMap<String, String>,
     /// How many black holes to test.
     pub black_holes: u64,
     /// The directory for histories with violations.
@@ -92,6 +95,7 @@ impl Campaign {
             acquisitions: verdict.attempted,
             granted: verdict.granted,
             faults: round.board.injected(),
+            left_out: self.left_out.clone(),
             violations_in_model: verdict.in_model,
             violations_out_of_model: verdict.out_of_model,
             black_holes,

@@ -36,6 +36,8 @@ impl World {
                 server.redis().command(&["SCRIPT", "FLUSH"]);
             }),
             Kind::OutOfMemory => self.fill(),
+            Kind::DiskFull => self.fill_disk(),
+            Kind::QuotaFull => self.reach_quota(),
             Kind::ServerStop => self.stop_server(),
             Kind::ServerRestart => self.restart(|_| {}),
             Kind::ClientStop => self.stop_clients(),
@@ -65,9 +67,10 @@ impl World {
         part_of(&mut self.random, ttl, least, most)
     }
 
-    /// Some of the slots with a bad network, at least one.
+    /// Some of the slots with a bad network, at least one. In a quorum, the fault hits the networks of
+    /// these slots to one node.
     fn victims(&mut self) -> Vec<usize> {
-        let slots = (0..self.slots.len()).filter(|slot| self.slots[*slot].proxy.is_some());
+        let slots = (0..self.slots.len()).filter(|slot| !self.slots[*slot].proxies.is_empty());
         let slots: Vec<_> = slots.collect();
         let always = slots[self.random.below(slots.len())];
         let chosen = slots.into_iter().filter(|slot| *slot == always || self.random.once_in(2));
@@ -179,7 +182,7 @@ impl World {
     }
 
     fn restart_old(&mut self) {
-        let (kept, old) = (self.data(), self.server().redis().path("old"));
+        let (kept, old) = (self.data(), self.server().redis().data("old"));
         remove(&old);
         copy(&kept, &old);
         let age = self.some(10, 60);
@@ -192,7 +195,7 @@ impl World {
     }
 
     fn data(&self) -> std::path::PathBuf {
-        self.server().redis().path("appendonlydir")
+        self.server().redis().data("appendonlydir")
     }
 
     fn step_forward(&mut self) {

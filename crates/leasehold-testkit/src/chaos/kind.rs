@@ -17,6 +17,7 @@ pub enum Kind {
     SubscriberKill,
     ScriptFlush,
     OutOfMemory,
+    DiskFull,
     ServerStop,
     ServerRestart,
     ClientStop,
@@ -31,18 +32,20 @@ pub enum Kind {
     Handover,
     SlotMove,
     SentinelStop,
+    QuotaFull,
 }
 
 impl Kind {
     /// All faults.
-    pub const ALL: [Self; 25] = {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = Self::OF_ONE;
-        let [v, w, x, y] = [Self::Failover, Self::Handover, Self::SlotMove, Self::SentinelStop];
-        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y]
+    pub const ALL: [Self; 27] = {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = Self::OF_ONE;
+        let [w, x, y, z] = [Self::Failover, Self::Handover, Self::SlotMove, Self::SentinelStop];
+        let last = Self::QuotaFull;
+        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, last]
     };
 
     /// The faults of one server, in the order of the table.
-    pub const OF_ONE: [Self; 21] = [
+    pub const OF_ONE: [Self; 22] = [
         Self::Delay,
         Self::Partition,
         Self::PartitionToServer,
@@ -54,6 +57,7 @@ impl Kind {
         Self::SubscriberKill,
         Self::ScriptFlush,
         Self::OutOfMemory,
+        Self::DiskFull,
         Self::ServerStop,
         Self::ServerRestart,
         Self::ClientStop,
@@ -101,6 +105,7 @@ impl Kind {
             Self::SubscriberKill => "subscriber-kill",
             Self::ScriptFlush => "script-flush",
             Self::OutOfMemory => "out-of-memory",
+            Self::DiskFull => "disk-full",
             Self::ServerStop => "server-stop",
             Self::ServerRestart => "server-restart",
             Self::ClientStop => "client-stop",
@@ -115,6 +120,7 @@ impl Kind {
             Self::Handover => "handover",
             Self::SlotMove => "slot-move",
             Self::SentinelStop => "sentinel-stop",
+            Self::QuotaFull => "quota-full",
         }
     }
 

@@ -14,6 +14,8 @@
 //! |---|---|
 //! | [`kind`] | the faults for real servers, with their names from GUARANTEES.md |
 //! | [`fault`] | injects and ends each fault |
+//! | `full_disk` | faults of servers that cannot write any more |
+//! | [`left_out`] | the faults that cannot be injected on this machine |
 //! | `takeover` | faults of deployments with several servers |
 //! | [`servers`] | the servers of a world, in each form in which people run them |
 //! | `server` | one server, of either make |
@@ -37,8 +39,10 @@ mod calm;
 pub mod campaign;
 pub mod child;
 pub mod fault;
+mod full_disk;
 mod keys;
 pub mod kind;
+pub mod left_out;
 mod reader;
 pub mod record;
 mod run_plan;

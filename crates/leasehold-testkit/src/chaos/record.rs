@@ -26,6 +26,9 @@ pub struct Record {
     pub granted: u64,
     /// The faults by kind.
     pub faults: BTreeMap<String, Injected>,
+    /// The faults that could not be injected on this machine, and the reason for each.
+    #[serde(default)]
+    pub left_out: BTreeMap<String, String>,
     /// Violations of what the table of faults promises, by invariant.
     pub violations_in_model: BTreeMap<String, u64>,
     /// Violations where the table promises nothing, by invariant.

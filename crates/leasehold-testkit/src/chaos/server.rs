@@ -6,7 +6,7 @@ use crate::servers::etcd::EtcdServer;
 use crate::servers::mysql::MysqlServer;
 use crate::servers::postgres::PostgresServer;
 use crate::servers::zookeeper::ZookeeperServer;
-use crate::servers::{RedisServer, Reply};
+use crate::servers::{Disk, RedisServer, Reply};
 
 /// The database of MariaDB with the tables of Leasehold.
 pub(super) const DATABASE: &str = "leasehold";
@@ -51,16 +51,16 @@ const MYSQL_KEYS: &str = "
     ) AS kept WHERE expires > @now";
 
 /// A PostgreSQL server with the tables of Leasehold, and a clock that can be stepped.
-pub(super) fn postgres() -> PostgresServer {
-    let server = PostgresServer::start();
+pub(super) fn postgres(on_disk: bool) -> PostgresServer {
+    let server = if on_disk { PostgresServer::start_on_disk() } else { PostgresServer::start() };
     server.migrate("postgres");
     server.sql(POSTGRES_CLOCK);
     server
 }
 
 /// A MariaDB server with the tables of Leasehold, and a clock that can be stepped.
-pub(super) fn mysql() -> MysqlServer {
-    let server = MysqlServer::start();
+pub(super) fn mysql(on_disk: bool) -> MysqlServer {
+    let server = if on_disk { MysqlServer::start_on_disk() } else { MysqlServer::start() };
     server.sql(&format!("CREATE DATABASE {DATABASE}"));
     server.migrate(DATABASE);
     server.sql_in(DATABASE, MYSQL_CLOCK);
@@ -129,6 +129,40 @@ impl<'a> Server<'a> {
             Self::Mysql(server) => server.restart(),
             Self::Etcd(server, member) => server.restart(member),
             Self::Zookeeper(server, member) => server.restart(member),
+        }
+    }
+
+    /// The disk with its data.
+    pub(super) fn disk(self) -> &'a Disk {
+        match self {
+            Self::Redis(server) => server.disk(),
+            Self::Postgres(server) => server.disk(),
+            Self::Mysql(server) => server.disk(),
+            Self::Etcd(server, member) => server.disk(member),
+            Self::Zookeeper(server, member) => server.disk(member),
+        }
+    }
+
+    /// Whether it answers, and writes what it should keep.
+    pub(super) fn serves(self) -> bool {
+        match self {
+            // A server that could not write its log refuses this too.
+            Self::Redis(server) => matches!(server.look(&["PING"]), Some(Reply::Status(_))),
+            Self::Postgres(server) => {
+                server.try_sql("CREATE TABLE probe (); DROP TABLE probe").is_ok()
+            }
+            Self::Mysql(server) => server.commits(),
+            // A member that could not write has ended.
+            Self::Etcd(server, member) => server.answers(member),
+            Self::Zookeeper(server, member) => server.begins_session(member),
+        }
+    }
+
+    /// The cluster of etcd, for faults that only etcd knows.
+    pub(super) fn etcd(self) -> &'a EtcdServer {
+        match self {
+            Self::Etcd(server, _) => server,
+            _ => self.has_no_such_fault(),
         }
     }
 

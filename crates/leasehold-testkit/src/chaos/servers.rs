@@ -13,7 +13,7 @@ use crate::servers::sentinels::PRIMARY;
 use crate::servers::zookeeper::ZookeeperServer;
 use crate::servers::{Authority, Cluster, Proxy, RedisServer, Sentinels};
 
-/// The members of a cluster of etcd, and of an ensemble of ZooKeeper.
+/// The members of a cluster of etcd and of an ensemble of ZooKeeper, and the nodes of a quorum.
 const MEMBERS: usize = 3;
 
 /// The faults of a network that does not tell messages apart.
@@ -89,14 +89,15 @@ impl Deployment {
     }
 
     /// The faults that can be injected here. Sentinels and nodes of a cluster name the addresses of
-    /// servers, so no bad network can be put in between.
+    /// servers, so no bad network can be put in between. They keep nothing on a disk either.
     #[must_use]
     pub fn kinds(self) -> Vec<Kind> {
         let data = [Kind::OutOfMemory, Kind::RestartEmpty, Kind::RestartOld];
         let steps = [Kind::ClockStepBack, Kind::ClockStepForward];
-        let server = [Kind::ServerStop, Kind::ServerRestart];
+        let server = [Kind::ServerStop, Kind::ServerRestart, Kind::DiskFull];
+        let replies = [Kind::ReplyLost, Kind::Duplicate];
         let redis = [Kind::SubscriberKill, Kind::ScriptFlush];
-        // Only the network of a single Redis server can tell one reply from the next.
+        // Only a network that Redis's protocol crosses openly can tell one reply from the next.
         let own: &[&[Kind]] = match self {
             Self::One => return Kind::OF_ONE.to_vec(),
             Self::Tls => &[&NETWORK, &server, &data, &redis, &[Kind::Flushall]],
@@ -104,11 +105,14 @@ impl Deployment {
             Self::Cluster => {
                 &[&redis, &[Kind::Failover, Kind::Handover, Kind::SlotMove, Kind::Flushall]]
             }
-            Self::Quorum => &[&redis, &server, &[Kind::OutOfMemory]],
+            // Each of these faults hits one node. No node forgets, since no quorum survives that
+            // unless its nodes are strict.
+            Self::Quorum => &[&NETWORK, &replies, &server, &steps, &redis, &[Kind::OutOfMemory]],
             Self::Postgres => &[&NETWORK, &server, &steps, &[Kind::SubscriberKill, Kind::Flushall]],
             Self::Mysql => &[&NETWORK, &server, &steps, &[Kind::Flushall]],
             // These servers do not use the time of day.
-            Self::Etcd | Self::Zookeeper => &[&NETWORK, &server, &[Kind::Flushall]],
+            Self::Etcd => &[&NETWORK, &server, &[Kind::Flushall, Kind::QuotaFull]],
+            Self::Zookeeper => &[&NETWORK, &server, &[Kind::Flushall]],
         };
         [own, &[&OF_PROCESSES]].concat().concat()
     }
@@ -126,13 +130,14 @@ impl Deployment {
         }
     }
 
-    pub(super) fn start(self) -> Servers {
+    /// Starts the servers, each with its data on a disk of its own if `on_disks`.
+    pub(super) fn start(self, on_disks: bool) -> Servers {
         match self {
-            Self::One => Servers::One(Box::new(keeping().with_clock().start())),
+            Self::One => Servers::One(Box::new(keeping(on_disks).with_clock().start())),
             Self::Tls => {
                 let authority = Authority::new();
                 let identity = authority.issue("server", &["127.0.0.1"]);
-                let server = keeping().with_tls(&identity, &authority).start();
+                let server = keeping(on_disks).with_tls(&identity, &authority).start();
                 Servers::Tls(Box::new(server), Box::new(authority))
             }
             Self::Sentinels => {
@@ -141,11 +146,20 @@ impl Deployment {
                 Servers::Sentinels(Sentinels::builder().replicas(2).line(&patient).start())
             }
             Self::Cluster => Servers::Cluster(Cluster::builder().start()),
-            Self::Quorum => Servers::Quorum((0..3).map(|_| keeping().start()).collect()),
-            Self::Postgres => Servers::Postgres(Box::new(postgres())),
-            Self::Mysql => Servers::Mysql(Box::new(mysql())),
-            Self::Etcd => Servers::Etcd(Box::new(EtcdServer::quick_cluster())),
-            Self::Zookeeper => Servers::Zookeeper(Box::new(ZookeeperServer::ensemble())),
+            Self::Quorum => {
+                let node = |_| keeping(on_disks).with_clock().start();
+                Servers::Quorum((0..MEMBERS).map(node).collect())
+            }
+            Self::Postgres => Servers::Postgres(Box::new(postgres(on_disks))),
+            Self::Mysql => Servers::Mysql(Box::new(mysql(on_disks))),
+            Self::Etcd => {
+                let start = [EtcdServer::quick_cluster, EtcdServer::quick_cluster_on_disks];
+                Servers::Etcd(Box::new(start[usize::from(on_disks)]()))
+            }
+            Self::Zookeeper => {
+                let start = [ZookeeperServer::ensemble, ZookeeperServer::ensemble_on_disks];
+                Servers::Zookeeper(Box::new(start[usize::from(on_disks)]()))
+            }
         }
     }
 }
@@ -157,8 +171,9 @@ impl fmt::Display for Deployment {
 }
 
 /// A server that keeps its data over a restart.
-fn keeping() -> RedisServerBuilder {
+fn keeping(on_disk: bool) -> RedisServerBuilder {
     RedisServer::builder()
+        .on_disk(on_disk)
         .config("appendonly", "yes")
         .config("appendfsync", "always")
         .config("auto-aof-rewrite-percentage", "0")
@@ -180,27 +195,30 @@ pub(super) enum Servers {
 }
 
 impl Servers {
-    /// A bad network in front of the servers, for that slot. `None` if there can be none.
-    pub(super) fn proxy(&self, slot: usize) -> Option<Proxy> {
-        match self {
-            Self::Etcd(all) => far(slot).map(|member| Proxy::to(all.port(member))),
-            Self::Zookeeper(all) => far(slot).map(|member| Proxy::to(all.port(member))),
-            Self::Mysql(server) => Some(Proxy::to(server.port())),
-            Self::One(server) => Some(Proxy::to(server.port())),
-            Self::Tls(server, _) => Some(Proxy::to(server.tls_port())),
-            Self::Postgres(server) => Some(Proxy::to(server.port())),
-            Self::Sentinels(_) | Self::Cluster(_) | Self::Quorum(_) => None,
-        }
+    /// The bad networks in front of the servers, for that slot. A quorum has one for each node. None
+    /// if there can be none.
+    pub(super) fn proxies(&self, slot: usize) -> Vec<Proxy> {
+        let ports = match self {
+            Self::Etcd(all) => far(slot).map(|member| all.port(member)).into_iter().collect(),
+            Self::Zookeeper(all) => far(slot).map(|member| all.port(member)).into_iter().collect(),
+            Self::Mysql(server) => vec![server.port()],
+            Self::One(server) => vec![server.port()],
+            Self::Tls(server, _) => vec![server.tls_port()],
+            Self::Postgres(server) => vec![server.port()],
+            Self::Quorum(nodes) => nodes.iter().map(RedisServer::port).collect(),
+            Self::Sentinels(_) | Self::Cluster(_) => Vec::new(),
+        };
+        ports.into_iter().map(Proxy::to).collect()
     }
 
-    /// The URLs by which a process reaches the servers. A quorum has several.
-    pub(super) fn urls(&self, proxy: Option<&Proxy>) -> Vec<String> {
-        match (self, proxy) {
+    /// The URLs by which a process reaches the servers, behind those networks. A quorum has several.
+    pub(super) fn urls(&self, proxies: &[Proxy]) -> Vec<String> {
+        match (self, proxies.first()) {
             (Self::Tls(_, authority), Some(proxy)) => {
                 let ca = authority.ca().display();
                 vec![format!("rediss://127.0.0.1:{}?ca={ca}", proxy.port())]
             }
-            (Self::One(_), Some(proxy)) => vec![proxy.url()],
+            (Self::One(_) | Self::Quorum(_), Some(_)) => proxies.iter().map(Proxy::url).collect(),
             (Self::One(server) | Self::Tls(server, _), None) => vec![server.url()],
             (Self::Postgres(server), proxy) => {
                 let port = proxy.map_or_else(|| server.port(), Proxy::port);
@@ -222,7 +240,7 @@ impl Servers {
             }
             (Self::Sentinels(all), _) => vec![all.url()],
             (Self::Cluster(all), _) => vec![all.url()],
-            (Self::Quorum(nodes), _) => nodes.iter().map(RedisServer::url).collect(),
+            (Self::Quorum(nodes), None) => nodes.iter().map(RedisServer::url).collect(),
         }
     }
 
@@ -283,5 +301,34 @@ mod tests {
         }
         let all: Vec<_> = Deployment::ALL.into_iter().flat_map(Deployment::kinds).collect();
         assert!(Kind::ALL.iter().all(|kind| all.contains(kind)));
+    }
+
+    #[test]
+    fn a_disk_is_filled_wherever_servers_keep_their_data_on_one() {
+        for deployment in Deployment::ALL {
+            let keeps = !matches!(deployment, Deployment::Sentinels | Deployment::Cluster);
+            assert_eq!(deployment.kinds().contains(&Kind::DiskFull), keeps, "{deployment}");
+        }
+    }
+
+    #[test]
+    fn a_fault_of_a_network_needs_a_network_that_can_be_bad() {
+        for deployment in Deployment::ALL {
+            let is_far = !matches!(deployment, Deployment::Sentinels | Deployment::Cluster);
+            let kinds = deployment.kinds();
+            for kind in NETWORK {
+                assert_eq!(kinds.contains(&kind), is_far, "{kind} of {deployment}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_of_a_plain_quorum_meets_every_fault_in_which_it_forgets_nothing() {
+        let forgets = [Kind::RestartEmpty, Kind::RestartOld, Kind::Flushall];
+        let kinds = Deployment::Quorum.kinds();
+        for kind in Kind::OF_ONE {
+            assert_eq!(kinds.contains(&kind), !forgets.contains(&kind), "{kind}");
+        }
+        assert_eq!(kinds.len(), Kind::OF_ONE.len() - forgets.len(), "no fault twice");
     }
 }

@@ -44,6 +44,8 @@ pub struct Make {
     pub leasehold: Option<PathBuf>,
     /// The servers of each world.
     pub deployment: Deployment,
+    /// Whether each server has its data on a disk of its own, which can be filled.
+    pub on_disks: bool,
     /// The ttl of every lock.
     pub ttl: Duration,
     /// The number of workers.
@@ -125,8 +127,8 @@ pub enum Role {
 pub struct Slot {
     /// The use of the slot.
     pub role: Role,
-    /// The network of the slot, if it is a bad one.
-    pub proxy: Option<Proxy>,
+    /// The bad networks of the slot, one to each server; none if there can be none.
+    pub proxies: Vec<Proxy>,
     running: Option<Running>,
 }
 
@@ -176,10 +178,10 @@ impl World {
     /// If the server or a process does not start.
     #[must_use]
     pub fn start(make: &Make, seed: u64) -> Self {
-        let servers = Arc::new(make.deployment.start());
+        let servers = Arc::new(make.deployment.start(make.on_disks));
         let workers = (0..make.workers).map(|_| Role::Worker);
         let roles = workers.chain((0..make.runs).map(|_| Role::Run)).enumerate();
-        let slot = |(number, role)| Slot { role, proxy: servers.proxy(number), running: None };
+        let slot = |(number, role)| Slot { role, proxies: servers.proxies(number), running: None };
         let slots = roles.map(slot).collect();
         let log = tempfile::tempfile().expect("a temporary file");
         let mut world = Self {
@@ -206,13 +208,15 @@ impl World {
         self.servers.victim(self.victim, keys[self.victim % keys.len()])
     }
 
-    /// The network of a slot.
+    /// The network of a slot to the server that a fault hits.
     ///
     /// # Panics
     ///
     /// If the slot has no bad network.
     pub(super) fn proxy(&self, slot: usize) -> &Proxy {
-        self.slots[slot].proxy.as_ref().expect("the deployment has bad networks")
+        let proxies = &self.slots[slot].proxies;
+        assert!(!proxies.is_empty(), "the deployment has bad networks");
+        &proxies[self.victim % proxies.len()]
     }
 
     /// The name of a lock.
@@ -375,7 +379,7 @@ impl World {
     /// If a process does not end.
     pub fn end(&mut self) -> Result<(), String> {
         for slot in &mut self.slots {
-            slot.proxy.iter().for_each(Proxy::be_faithful);
+            slot.proxies.iter().for_each(Proxy::be_faithful);
             let Some(running) = &mut slot.running else { continue };
             match slot.role {
                 Role::Worker => drop(running.stdin.take()),
@@ -401,7 +405,7 @@ impl World {
     fn begin(&mut self, number: usize) -> Running {
         self.processes += 1;
         let id = ProcessId(self.processes);
-        let urls = self.servers.urls(self.slots[number].proxy.as_ref());
+        let urls = self.servers.urls(&self.slots[number].proxies);
         let (args, share) = match self.slots[number].role {
             Role::Worker => (self.worker_args(id, &urls), None),
             Role::Run => self.run_args(id, &urls),

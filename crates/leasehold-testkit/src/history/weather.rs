@@ -163,8 +163,7 @@ impl<'a> Weather<'a> {
     pub(super) fn hurts_places(kind: &str) -> bool {
         // A full server refuses to store places. A server whose clock jumps ends them.
         promised(kind).is_some_and(|promised| !promised.leases)
-            || kind == "out-of-memory"
-            || kind == "clock-step-back"
+            || ["out-of-memory", "disk-full", "quota-full", "clock-step-back"].contains(&kind)
     }
 }
 

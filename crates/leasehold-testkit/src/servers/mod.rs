@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`redis_server`] | a Redis server that a test starts, pauses, kills and restarts |
+//! | `redis_program` | the program of such a server, and its version |
 //! | [`pool`] | servers that one test after the other uses |
 //! | [`outside`] | a server on virtual time |
 //! | [`certificates`] | certificates for TLS, from an authority that a test makes |
@@ -11,6 +12,7 @@
 //! | [`zookeeper`] | a ZooKeeper server, paths on it, and an ensemble of three |
 //! | `kept` | processes that end with the test process |
 //! | [`clock`] | a server's clock that a test controls |
+//! | [`disk`] | a disk of a server, which a test fills |
 //! | `preload` | compiles what a program loads before its own libraries |
 //! | [`proxy`] | a bad network in front of a server |
 //! | [`resolver`] | a host name whose address a test changes |
@@ -27,6 +29,7 @@
 pub mod certificates;
 pub mod clock;
 pub mod cluster;
+pub mod disk;
 pub mod etcd;
 pub mod fake;
 mod frames;
@@ -41,6 +44,7 @@ pub mod postgres;
 mod preload;
 pub(crate) mod process;
 pub mod proxy;
+mod redis_program;
 pub mod redis_server;
 mod replication;
 pub mod resolver;
@@ -55,6 +59,7 @@ use std::time::Duration;
 pub use certificates::{Authority, Identity};
 pub use clock::ServerClock;
 pub use cluster::Cluster;
+pub use disk::Disk;
 pub use etcd::{EtcdPrefix, EtcdServer};
 pub use fake::FakeServer;
 pub use mysql::{MysqlDatabase, MysqlServer};
@@ -62,7 +67,8 @@ pub use narrow::{NarrowProxy, Unknown};
 pub use outside::ServerOutside;
 pub use postgres::{Lends, Pooler, PostgresServer, Schema, SchemaOutside};
 pub use proxy::{Counts, Proxy, Then, Way};
-pub use redis_server::{PROGRAM_VARIABLE, RedisServer, RedisServerBuilder, version};
+pub use redis_program::{PROGRAM_VARIABLE, version};
+pub use redis_server::{RedisServer, RedisServerBuilder};
 pub use resolver::Resolver;
 pub use resp::Reply;
 pub use sentinels::Sentinels;

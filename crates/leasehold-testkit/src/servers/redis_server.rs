@@ -4,9 +4,8 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -14,16 +13,11 @@ use tempfile::TempDir;
 use super::PATIENCE;
 use super::certificates::{Authority, Identity};
 use super::clock::ServerClock;
+use super::disk::Disk;
 use super::port::Port;
 use super::process::{Process, find, tail};
+use super::redis_program::{default_program, version_of};
 use super::resp::{Client, Reply};
-
-/// The program that runs if a test names no other.
-const PROGRAM: &str = "redis-server";
-
-/// The variable that names another program by its name or path. It must take the same
-/// configuration.
-pub const PROGRAM_VARIABLE: &str = "LEASEHOLD_TEST_SERVER";
 
 /// How often a starting server is asked whether it is ready.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -54,9 +48,11 @@ pub struct RedisServer {
     process: Mutex<Option<Process>>,
     paused: AtomicBool,
     client: Mutex<Option<Client>>,
-    /// This field is last, so that the process ends before its files are deleted. `None` after the
+    /// The files come last, so that the process ends before they are deleted. `None` after the
     /// server has left its directory.
     home: Option<TempDir>,
+    /// The disk with its data, if it has one of its own.
+    disk: Option<Disk>,
 }
 
 /// The settings of a [`RedisServer`].
@@ -67,41 +63,13 @@ pub struct RedisServerBuilder {
     lines: Vec<(String, String)>,
     clock: bool,
     tls: bool,
+    disk: bool,
 }
 
 impl Default for RedisServerBuilder {
     fn default() -> Self {
-        Self { program: default_program(), lines: Vec::new(), clock: false, tls: false }
-    }
-}
-
-pub(super) fn default_program() -> &'static str {
-    static NAMED: OnceLock<Option<String>> = OnceLock::new();
-    let named = || std::env::var(PROGRAM_VARIABLE).ok().filter(|program| !program.is_empty());
-    NAMED.get_or_init(named).as_deref().unwrap_or(PROGRAM)
-}
-
-/// The version of the default server, such as `(7, 0)`. Valkey continues the version numbers of
-/// Redis.
-///
-/// # Panics
-///
-/// If the program is missing, or prints no version.
-#[must_use]
-pub fn version() -> (u32, u32) {
-    static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
-    *VERSION.get_or_init(|| version_of(default_program()))
-}
-
-fn version_of(program: &str) -> (u32, u32) {
-    let said = Command::new(find(program, program)).arg("--version").output();
-    let said = said.expect("a program that can be run");
-    let said = String::from_utf8_lossy(&said.stdout);
-    let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
-    let mut numbers = version.unwrap_or_default().split('.').map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
-        _ => panic!("`{program} --version` says no version: {said}"),
+        let lines = Vec::new();
+        Self { program: default_program(), lines, clock: false, tls: false, disk: false }
     }
 }
 
@@ -131,6 +99,12 @@ impl RedisServerBuilder {
     /// Adds a [clock](RedisServer::clock) that the test controls.
     pub fn with_clock(mut self) -> Self {
         self.clock = true;
+        self
+    }
+
+    /// Puts the data on a [disk](RedisServer::disk) of its own, if `wanted`.
+    pub fn on_disk(mut self, wanted: bool) -> Self {
+        self.disk = wanted;
         self
     }
 
@@ -166,11 +140,12 @@ impl RedisServerBuilder {
         let at = |name| home.path().join(name);
         let options = File::options().read(true).append(true).create_new(true).open(at("log"));
         let log = options.expect("the directory takes files");
+        let disk = self.disk.then(Disk::for_server);
         let mut config = format!(
             "bind 127.0.0.1\nport {}\nunixsocket {}\ndir {}\nsave \"\"\nappendonly no\n",
             port.number(),
             at("socket").display(),
-            home.path().display(),
+            disk.as_ref().map_or(home.path(), Disk::folder).display(),
         );
         if let Some(port) = &tls_port {
             config.push_str(&format!("tls-port {}\n", port.number()));
@@ -198,6 +173,7 @@ impl RedisServerBuilder {
             paused: AtomicBool::new(false),
             client: Mutex::default(),
             home: Some(home),
+            disk,
         };
         server.begin();
         server
@@ -270,6 +246,28 @@ impl RedisServer {
     #[track_caller]
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.as_ref().expect("a server of the pool has no directory").path().join(name)
+    }
+
+    /// The path of a file of its data.
+    ///
+    /// # Panics
+    ///
+    /// Same as [`path`](Self::path).
+    #[must_use]
+    #[track_caller]
+    pub fn data(&self, name: &str) -> PathBuf {
+        self.disk.as_ref().map_or_else(|| self.path(name), |disk| disk.folder().join(name))
+    }
+
+    /// The disk with its data.
+    ///
+    /// # Panics
+    ///
+    /// If it was not built [`on_disk`](RedisServerBuilder::on_disk).
+    #[must_use]
+    #[track_caller]
+    pub fn disk(&self) -> &Disk {
+        self.disk.as_ref().expect("the server was built with a disk of its own")
     }
 
     /// The id of its process.

@@ -11,7 +11,8 @@ use super::PATIENCE;
 use super::certificates::{Authority, Identity};
 use super::port::Port;
 use super::process::{Process, tail};
-use super::redis_server::{RedisServer, RedisServerBuilder, default_program};
+use super::redis_program::default_program;
+use super::redis_server::{RedisServer, RedisServerBuilder};
 use super::resp::{Client, Reply};
 
 /// How the sentinels call the primary.

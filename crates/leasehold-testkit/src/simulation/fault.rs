@@ -156,8 +156,8 @@ mod tests {
         ours.extend(Fault::FORGETTING.map(|fault| fault.name_in(true)));
         // Only real processes have a child process to supervise.
         ours.push("run-stop");
-        // Only real servers have sentinels and slots.
-        ours.extend(["handover", "slot-move", "sentinel-stop"]);
+        // Only real servers have sentinels and slots, disks and quotas.
+        ours.extend(["handover", "slot-move", "sentinel-stop", "disk-full", "quota-full"]);
         let mut table: Vec<_> = kinds().collect();
         ours.sort_unstable();
         table.sort_unstable();

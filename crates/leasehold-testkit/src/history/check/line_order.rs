@@ -236,9 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_makes_places_doubtful_and_other_faults_do_not() {
+    fn a_clock_that_jumps_or_a_full_server_makes_places_doubtful_and_other_faults_do_not() {
         let tale = |kind| line().fault(kind).serves(Release, "H", "H", "B");
-        for kind in ["clock-step-forward", "clock-step-back", "out-of-memory", "restart-old"] {
+        let steps = ["clock-step-forward", "clock-step-back"];
+        let full = ["out-of-memory", "disk-full", "quota-full"];
+        for kind in [&steps[..], &full, &["restart-old"]].concat() {
             tale(kind).passes();
         }
         tale("server-stop").breaks(LineOrder);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::servers::PATIENCE;
+use crate::servers::disk::Disk;
 use crate::servers::kept::Kept;
 use crate::servers::port::Port;
 use crate::servers::process::find;
@@ -29,17 +30,23 @@ pub(super) struct Member {
     pub(super) process: Kept,
     pub(super) client: Port,
     pub(super) peer: Port,
+    /// The disk with its data, if it has one of its own. It is last, so that the member ends first.
+    pub(super) disk: Option<Disk>,
 }
 
 impl Member {
     pub(super) fn new(name: String, folder: PathBuf) -> Self {
         let process = Kept::new(folder);
         let (client, peer) = (Port::reserve(), Port::reserve());
-        Self { name, process, client, peer }
+        Self { name, process, client, peer, disk: None }
     }
 
     pub(super) fn peer_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.peer.number())
+    }
+
+    fn data(&self) -> PathBuf {
+        self.disk.as_ref().map_or(&*self.process.folder, Disk::folder).join("data")
     }
 
     /// Starts the process. Does not wait until it answers.
@@ -48,7 +55,7 @@ impl Member {
         let mut command = Command::new(find("etcd", PACKAGE));
         command.args([
             format!("--name={}", self.name),
-            format!("--data-dir={}", self.process.folder.join("data").display()),
+            format!("--data-dir={}", self.data().display()),
             format!("--listen-client-urls={client}"),
             format!("--advertise-client-urls={client}"),
             format!("--listen-peer-urls={}", self.peer_url()),
@@ -71,7 +78,8 @@ impl Member {
         }
     }
 
-    fn is_healthy(&self) -> bool {
+    /// Whether it answers, as a member of a cluster with a leader.
+    pub(super) fn is_healthy(&self) -> bool {
         // This read is confirmed by a majority.
         let range = serde_json::json!({ "key": "YQ==" });
         self.ask("/v3/kv/range", &range, None).is_some_and(|answer| answer["header"].is_object())

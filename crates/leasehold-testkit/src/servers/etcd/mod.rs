@@ -6,6 +6,7 @@ mod base64;
 mod member;
 mod prefix;
 mod server;
+mod space;
 
 pub use self::prefix::EtcdPrefix;
 pub use self::server::EtcdServer;

@@ -13,6 +13,7 @@ use super::base64::{base64, from_base64};
 use super::member::Member;
 use crate::servers::PATIENCE;
 use crate::servers::certificates::Identity;
+use crate::servers::disk::Disk;
 
 /// A file system in memory, which a slow disk does not slow down.
 const MEMORY: &str = "/dev/shm";
@@ -27,11 +28,14 @@ const ROOM_MIB: u64 = 1_024;
 /// lease a second.
 const QUICK: [&str; 2] = ["--heartbeat-interval=20", "--election-timeout=200"];
 
+/// The same for three members.
+const QUICK_CLUSTER: [&str; 2] = ["--heartbeat-interval=50", "--election-timeout=500"];
+
 /// A private etcd cluster on 127.0.0.1, which ends with this process.
 pub struct EtcdServer {
     /// `None` if the keepers remove the folder.
     _home: Option<TempDir>,
-    members: Vec<Member>,
+    pub(super) members: Vec<Member>,
     settings: Vec<String>,
     /// `http` or `https`.
     scheme: &'static str,
@@ -49,7 +53,7 @@ impl EtcdServer {
         SHARED.get_or_init(|| {
             // A static is never dropped. The keeper removes the folder.
             let folder = home().keep();
-            Self::of(None, folder, 1, quick())
+            Self::of(None, (folder, false), 1, quick())
         })
     }
 
@@ -60,9 +64,25 @@ impl EtcdServer {
     /// If the program is missing or the server does not start. The message says what to install.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_with(quick())
+    }
+
+    /// Like [`start`](Self::start). The database may take this many bytes.
+    ///
+    /// # Panics
+    ///
+    /// Same as [`start`](Self::start).
+    #[must_use]
+    pub fn start_with_quota(bytes: u32) -> Self {
+        let mut settings = quick();
+        settings.push(format!("--quota-backend-bytes={bytes}"));
+        Self::start_with(settings)
+    }
+
+    fn start_with(settings: Vec<String>) -> Self {
         let home = home();
         let folder = home.path().join("member");
-        Self::of(Some(home), folder, 1, quick())
+        Self::of(Some(home), (folder, false), 1, settings)
     }
 
     /// Like [`start`](Self::start), with TLS by this certificate. It may not answer yet.
@@ -90,7 +110,7 @@ impl EtcdServer {
     /// Same as [`start`](Self::start).
     #[must_use]
     pub fn cluster() -> Self {
-        Self::cluster_with(&[])
+        Self::cluster_with(&[], false)
     }
 
     /// Same as [`cluster`](Self::cluster). It elects a leader after half a second, and so its
@@ -101,19 +121,38 @@ impl EtcdServer {
     /// Same as [`start`](Self::start).
     #[must_use]
     pub fn quick_cluster() -> Self {
-        Self::cluster_with(&["--heartbeat-interval=50", "--election-timeout=500"])
+        Self::cluster_with(&QUICK_CLUSTER, false)
     }
 
-    fn cluster_with(settings: &[&str]) -> Self {
+    /// Same as [`quick_cluster`](Self::quick_cluster). Each member has its data on a
+    /// [disk](Self::disk) of its own.
+    ///
+    /// # Panics
+    ///
+    /// Same as [`start`](Self::start), or if no disk can be mounted.
+    #[must_use]
+    pub fn quick_cluster_on_disks() -> Self {
+        Self::cluster_with(&QUICK_CLUSTER, true)
+    }
+
+    fn cluster_with(settings: &[&str], disks: bool) -> Self {
         let home = home();
         let folder = home.path().join("member");
-        Self::of(Some(home), folder, 3, settings.iter().map(|it| (*it).to_owned()).collect())
+        let settings = settings.iter().map(|it| (*it).to_owned()).collect();
+        Self::of(Some(home), (folder, disks), 3, settings)
     }
 
-    fn of(home: Option<TempDir>, folder: PathBuf, count: usize, settings: Vec<String>) -> Self {
+    /// Starts members in a folder, or with their data on disks of their own.
+    fn of(
+        home: Option<TempDir>,
+        (folder, disks): (PathBuf, bool),
+        count: usize,
+        settings: Vec<String>,
+    ) -> Self {
         let member = |number: usize| {
             let folder = if count == 1 { folder.clone() } else { folder.join(number.to_string()) };
-            Member::new(format!("m{number}"), folder)
+            let disk = disks.then(Disk::for_server);
+            Member { disk, ..Member::new(format!("m{number}"), folder) }
         };
         let members: Vec<_> = (0..count).map(member).collect();
         let server = Self { _home: home, members, settings, scheme: "http" };
@@ -275,19 +314,6 @@ impl EtcdServer {
         }
     }
 
-    /// Makes the cluster refuse writes because its database is full, or no longer.
-    ///
-    /// # Panics
-    ///
-    /// If no member answers.
-    pub fn be_full(&self, is_full: bool) {
-        let status = self.ask("/v3/maintenance/status", &json!({}));
-        let action = if is_full { "ACTIVATE" } else { "DEACTIVATE" };
-        let member = &status["header"]["member_id"];
-        let alarm = json!({ "action": action, "alarm": "NOSPACE", "memberID": member });
-        let _changed = self.ask("/v3/maintenance/alarm", &alarm);
-    }
-
     /// Removes every key.
     ///
     /// # Panics
@@ -441,7 +467,7 @@ impl EtcdServer {
         assert!(answer["header"].is_object(), "{path}: {answer}");
     }
 
-    fn last_words(&self) -> String {
+    pub(super) fn last_words(&self) -> String {
         let words: Vec<_> = self.members.iter().map(Member::last_words).collect();
         words.join("\n")
     }

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::make::Make;
+use crate::servers::disk::Disk;
 use crate::servers::port::Port;
 use crate::servers::process::{find, tail};
 use crate::servers::{Identity, PATIENCE};
@@ -47,18 +48,34 @@ const SETTINGS: [&str; 9] = [
     "--max-connections=500",
 ];
 
+/// The settings of a server whose disk a test fills. Each commit needs room in the binary log.
+/// Without that log, locks need no new room. Old files of the log are soon deleted.
+const WITH_BINARY_LOG: [&str; 5] = [
+    "--log-bin=binlog",
+    "--server-id=1",
+    "--binlog-format=ROW",
+    "--max-binlog-size=1M",
+    "--binlog-expire-logs-seconds=10",
+];
+
 /// How often a starting server is asked whether it answers.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How many seconds a server may take to commit a small change.
+const COMMIT_LIMIT_S: &str = "2";
 
 /// A private server on 127.0.0.1 and on a socket, which ends with this process.
 pub struct MysqlServer {
     /// `None` once the keeper is to remove it.
     home: Mutex<Option<TempDir>>,
     folder: PathBuf,
+    data: PathBuf,
     port: Port,
     /// The settings for TLS.
     tls: Vec<String>,
     keeper: Mutex<Option<Child>>,
+    /// The disk with its data, if it has one of its own. It is last, so that the server ends first.
+    disk: Option<Disk>,
 }
 
 impl MysqlServer {
@@ -87,7 +104,18 @@ impl MysqlServer {
     /// If a program is missing or the server does not start. The message says what to install.
     #[must_use]
     pub fn start() -> Self {
-        Self::start_by(Vec::new())
+        Self::start_by(Vec::new(), None)
+    }
+
+    /// Like [`start`](Self::start), with its data on a [disk](Self::disk) of its own, and with a
+    /// binary log.
+    ///
+    /// # Panics
+    ///
+    /// Same as [`start`](Self::start), or if no disk can be mounted.
+    #[must_use]
+    pub fn start_on_disk() -> Self {
+        Self::start_by(Vec::new(), Some(Disk::for_server()))
     }
 
     /// Like [`start`](Self::start), without TLS.
@@ -97,7 +125,8 @@ impl MysqlServer {
     /// Same as [`start`](Self::start).
     #[must_use]
     pub fn start_without_tls() -> Self {
-        Self::start_by(Make::of_tests().without_tls().iter().map(ToString::to_string).collect())
+        let tls = Make::of_tests().without_tls().iter().map(ToString::to_string).collect();
+        Self::start_by(tls, None)
     }
 
     /// Whether it is MariaDB, and not MySQL.
@@ -114,27 +143,28 @@ impl MysqlServer {
     #[must_use]
     pub fn start_with_tls(identity: &Identity) -> Self {
         let cert = format!("--ssl-cert={}", identity.cert.display());
-        Self::start_by(vec![cert, format!("--ssl-key={}", identity.key.display())])
+        Self::start_by(vec![cert, format!("--ssl-key={}", identity.key.display())], None)
     }
 
-    fn start_by(tls: Vec<String>) -> Self {
+    fn start_by(tls: Vec<String>, disk: Option<Disk>) -> Self {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix("leasehold-my-");
         let home = if has_room() { builder.tempdir_in(MEMORY) } else { builder.tempdir() };
         let home = home.expect("a temporary directory");
         let folder = home.path().to_owned();
+        let data = disk.as_ref().map_or(&*folder, Disk::folder).join("data");
         let mut install = Make::of_tests().install();
         install.args(as_root()).args(SETTINGS);
         let temporary = folder.join("tmp");
         fs::create_dir(&temporary).expect("the folder takes folders");
         install.arg(format!("--tmpdir={}", temporary.display()));
-        let made = install.arg(format!("--datadir={}", folder.join("data").display())).output();
+        let made = install.arg(format!("--datadir={}", data.display())).output();
         let made = made.expect("the program runs");
         let said = [&made.stdout[..], &made.stderr[..]].concat();
         let said = String::from_utf8_lossy(&said);
         assert!(made.status.success(), "{install:?} failed: {said}");
         let (home, keeper) = (Mutex::new(Some(home)), Mutex::default());
-        let server = Self { home, folder, port: Port::reserve(), tls, keeper };
+        let server = Self { home, folder, data, port: Port::reserve(), tls, keeper, disk };
         server.restart();
         server.sql(
             "CREATE USER app@'127.0.0.1'; GRANT ALL ON *.* TO app@'127.0.0.1';
@@ -172,6 +202,16 @@ impl MysqlServer {
     #[must_use]
     pub fn socket_url(&self, database: &str) -> String {
         format!("mysql://root@/{database}?socket={}", self.socket().display())
+    }
+
+    /// The disk with its data.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started [on one](Self::start_on_disk).
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        self.disk.as_ref().expect("the server was started on a disk of its own")
     }
 
     /// Ends the server at once, as a crash does. Keeps its files.
@@ -241,8 +281,11 @@ impl MysqlServer {
         command.args(["-c", KEEPER, "sh"]).arg(&self.folder);
         let server = Make::of_tests().server();
         command.arg(server.get_program()).args(server.get_args()).args(as_root()).args(SETTINGS);
+        if self.disk.is_some() {
+            command.args(WITH_BINARY_LOG);
+        }
         command.args(&self.tls).args([
-            format!("--datadir={}", path("data")),
+            format!("--datadir={}", self.data.display()),
             // A server that starts removes all temporary tables in this folder, even those of other
             // servers.
             format!("--tmpdir={}", path("tmp")),
@@ -290,8 +333,24 @@ impl MysqlServer {
         self.ask(database, sql).unwrap_or_else(|error| panic!("`{sql}` failed: {error}"))
     }
 
+    /// Whether it commits a change soon.
+    pub(crate) fn commits(&self) -> bool {
+        let mut client = Command::new(find("timeout", "coreutils"));
+        client.arg(COMMIT_LIMIT_S).arg(find("mariadb", "mariadb-client"));
+        // The statement goes into the binary log even if the database exists.
+        self.said_by(client, "mysql", "CREATE DATABASE IF NOT EXISTS leasehold_probe").is_ok()
+    }
+
     fn ask(&self, database: &str, sql: &str) -> Result<Vec<Vec<String>>, String> {
-        let mut client = Command::new(find("mariadb", "mariadb-client"));
+        self.said_by(Command::new(find("mariadb", "mariadb-client")), database, sql)
+    }
+
+    fn said_by(
+        &self,
+        mut client: Command,
+        database: &str,
+        sql: &str,
+    ) -> Result<Vec<Vec<String>>, String> {
         client.args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"]);
         client.arg("--skip-ssl");
         client.arg(format!("--socket={}", self.socket().display()));

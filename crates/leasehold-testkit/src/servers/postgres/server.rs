@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
+use crate::servers::disk::Disk;
 use crate::servers::port::Port;
 use crate::servers::process::{find, in_path, tail};
 use crate::servers::{Identity, PATIENCE};
@@ -50,6 +51,10 @@ hot_standby = on
 log_min_messages = warning
 ";
 
+/// The settings of a server whose disk a test fills. It soon needs room for the next file of its
+/// log, and keeps no old files for that.
+const SMALL_FILES: &str = "min_wal_size = 2MB\nmax_wal_size = 16MB\nwal_recycle = off\n";
+
 /// How often a starting server is asked whether it answers.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -63,9 +68,12 @@ local all all trust
 pub struct PostgresServer {
     /// `None` once the keeper is to remove it.
     home: Mutex<Option<TempDir>>,
+    folder: PathBuf,
     data: PathBuf,
     port: Port,
     keeper: Mutex<Option<Keeper>>,
+    /// The disk with its data, if it has one of its own. It is last, so that the server ends first.
+    disk: Option<Disk>,
 }
 
 struct Keeper(Child);
@@ -96,7 +104,17 @@ impl PostgresServer {
     /// If a program is missing or the server does not start. The message says what to install.
     #[must_use]
     pub fn start() -> Self {
-        Self::start_by(None)
+        Self::start_by(None, None)
+    }
+
+    /// Like [`start`](Self::start), with its data on a [disk](Self::disk) of its own.
+    ///
+    /// # Panics
+    ///
+    /// Same as [`start`](Self::start), or if no disk can be mounted.
+    #[must_use]
+    pub fn start_on_disk() -> Self {
+        Self::start_by(None, Some(Disk::for_server()))
     }
 
     /// Like [`start`](Self::start), with TLS by this certificate.
@@ -106,24 +124,25 @@ impl PostgresServer {
     /// Same as [`start`](Self::start).
     #[must_use]
     pub fn start_with_tls(identity: &Identity) -> Self {
-        Self::start_by(Some(identity))
+        Self::start_by(Some(identity), None)
     }
 
-    fn start_by(identity: Option<&Identity>) -> Self {
+    fn start_by(identity: Option<&Identity>, disk: Option<Disk>) -> Self {
         let home = tempfile::Builder::new().prefix("leasehold-pg-").tempdir();
         let home = home.expect("a temporary directory");
-        let data = home.path().join("data");
+        let folder = home.path().to_owned();
+        let data = disk.as_ref().map_or(&*folder, Disk::folder);
         if is_root() {
-            own(home.path());
+            own(&folder);
+            own(data);
         }
-        let mut initdb = as_user(&program("initdb"));
-        initdb.args(["--no-sync", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", USER, "-D"]);
-        let made = initdb.arg(&data).output().expect("initdb runs");
-        assert!(made.status.success(), "initdb failed: {}", said(&made));
+        let data = data.join("data");
+        make(&data, disk.is_some());
         fs::write(data.join("pg_hba.conf"), LOGINS).expect("the folder takes files");
         let port = Port::reserve();
-        let socket = home.path().display();
-        let settings = format!("{SETTINGS}unix_socket_directories = '{socket}'\n");
+        let socket = folder.display();
+        let more = if disk.is_some() { SMALL_FILES } else { "" };
+        let settings = format!("{SETTINGS}{more}unix_socket_directories = '{socket}'\n");
         let settings = format!("{settings}port = {}\n", port.number());
         let mut file = File::options().append(true).open(data.join("postgresql.conf"));
         let file = file.as_mut().expect("initdb made it");
@@ -140,7 +159,8 @@ impl PostgresServer {
             }
             file.write_all(b"ssl = on\n").expect("the folder takes files");
         }
-        let server = Self { home: Mutex::new(Some(home)), data, port, keeper: Mutex::default() };
+        let (home, keeper) = (Mutex::new(Some(home)), Mutex::default());
+        let server = Self { home, folder, data, port, keeper, disk };
         server.restart();
         server.sql("CREATE ROLE locked LOGIN PASSWORD 'secret'");
         server
@@ -151,7 +171,7 @@ impl PostgresServer {
     }
 
     fn folder(&self) -> &Path {
-        self.data.parent().expect("it lies in a folder")
+        &self.folder
     }
 
     fn log(&self) -> PathBuf {
@@ -186,6 +206,16 @@ impl PostgresServer {
     pub fn socket_url(&self, database: &str) -> String {
         let folder = self.folder().display();
         format!("postgres://{USER}@:{}/{database}?host={folder}", self.port())
+    }
+
+    /// The disk with its data.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started [on one](Self::start_on_disk).
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        self.disk.as_ref().expect("the server was started on a disk of its own")
     }
 
     /// Ends the server at once, as a crash does. Keeps its files.
@@ -319,6 +349,15 @@ impl PostgresServer {
         self.ask(database, sql).unwrap_or_else(|error| panic!("`{sql}` failed: {error}"))
     }
 
+    /// Like [`sql`](Self::sql), at a server that may refuse them or not answer.
+    ///
+    /// # Errors
+    ///
+    /// The text of the error.
+    pub fn try_sql(&self, sql: &str) -> Result<Vec<Vec<String>>, String> {
+        self.ask("postgres", sql)
+    }
+
     fn ask(&self, database: &str, sql: &str) -> Result<Vec<Vec<String>>, String> {
         let socket = self.folder().join(format!(".s.PGSQL.{}", self.port()));
         let asking = || {
@@ -395,6 +434,15 @@ fn chown(path: &Path) {
 pub(super) fn own(folder: &Path) {
     chown(folder);
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("it is ours");
+}
+
+/// Makes the files of a server. The files of its log are small if `is_small`.
+fn make(data: &Path, is_small: bool) {
+    let mut initdb = as_user(&program("initdb"));
+    initdb.args(["--no-sync", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", USER]);
+    initdb.args(is_small.then_some("--wal-segsize=1"));
+    let made = initdb.arg("-D").arg(data).output().expect("initdb runs");
+    assert!(made.status.success(), "initdb failed: {}", said(&made));
 }
 
 /// A command that runs as a user whom the server accepts.

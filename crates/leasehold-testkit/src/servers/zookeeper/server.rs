@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::client::ZookeeperClient;
 use crate::servers::PATIENCE;
 use crate::servers::certificates::Identity;
+use crate::servers::disk::Disk;
 use crate::servers::kept::Kept;
 use crate::servers::port::Port;
 use crate::servers::process::find;
@@ -66,12 +67,18 @@ struct Member {
     client: Port,
     peer: Port,
     election: Port,
+    /// The disk with its data, if it has one of its own. It is last, so that the server ends first.
+    disk: Option<Disk>,
 }
 
 impl Member {
     fn new(folder: PathBuf) -> Self {
         let [client, peer, election] = [Port::reserve(), Port::reserve(), Port::reserve()];
-        Self { process: Kept::new(folder), client, peer, election }
+        Self { process: Kept::new(folder), client, peer, election, disk: None }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.disk.as_ref().map_or(&*self.process.folder, Disk::folder).join("data")
     }
 }
 
@@ -85,7 +92,7 @@ impl ZookeeperServer {
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<ZookeeperServer> = OnceLock::new();
         // A static is never dropped. The keeper removes the folder.
-        SHARED.get_or_init(|| Self::of(None, &home().keep(), 1))
+        SHARED.get_or_init(|| Self::of(None, &home().keep(), 1, false))
     }
 
     /// Starts a single server for one test.
@@ -97,7 +104,7 @@ impl ZookeeperServer {
     pub fn start() -> Self {
         let home = home();
         let folder = home.path().join("server");
-        Self::of(Some(home), &folder, 1)
+        Self::of(Some(home), &folder, 1, false)
     }
 
     /// Like [`start`](Self::start), with TLS by this certificate. It may not answer yet.
@@ -131,16 +138,31 @@ impl ZookeeperServer {
     /// Same as [`start`](Self::start).
     #[must_use]
     pub fn ensemble() -> Self {
-        let home = home();
-        let folder = home.path().to_owned();
-        Self::of(Some(home), &folder, 3)
+        Self::ensemble_with(false)
     }
 
-    fn of(home: Option<TempDir>, folder: &Path, count: usize) -> Self {
+    /// Like [`ensemble`](Self::ensemble). Each server has its data on a [disk](Self::disk) of its
+    /// own.
+    ///
+    /// # Panics
+    ///
+    /// Same as [`start`](Self::start), or if no disk can be mounted.
+    #[must_use]
+    pub fn ensemble_on_disks() -> Self {
+        Self::ensemble_with(true)
+    }
+
+    fn ensemble_with(disks: bool) -> Self {
+        let home = home();
+        let folder = home.path().to_owned();
+        Self::of(Some(home), &folder, 3, disks)
+    }
+
+    fn of(home: Option<TempDir>, folder: &Path, count: usize, disks: bool) -> Self {
         let member = |number: usize| {
             let folder =
                 if count == 1 { folder.to_owned() } else { folder.join(number.to_string()) };
-            Member::new(folder)
+            Member { disk: disks.then(Disk::for_server), ..Member::new(folder) }
         };
         let members = (0..count).map(member).collect();
         let server = Self { _home: home, members, tls: None };
@@ -153,7 +175,7 @@ impl ZookeeperServer {
         let member = &self.members[number];
         let folder = &member.process.folder;
         let mut settings = SETTINGS.to_owned();
-        let data = folder.join("data");
+        let data = member.data();
         settings += &format!("dataDir={}\n", data.display());
         let port = member.client.number();
         settings += &match &self.tls {
@@ -184,7 +206,7 @@ impl ZookeeperServer {
     /// Waits until a server begins a session, with the consent of a majority.
     fn await_health(&self, number: usize) {
         let until = Instant::now() + PATIENCE;
-        while ZookeeperClient::try_connect(self.port(number)).is_none() {
+        while !self.begins_session(number) {
             assert!(Instant::now() < until, "no server: {}", self.last_words());
             std::thread::park_timeout(LOOK_EVERY);
         }
@@ -269,6 +291,22 @@ impl ZookeeperServer {
                 let _was_there = client.delete(&format!("{lock}/{node}"));
             }
         }
+    }
+
+    /// The disk with the data of a server.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started [on one](Self::ensemble_on_disks).
+    #[must_use]
+    pub fn disk(&self, member: usize) -> &Disk {
+        let disk = self.members[member].disk.as_ref();
+        disk.expect("the server was started on a disk of its own")
+    }
+
+    /// Whether a server begins a session, with the consent of a majority.
+    pub(crate) fn begins_session(&self, member: usize) -> bool {
+        ZookeeperClient::try_connect(self.port(member)).is_some()
     }
 
     /// How many sessions there are, as the first server knows.

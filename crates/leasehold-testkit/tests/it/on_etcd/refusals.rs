@@ -7,6 +7,9 @@ use leasehold_testkit::servers::{EtcdPrefix, EtcdServer};
 
 use super::client;
 
+/// The quota of a small database.
+const QUOTA_BYTES: u32 = 8 << 20;
+
 #[tokio::test]
 async fn a_url_that_leads_nowhere_says_why_and_shows_no_password() {
     let port = EtcdServer::shared().port(0);
@@ -57,6 +60,28 @@ async fn a_full_database_grants_nothing_and_ends_nothing() {
     assert_eq!(guard.release().await.expect("nor do releases"), Release::Released);
     server.be_full(false);
     assert!(client.mutex("b").try_lock().await.expect("asked").is_some(), "it is free");
+}
+
+#[tokio::test]
+async fn a_database_that_reached_its_quota_loses_no_lock_and_serves_again_after_a_compaction() {
+    let server = EtcdServer::start_with_quota(QUOTA_BYTES);
+    let client = client(&server.url("x")).await;
+    // The client keeps the lease of etcd for the next lock, which then needs no new lease.
+    drop(client.mutex("b").lock().await.expect("free"));
+    let guard = client.mutex("a").lock().await.expect("free");
+    let token = guard.fencing_token().expect("a token");
+    server.reach_quota();
+    let error = client.mutex("b").try_lock().await.expect_err("it is full");
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{text}");
+    assert!(text.contains("compact") && error.is_retryable(), "{text}");
+    guard.renew().await.expect("renewals need no space");
+    server.make_room();
+    assert!(client.mutex("b").try_lock().await.expect("asked").is_some(), "it is free");
+    assert!(guard.is_held() && client.mutex("a").try_lock().await.expect("asked").is_none());
+    assert_eq!(guard.release().await.expect("released"), Release::Released);
+    let next = client.mutex("a").try_lock().await.expect("asked").expect("it is free");
+    assert!(next.fencing_token().expect("a token") > token);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 mod batches;
 mod failing_over;
+mod full_disk;
 mod in_transaction;
 mod listening;
 mod losing;
