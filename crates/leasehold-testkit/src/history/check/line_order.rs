@@ -18,7 +18,7 @@ use crate::history::weather::Weather;
 ///
 /// - An acquire that takes a place, and does not become the owner, takes or refreshes its place.
 ///   The place lives as long as the acquire said.
-/// - A release, an eviction or becoming the owner ends a place.
+/// - A release, an eviction of the owner, or becoming the owner ends a place.
 /// - A place *surely lives* if it has time left beyond the drift of clocks and a millisecond of
 ///   rounding.
 /// - A place that may have expired before it was refreshed stands anywhere between its old position
@@ -94,8 +94,14 @@ impl<'a> Line<'a> {
             Request::Ask { place: Some(life) } if served.after != Some(served.token) => {
                 self.enter(served, life);
             }
-            Request::Release | Request::Keep | Request::Evict => self.leave(served.token),
-            Request::Ask { .. } | Request::Renew | Request::Downgrade | Request::Resize => {}
+            Request::Release | Request::Keep => self.leave(served.token),
+            Request::Evict if served.before == Some(served.token) => self.leave(served.token),
+            // An eviction that came too late changes nothing.
+            Request::Evict
+            | Request::Ask { .. }
+            | Request::Renew
+            | Request::Downgrade
+            | Request::Resize => {}
         }
         let owner = served.after.filter(|_| served.after != served.before)?;
         let passed = self.passed_by(owner, served);
@@ -184,6 +190,14 @@ mod tests {
     fn a_place_that_is_refreshed_keeps_its_position() {
         let tale = line().at(3.5).serves(JOIN, "B", "H", "H").serves(JOIN, "A", "H", "H").at(6.0);
         tale.serves(Release, "H", "H", "B").breaks(LineOrder);
+    }
+
+    /// The operator saw A as the owner. Meanwhile another one has the key, and A waits again.
+    #[test]
+    fn an_eviction_that_came_too_late_ends_no_place() {
+        let tale = line().serves(Evict, "A", "H", "H").at(2.5);
+        tale.serves(Release, "H", "H", "A").passes();
+        line().serves(Evict, "A", "H", "H").serves(Release, "H", "H", "B").breaks(LineOrder);
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn a_healthy_server_has_no_fault() {
 fn a_server_that_is_the_wrong_one_is_named() {
     use Verdict::{Fail, Unknown, Warn};
     assert_found(&[
-        (|it| it.fell_silent = true, "reachable", Fail, "no more"),
+        (|it| it.fell_silent = true, "reachable", Fail, "fell silent"),
         (|it| it.round_trips = vec![millis(200); 20], "round-trip", Warn, "at least 20 s"),
         (|it| it.round_trips = vec![millis(1_100); 20], "round-trip", Fail, "p99"),
         (|it| it.round_trips.clear(), "round-trip", Unknown, "PING"),
