@@ -11,7 +11,7 @@ pub(crate) fn names<'a>() -> impl Iterator<Item = &'a str> {
 
 /// The invariants that only the simulation checks. They need a record of the server's steps, or are
 /// about calls that chaos does not make.
-pub(crate) const NEED_THE_SERVER: [&str; 20] = [
+pub(crate) const NEED_THE_SERVER: [&str; 21] = [
     "fence-reserved",
     "window-inside-lease",
     "line-opens",
@@ -32,6 +32,7 @@ pub(crate) const NEED_THE_SERVER: [&str; 20] = [
     "seen-terms-rise",
     "resignation-hands-over",
     "crash-is-taken-over",
+    "hold-ends",
 ];
 
 /// Whether an invariant has that name.

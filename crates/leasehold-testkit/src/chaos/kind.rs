@@ -72,7 +72,7 @@ impl Kind {
 
     /// Faults of the table that cannot be injected into real servers and processes here, and the
     /// reason.
-    pub const SIMULATED_ONLY: [(&'static str, &'static str); 15] = [
+    pub const SIMULATED_ONLY: [(&'static str, &'static str); 17] = [
         ("loss", "packets of this machine to itself are not lost; `delay` shows the same"),
         ("clock-drift", "no clock of one machine drifts from itself"),
         ("client-suspend", "the machine that would sleep is the one that watches"),
@@ -88,6 +88,8 @@ impl Kind {
         ("replica-lag", "the same"),
         ("power-cut", "the machine that would lose power is the one that watches"),
         ("file-locked", "there is a server, and no file"),
+        ("scripts-refused", "a server that refuses scripts would also refuse other commands"),
+        ("scripts-denied", "the workers count a missing right as a failure"),
     ];
 
     /// Its name.

@@ -17,6 +17,9 @@ pub(super) const ASK: Request = Request::Ask { place: None };
 /// An acquire that takes a place for three seconds.
 pub(super) const JOIN: Request = Request::Ask { place: Some(Duration::from_secs(3)) };
 
+/// The process that is about to change how many permits a key has.
+const RESIZES: u32 = 99;
+
 /// The moment this many seconds after the clock's zero.
 pub(super) fn s(seconds: f64) -> Moment {
     Moment::from_nanos(0) + Duration::from_secs_f64(seconds)
@@ -152,10 +155,30 @@ impl Tale {
         self.steps(JOIN, "", Standing::default(), Standing::default())
     }
 
-    /// Somebody is about to change how many permits the key has.
+    /// A process is about to change how many permits the key has. Nobody knows when it does.
     pub(super) fn resizes(self, of: u32) -> Self {
-        let key = self.key.clone();
-        self.tell(What::Resizes { key, of })
+        let tale = self.calls(RESIZES, CallKind::Resize, None);
+        let (key, call) = (tale.key.clone(), tale.open[&RESIZES]);
+        tale.tell(What::Resizes { key, of, call })
+    }
+
+    /// A process changes how many permits the key has, in no time.
+    pub(super) fn resized(self, process: u32, of: u32) -> Self {
+        let tale = self.calls(process, CallKind::Resize, None);
+        let (key, call) = (tale.key.clone(), tale.open[&process]);
+        tale.tell(What::Resizes { key, of, call }).returns(process, Outcome::Done)
+    }
+
+    /// The open call of the process wants this share of the key.
+    pub(super) fn wants(self, process: u32, share: Share) -> Self {
+        let call = self.open[&process];
+        self.tell(What::Wants { call, share })
+    }
+
+    /// The hold of the window ends at this moment at the latest.
+    pub(super) fn holds_until(self, token: &str, until: f64) -> Self {
+        let window = self.windows[token];
+        self.tell(What::HoldsUntil { window, until: s(until) })
     }
 
     /// At most this many starts of the key happen in each period.
@@ -416,6 +439,8 @@ pub(super) fn one_of_each() -> Vec<Event> {
         .over()
         .sees("a", None)
         .sees("{a}:lh:fence", Some(0.001));
+    let tale = tale.takes(4, "B", 8, 20.0).shares("B", Share::Permits { want: 1, of: 2 });
+    let tale = tale.holds_until("B", 21.0).resizes(3).tries(5).wants(5, Share::Reader);
     let tale = tale.limits(2, 0.5).latches(3).calls(3, CallKind::Look, None).remains(3, 1);
     let tale = tale.meets(2).elects(0.5).calls(3, CallKind::Observe, None).sees_leader(3, 1, 7);
     tale.events

@@ -210,12 +210,21 @@ pub enum What {
         #[serde(default)]
         travelled: Option<Duration>,
     },
-    /// A process is about to change how many permits a key has.
+    /// A process is about to change how many permits a key has. Logged directly after `Called`.
     Resizes {
         /// The key.
         key: Name,
         /// How many there are to be.
         of: u32,
+        /// The call that does it.
+        call: CallId,
+    },
+    /// A call wants this share of its key. Logged directly after `Called`.
+    Wants {
+        /// The call.
+        call: CallId,
+        /// The share.
+        share: Share,
     },
     /// The permits of a key are starts: at most this many in each period.
     Limits {
@@ -272,6 +281,15 @@ pub enum What {
         window: WindowId,
         /// The share of the key that it has.
         share: Share,
+    },
+    /// The hold of a window ends at this moment at the latest, even if its lease could still be
+    /// renewed. Logged directly after `Granted`.
+    HoldsUntil {
+        /// The window.
+        window: WindowId,
+        /// When, on the common clock.
+        #[serde(with = "nanos")]
+        until: Moment,
     },
     /// One node of a quorum granted a key. That alone makes no lease. If the client gets no lease,
     /// it must release the key at this node.
@@ -353,6 +371,8 @@ pub enum CallKind {
     Observe,
     /// `Client::inspect`, and then `Client::evict` or `Client::revoke`.
     Operate,
+    /// `Semaphore::resize`.
+    Resize,
 }
 
 impl CallKind {

@@ -64,11 +64,13 @@ pub enum Invariant {
     ResignationHandsOver,
     /// After the crash of a leader, the next candidate leads within the ttl and the lock delay.
     CrashIsTakenOver,
+    /// A hold with a limit ends at its limit, and so does its lease.
+    HoldEnds,
 }
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::NoOverlap,
         Self::WindowInsideLease,
         Self::FencingRises,
@@ -97,6 +99,7 @@ impl Invariant {
         Self::SeenTermsRise,
         Self::ResignationHandsOver,
         Self::CrashIsTakenOver,
+        Self::HoldEnds,
     ];
 
     /// Its name in records, on the command line and in the names of planted bugs.
@@ -131,6 +134,7 @@ impl Invariant {
             Self::SeenTermsRise => "seen-terms-rise",
             Self::ResignationHandsOver => "resignation-hands-over",
             Self::CrashIsTakenOver => "crash-is-taken-over",
+            Self::HoldEnds => "hold-ends",
         }
     }
 }

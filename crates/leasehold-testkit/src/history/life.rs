@@ -1,4 +1,4 @@
-//! When a process ran, and when it stood still.
+//! When a process ran, stood still and died.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use leasehold::core::Moment;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Life {
     /// The spans in which it stood still.
-    pub(super) stood: Vec<(Moment, Option<Moment>)>,
+    stood: Vec<(Moment, Option<Moment>)>,
     pub(super) crashed: Option<Moment>,
 }
 
@@ -19,6 +19,19 @@ impl Life {
         if self.crashed.is_none() && !matches!(self.stood.last(), Some((_, None))) {
             self.stood.push((at, None));
         }
+    }
+
+    /// The process goes on. Returns when it had stopped, if it stood still.
+    pub(super) fn resume(&mut self, at: Moment) -> Option<Moment> {
+        let (stopped, resumed @ None) = self.stood.last_mut()? else { return None };
+        *resumed = Some(at);
+        Some(*stopped)
+    }
+
+    /// Since when it stands still, if it has not gone on by the end of the history.
+    pub(super) fn stands_since(&self) -> Option<Moment> {
+        let (stopped, resumed) = self.stood.last()?;
+        resumed.is_none().then_some(*stopped)
     }
 
     /// How long it ran between two moments.

@@ -23,6 +23,7 @@ mod invariant;
 mod json;
 mod life;
 pub mod model;
+mod permits;
 mod record;
 mod standing;
 mod story;

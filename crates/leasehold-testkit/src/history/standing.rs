@@ -39,6 +39,15 @@ impl Share {
         }
     }
 
+    /// The same share, of a semaphore with this many permits.
+    #[must_use]
+    pub const fn of_exactly(self, of: u32) -> Self {
+        match self {
+            Self::Permits { want, .. } => Self::Permits { want, of },
+            share => share,
+        }
+    }
+
     /// How many permits there are in all.
     #[must_use]
     pub const fn of(self) -> u32 {

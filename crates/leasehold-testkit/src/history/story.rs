@@ -10,6 +10,7 @@ use super::event::{
     Block, CallId, CallKind, Event, Outcome, ProcessId, Request, Share, Standing, What, WindowId,
 };
 use super::life::Life;
+use super::permits::Permits;
 use super::weather::Weather;
 
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub(super) struct Window<'a> {
     pub(super) stored_until: Moment,
     /// The share of the key that it has.
     pub(super) share: Share,
+    /// When its hold has to end, if the hold is limited.
+    pub(super) limit: Option<Moment>,
 }
 
 impl Window<'_> {
@@ -83,6 +86,8 @@ pub(super) struct Call {
     pub(super) left: Option<u32>,
     /// The observer that called, and the term of the leader that it saw.
     pub(super) saw: Option<(u32, u64)>,
+    /// The share of the key that it wants, if holders share keys and the history says so.
+    pub(super) wants: Option<Share>,
 }
 
 impl Call {
@@ -139,10 +144,8 @@ pub(super) struct OfKey<'a> {
     pub(super) stood: Vec<Stood<'a>>,
     /// When the server made each owner token a holder of the key.
     pub(super) owned: HashMap<&'a str, Vec<Moment>>,
-    /// The highest number of permits to which anybody changed it; 0 if nobody did.
-    pub(super) resized: u32,
-    /// When a client was first about to change it.
-    pub(super) resized_at: Option<Moment>,
+    /// How many permits it has, and when that changed.
+    pub(super) permits: Permits,
     /// How many starts there are in each period, if its permits are starts.
     pub(super) limit: Option<(u32, Duration)>,
     /// How many counts open it, if it is a latch.
@@ -289,15 +292,10 @@ impl<'a> Story<'a> {
             }
             What::Granted { .. } => self.tell_grant(at, &event.what),
             What::Extended { window, until } => self.window_mut(*window).until = *until,
-            What::Shares { window, share } => {
-                self.is_shared = true;
-                self.window_mut(*window).share = *share;
+            What::Shares { .. } | What::Wants { .. } | What::Resizes { .. } => {
+                self.tell_share(at, &event.what);
             }
-            What::Resizes { key, of } => {
-                let of_key = self.keys.entry(key).or_default();
-                of_key.resized = of_key.resized.max(*of);
-                of_key.resized_at.get_or_insert(at);
-            }
+            What::HoldsUntil { window, until } => self.window_mut(*window).limit = Some(*until),
             What::Stood { .. } => self.tell_stood(at, &event.what),
             What::Keeps { window, span } => self.window_mut(*window).keeps = *span,
             What::LeavesTaken { window } => self.window_mut(*window).is_left_taken = true,
@@ -355,10 +353,16 @@ impl<'a> Story<'a> {
                     returned: None,
                     left: None,
                     saw: None,
+                    wants: None,
                 });
             }
             What::Returned { call, outcome } => {
-                self.call_mut(*call).returned.get_or_insert((at, *outcome));
+                let (key, index) = self.calls[call];
+                let of_key = self.keys.get_mut(key).expect("a key that was called for");
+                of_key.calls[index].returned.get_or_insert((at, *outcome));
+                if *outcome == Outcome::Done {
+                    of_key.permits.resized(*call, at);
+                }
             }
             What::Remains { call, left } => self.call_mut(*call).left = Some(*left),
             What::Leads { call, observer, term } => {
@@ -371,6 +375,28 @@ impl<'a> Story<'a> {
     fn call_mut(&mut self, id: CallId) -> &mut Call {
         let (key, index) = self.calls[&id];
         &mut self.keys.get_mut(key).expect("a key that was called for").calls[index]
+    }
+
+    fn tell_share(&mut self, at: Moment, what: &'a What) {
+        match what {
+            What::Shares { window, share } => {
+                self.is_shared = true;
+                let (key, index) = self.windows[window];
+                let of_key = self.keys.get_mut(key).expect("a key that was granted");
+                of_key.windows[index].share = *share;
+                of_key.permits.are_known(*share);
+            }
+            What::Wants { call, share } => {
+                let (key, index) = self.calls[call];
+                let of_key = self.keys.get_mut(key).expect("a key that was called for");
+                of_key.calls[index].wants = Some(*share);
+                of_key.permits.are_known(*share);
+            }
+            What::Resizes { key, of, call } => {
+                self.keys.entry(key).or_default().permits.resizes(*call, at, *of);
+            }
+            _ => {}
+        }
     }
 
     fn tell_grant(&mut self, at: Moment, what: &'a What) {
@@ -397,6 +423,7 @@ impl<'a> Story<'a> {
             is_left_taken: false,
             stored_until: at,
             share: Share::Alone,
+            limit: None,
         });
     }
 
@@ -431,6 +458,7 @@ impl<'a> Story<'a> {
         for (token, _) in after.holders.iter().filter(|(token, _)| !before.is_holder(token)) {
             of_key.owned.entry(token).or_default().push(at);
         }
+        of_key.permits.stand(at, before.of, after.of);
         let (request, travelled) = (*request, *travelled);
         of_key.stood.push(Stood { at, request, token, before, after, travelled });
     }
@@ -441,20 +469,17 @@ impl<'a> Story<'a> {
     }
 
     fn resume(&mut self, at: Moment, process: ProcessId) {
-        let life = self.lives.entry(process).or_default();
-        if let Some((stopped, resumed @ None)) = life.stood.last_mut() {
-            *resumed = Some(at);
-            if at.since(*stopped) >= self.bounds.hiccup {
-                self.weather.disturb(*stopped, at);
-            }
+        let stopped = self.lives.entry(process).or_default().resume(at);
+        if let Some(stopped) = stopped.filter(|stopped| at.since(*stopped) >= self.bounds.hiccup) {
+            self.weather.disturb(stopped, at);
         }
     }
 
     /// Fills in facts that are known only after all events.
     fn close(&mut self) {
         for life in self.lives.values() {
-            if let Some((stopped, None)) = life.stood.last() {
-                self.weather.disturb(*stopped, life.crashed.unwrap_or(self.end));
+            if let Some(stopped) = life.stands_since() {
+                self.weather.disturb(stopped, life.crashed.unwrap_or(self.end));
             }
         }
         self.weather.settle();

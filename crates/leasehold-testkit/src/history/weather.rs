@@ -41,11 +41,13 @@ pub(super) struct Weather<'a> {
     deaths: Vec<Moment>,
     lease: Duration,
     aftermath: Duration,
+    slack: Duration,
 }
 
 impl<'a> Weather<'a> {
     pub(super) fn new(bounds: &Bounds) -> Self {
-        Self { lease: bounds.lease(), aftermath: bounds.aftermath(), ..Self::default() }
+        let (lease, aftermath, slack) = (bounds.lease(), bounds.aftermath(), bounds.slack);
+        Self { lease, aftermath, slack, ..Self::default() }
     }
 
     /// Adds a fault. An unknown kind counts as covered, so that a wrong name fails loudly.
@@ -81,6 +83,13 @@ impl<'a> Weather<'a> {
         let mut all: Vec<_> = others.iter().copied().chain(crashes).chain(deaths).collect();
         self.disturbed = merged(&mut all, self.aftermath);
         self.disturbed_else = merged(&mut others, self.aftermath);
+    }
+
+    /// Whether a user had no right to run scripts at a moment of a span, or shortly before it. An
+    /// answer from then may still be under way.
+    pub(super) fn is_denied(&self, from: Moment, to: Moment) -> bool {
+        let denies = |spell: &&Spell<'_>| spell.kind == "scripts-denied" && spell.began <= to;
+        self.spells.iter().filter(denies).any(|spell| spell.ended() + self.slack >= from)
     }
 
     /// Whether nothing was wrong during a span and shortly before it.

@@ -22,6 +22,33 @@ pub(super) struct ServerClock {
     pub(super) stepped_us: i64,
 }
 
+/// The largest drift of one clock. Two clocks may differ by 1 % over one ttl, so each side gets a
+/// little less than half of that.
+pub(super) const DRIFT_PPM_MAX: u64 = 4_000;
+
+/// Draws the drift of a clock, in millionths.
+pub(super) fn drift_ppm(random: &mut SeededRandom) -> i64 {
+    let drawn = random.next_u64() % (2 * DRIFT_PPM_MAX + 1);
+    drawn.cast_signed() - DRIFT_PPM_MAX.cast_signed()
+}
+
+/// A clock with some of the errors. Wave and jitter together stay below 2 ms, which are allowed
+/// besides the drift because the server counts in whole milliseconds.
+pub(super) fn drawn(random: &mut SeededRandom) -> ServerClock {
+    let mut clock = ServerClock::default();
+    if random.once_in(2) {
+        clock.faster_ppm = drift_ppm(random);
+    }
+    if random.once_in(3) {
+        clock.wave_us = random.next_u64() % 200;
+        clock.wave = Duration::from_millis(500 + random.next_u64() % 5_000);
+    }
+    if random.once_in(3) {
+        clock.jitter_us = random.next_u64() % 200;
+    }
+    clock
+}
+
 impl ServerClock {
     /// Whether it shows the right time.
     pub(super) fn is_right(&self) -> bool {

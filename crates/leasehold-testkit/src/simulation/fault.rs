@@ -36,6 +36,8 @@ pub enum Fault {
     ReplicaLag,
     FileLocked,
     PowerCut,
+    ScriptsRefused,
+    ScriptsDenied,
 }
 
 impl Fault {
@@ -85,6 +87,10 @@ impl Fault {
 
     /// Faults of worlds whose clients want grants on disk. Everything is promised under them.
     pub const OF_DISKS: [Self; 1] = [Self::PowerCut];
+
+    /// Faults of servers that refuse scripts and carry out other commands. Everything is promised
+    /// under them.
+    pub const OF_SCRIPTS: [Self; 2] = [Self::ScriptsRefused, Self::ScriptsDenied];
 
     /// Faults that step the clock of the server.
     pub const STEPS: [Self; 2] = [Self::ClockStepForward, Self::ClockStepBack];
@@ -137,6 +143,8 @@ impl Fault {
             Self::ReplicaLag => "replica-lag",
             Self::FileLocked => "file-locked",
             Self::PowerCut => "power-cut",
+            Self::ScriptsRefused => "scripts-refused",
+            Self::ScriptsDenied => "scripts-denied",
         }
     }
 }
@@ -150,7 +158,7 @@ mod tests {
     fn every_fault_is_a_row_of_the_table_and_as_covered_as_it_says() {
         let forgetting = [&Fault::FORGETTING[..], &Fault::EVICTING, &Fault::OF_COPIES].concat();
         let forgetting = [&forgetting[..], &Fault::OF_STRICT, &Fault::OF_FILES].concat();
-        let forgetting = [&forgetting[..], &Fault::OF_DISKS].concat();
+        let forgetting = [&forgetting[..], &Fault::OF_DISKS, &Fault::OF_SCRIPTS].concat();
         let ours = [&Fault::COVERED[..], &forgetting, &Fault::STEPS, &[Fault::ClockDrift]];
         let mut ours: Vec<_> = ours.concat().into_iter().map(Fault::name).collect();
         ours.extend(Fault::FORGETTING.map(|fault| fault.name_in(true)));
@@ -171,6 +179,7 @@ mod tests {
             (&Fault::OF_STRICT[..], true, true),
             (&Fault::OF_FILES[..], true, true),
             (&Fault::OF_DISKS[..], true, true),
+            (&Fault::OF_SCRIPTS[..], true, true),
         ];
         for (faults, covered, strictly_covered) in table {
             for fault in faults {

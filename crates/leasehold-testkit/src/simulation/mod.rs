@@ -19,6 +19,7 @@ mod nemesis;
 mod network;
 mod nodes;
 mod noted;
+mod parting;
 mod plan;
 mod planned;
 mod process;

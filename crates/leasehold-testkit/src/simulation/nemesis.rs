@@ -98,6 +98,10 @@ impl Nemesis {
             Fault::SubscriberKill => network.kill_subscribers(),
             Fault::ScriptFlush => network.with_server(super::server::Server::flush_scripts),
             Fault::OutOfMemory => network.with_server(|server| server.set_full(true)),
+            Fault::ScriptsRefused => {
+                network.with_server(|server| server.refuse_scripts(planned.much));
+            }
+            Fault::ScriptsDenied => network.with_server(|server| server.deny_scripts(planned.much)),
             Fault::ServerStop => network.stop_server(),
             Fault::ServerRestart
             | Fault::RestartEmpty
@@ -183,6 +187,9 @@ impl Nemesis {
                 });
             }
             Fault::OutOfMemory => network.with_server(|server| server.set_full(false)),
+            Fault::ScriptsRefused | Fault::ScriptsDenied => {
+                network.with_server(super::server::Server::take_scripts_again);
+            }
             Fault::Eviction => network.with_server(super::server::Server::evict_no_more),
             Fault::ServerStop => network.resume_server(),
             Fault::ServerRestart => network.restart_server(|_| {}),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::clock::ServerClock;
+use super::clock::{self, ServerClock};
 use super::fault::Fault;
 use super::plan::Plan;
 use super::planned::PlannedFault;
@@ -47,7 +47,7 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     let all = [3, 3, 3, 5, 5, 4][random.below(6)];
     let drifts = !plan.clocks[0].is_right();
     plan.clocks = (0..all)
-        .map(|_| if drifts { super::plan::clock(&mut random) } else { ServerClock::default() })
+        .map(|_| if drifts { clock::drawn(&mut random) } else { ServerClock::default() })
         .collect();
     for planned in &mut plan.faults {
         if !Fault::COVERED.contains(&planned.fault) {

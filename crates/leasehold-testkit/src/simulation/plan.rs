@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::store::redis::Strict;
 
-use super::clock::ServerClock;
+use super::clock::{self, DRIFT_PPM_MAX, ServerClock, drift_ppm};
 use super::copies::{self, Copied};
 use super::fault::Fault;
 use super::nodes;
@@ -51,6 +51,8 @@ pub struct Plan {
     pub runs_once: bool,
     /// Whether operators end the leases of clients, or ask the holders to let go.
     pub is_operated: bool,
+    /// Whether some holds are limited.
+    pub limits_holds: bool,
     /// How often work may start; `None` if there is no such work.
     pub limit: Option<Limit>,
     /// How many counts open a latch; `None` if there are no latches.
@@ -112,10 +114,6 @@ pub struct ClientPlan {
     pub shut_down_after: Option<Duration>,
 }
 
-/// The largest drift of one clock. Two clocks may differ by 1 % over one ttl, so each side gets a
-/// little less than half of that.
-const DRIFT_PPM_MAX: u64 = 4_000;
-
 /// The longest time until hints arrive again after a fault.
 const LISTENS_AGAIN_WITHIN: Duration = Duration::from_secs(6);
 
@@ -175,7 +173,7 @@ impl Plan {
             span,
             keys: 1 + random.below(4),
             lock_delay: Duration::from_millis([0, 0, 0, 50, 500][random.below(5)]),
-            clocks: vec![if drifts { clock(&mut random) } else { ServerClock::default() }],
+            clocks: vec![if drifts { clock::drawn(&mut random) } else { ServerClock::default() }],
             delay_us: [(50, 200), (100, 1_000), (1_000, 5_000)][random.below(3)],
             coexists: false,
             strict: None,
@@ -188,6 +186,7 @@ impl Plan {
             takes_several: false,
             runs_once: false,
             is_operated: false,
+            limits_holds: false,
             limit: None,
             latch: None,
             barrier: None,
@@ -367,28 +366,6 @@ fn client(random: &mut SeededRandom, ttl: Duration, faster_ppm: i64, is_hot: boo
             .once_in(5)
             .then(|| Duration::from_millis(2_000 + random.next_u64() % 10_000)),
     }
-}
-
-fn drift_ppm(random: &mut SeededRandom) -> i64 {
-    let drawn = random.next_u64() % (2 * DRIFT_PPM_MAX + 1);
-    drawn.cast_signed() - DRIFT_PPM_MAX.cast_signed()
-}
-
-/// A clock with some of the errors. Wave and jitter together stay below 2 ms, which are allowed
-/// besides the drift because the server counts in whole milliseconds.
-pub(super) fn clock(random: &mut SeededRandom) -> ServerClock {
-    let mut clock = ServerClock::default();
-    if random.once_in(2) {
-        clock.faster_ppm = drift_ppm(random);
-    }
-    if random.once_in(3) {
-        clock.wave_us = random.next_u64() % 200;
-        clock.wave = Duration::from_millis(500 + random.next_u64() % 5_000);
-    }
-    if random.once_in(3) {
-        clock.jitter_us = random.next_u64() % 200;
-    }
-    clock
 }
 
 #[cfg(test)]

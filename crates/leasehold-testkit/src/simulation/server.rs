@@ -1,6 +1,8 @@
 //! The simulated server: its data, its clock, and the faults of both.
 
 mod copying;
+mod evicting;
+mod refusing;
 mod sharing;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,6 +12,8 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::store::redis::{Strict, Strictness, Terms};
 
+use self::evicting::Evicting;
+use self::refusing::Refusals;
 pub(super) use self::sharing::Keys;
 use super::asked::{Asked, asked, asked_plainly, hash_of, told_block};
 use super::clock::ServerClock;
@@ -20,7 +24,6 @@ use super::redis::{Dataset, Executed, SimulatedRedis, name_of, sha1_hex};
 use super::replicas::Replicas;
 use crate::history::event::{Name, Request, What};
 use crate::protocol::Command;
-use crate::virtual_host::SeededRandom;
 
 /// How often the data is saved for restarts with old data, and how many saves are kept.
 const KEPT_EVERY: Duration = Duration::from_millis(100);
@@ -36,6 +39,8 @@ pub(super) struct Server {
     /// The moment at which the previous command is done.
     free_at: Moment,
     evicting: Option<Evicting>,
+    /// The scripts that it refuses to run.
+    refusals: Refusals,
     past: VecDeque<Dataset>,
     kept_at: Moment,
     /// The script of each hash, for scripts that were sent in full.
@@ -62,12 +67,6 @@ pub(super) struct Server {
     known_keys: BTreeMap<Vec<u8>, Keys>,
 }
 
-/// Evicts one lock in every `one_in` requests.
-struct Evicting {
-    one_in: usize,
-    random: SeededRandom,
-}
-
 /// A lock request that was carried out.
 struct Carried<'a> {
     now_us: u64,
@@ -86,6 +85,7 @@ impl Server {
             is_stopped: false,
             free_at: Moment::default(),
             evicting: None,
+            refusals: Refusals::default(),
             past: VecDeque::new(),
             kept_at: Moment::default(),
             hashes: BTreeMap::new(),
@@ -190,6 +190,9 @@ impl Server {
         self.evict_one(now);
         let turn = self.turn(now);
         let now_us = self.clock.at(turn);
+        if let Some(refused) = self.refuse(command) {
+            return refused;
+        }
         let key = command.args().nth(3).map(<[u8]>::to_vec).unwrap_or_default();
         let plain = asked_plainly(command);
         let key = plain.as_ref().map_or(key, |asked| asked.key.as_bytes().to_vec());
@@ -339,40 +342,12 @@ impl Server {
         self.redis.set_full(full);
     }
 
-    /// From now on, evicts a lock before one request in `one_in`.
-    pub(super) fn evict(&mut self, one_in: u64, seed: u64) {
-        let one_in = usize::try_from(one_in).expect("drawn small");
-        self.evicting = Some(Evicting { one_in, random: SeededRandom::new(seed) });
-    }
-
-    pub(super) fn evict_no_more(&mut self) {
-        self.evicting = None;
-    }
-
-    /// Evicts any key. A node of a quorum evicts only locks, not the keys beside them, since
-    /// fencing tokens of a quorum cannot survive the loss of a counter.
-    fn evict_one(&mut self, now: Moment) {
-        let Some(evicting) = &mut self.evicting else { return };
-        if !evicting.random.once_in(evicting.one_in) {
-            return;
-        }
-        let now_us = self.clock.at(now);
-        let keys = self.redis.keys_at(now_us).into_iter().map(|(key, _)| key);
-        let is_lock = |key: &Vec<u8>| !key.windows(4).any(|part| part == b":lh:");
-        let is_one_of_many = self.log.node().is_some();
-        let locks: Vec<_> = keys.filter(|key| !is_one_of_many || is_lock(key)).collect();
-        if locks.is_empty() {
-            return;
-        }
-        let lock = &locks[evicting.random.below(locks.len())];
-        self.redis.evict(now_us, lock);
-        self.evicted += 1;
-        self.log.push(What::Forgot);
-    }
-
     /// Counts of events that only some kinds of worlds have.
-    pub(super) fn did(&self) -> [(&'static str, u64); 3] {
+    pub(super) fn did(&self) -> [(&'static str, u64); 5] {
+        let [refused, denied] = self.refusals.did();
         [
+            refused,
+            denied,
             ("keys evicted", self.evicted),
             ("asked by one command", self.plain),
             ("read from disk", self.power_cuts),

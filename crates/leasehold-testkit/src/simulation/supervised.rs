@@ -138,7 +138,7 @@ impl Plan {
         (self.detaches, self.crowd, self.sharing) = (false, 0, None);
         self.election = None;
         // After `unlock`, the next holder may begin before the command is told to stop.
-        self.is_operated = false;
+        (self.is_operated, self.limits_holds) = (false, false);
         for client in &mut self.clients {
             client.is_hot = false;
             client.keep_idle = Duration::ZERO;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Client, Coexist, MultiLock, Mutex, Semaphore};
 
 use super::plan::Plan;
-use super::worlds::{AnyLock, min_hold};
+use super::worlds::{AnyLock, max_hold, min_hold};
 use crate::history::event::Share;
 use crate::virtual_host::SeededRandom;
 
@@ -24,6 +24,8 @@ pub(super) struct Terms {
     pub(super) keep_idle: Duration,
     /// How long the key stays taken at least after each grant.
     pub(super) min_hold: Duration,
+    /// How long each hold lasts at most; `None` without a limit.
+    pub(super) max_hold: Option<Duration>,
 }
 
 impl Terms {
@@ -40,6 +42,7 @@ impl Terms {
             share: Share::Alone,
             keep_idle: if plan.is_fifo { Duration::ZERO } else { plan.keep_idle },
             min_hold: Duration::ZERO,
+            max_hold: None,
         };
         if plan.is_mixed {
             match random.below(8) {
@@ -52,25 +55,36 @@ impl Terms {
             }
         }
         terms.min_hold = min_hold(world, terms.ttl, random);
+        terms.max_hold = max_hold(world, terms.ttl.max(terms.min_hold), random);
+        if terms.max_hold.is_some() {
+            terms.keep_idle = Duration::ZERO;
+        }
         terms
     }
 
     /// The terms of one of many leases at the same time. They ask for nothing beside the key,
     /// because the world inspects each lease.
     pub(super) fn of_one_of_many(world: &Plan, client: usize) -> Self {
-        let ttl = world.clients[client].ttl;
-        let (why, keep_idle) = (None, Duration::ZERO);
-        let (coexists, is_unqueued) = (world.coexists, world.is_unqueued);
-        let (is_fenced, is_fifo, share) = (false, false, Share::Alone);
-        let min_hold = Duration::ZERO;
-        Self { ttl, why, is_fenced, is_fifo, coexists, is_unqueued, share, keep_idle, min_hold }
+        Self {
+            ttl: world.clients[client].ttl,
+            why: None,
+            is_fenced: false,
+            is_fifo: false,
+            coexists: world.coexists,
+            is_unqueued: world.is_unqueued,
+            share: Share::Alone,
+            keep_idle: Duration::ZERO,
+            min_hold: Duration::ZERO,
+            max_hold: None,
+        }
     }
 
     /// The same terms, for that share of the key.
     pub(super) fn of_share(self, share: Share) -> Self {
         let of_mutex = |span| if share == Share::Alone { span } else { Duration::ZERO };
         let (keep_idle, min_hold) = (of_mutex(self.keep_idle), of_mutex(self.min_hold));
-        Self { share, keep_idle, min_hold, ..self }
+        let max_hold = self.max_hold.filter(|_| share == Share::Alone);
+        Self { share, keep_idle, min_hold, max_hold, ..self }
     }
 
     pub(super) fn lock(&self, client: &Client, name: &str) -> AnyLock {
@@ -108,6 +122,10 @@ impl Terms {
     fn mutex(&self, client: &Client, name: &str) -> Mutex {
         let mutex = client.mutex(name).ttl(self.ttl).fencing(self.is_fenced);
         let mutex = mutex.keep_idle(self.keep_idle).min_hold(self.min_hold);
+        let mutex = match self.max_hold {
+            Some(span) => mutex.max_hold(span),
+            None => mutex,
+        };
         let mutex = if self.is_fifo { mutex.strict_fifo() } else { mutex };
         let mutex = if self.coexists { mutex.coexist(Coexist::On) } else { mutex };
         let mutex = if self.is_unqueued { mutex.unqueued() } else { mutex };

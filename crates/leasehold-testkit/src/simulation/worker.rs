@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host, Sleep, Task};
-use leasehold::{Client, Error, ErrorKind, Guard, Release};
+use leasehold::{Client, Error, ErrorKind, Guard, Lost, Release};
 
+use super::parting::part;
 use super::process::Process;
 use super::renewing::Renewing;
 use super::supervised::Supervised;
 use super::terms::Terms;
 use super::world::World;
 use super::worlds::{
-    COUNTER_KEPT_FOR, Detached, Kept, Sharing, downgrade, hand_on, learn, leave_early, leave_guard,
-    long_span, operate, resize, run_once, share, take_several,
+    COUNTER_KEPT_FOR, Detached, Kept, Sharing, downgrade, goes_over, hand_on, learn, leave_early,
+    leave_guard, long_span, operate, resize, run_once, share, take_several,
 };
 use crate::history::event::{CallId, CallKind, Name, Outcome, Share, WindowId};
 use crate::virtual_host::SeededRandom;
@@ -48,13 +49,6 @@ pub(super) struct Worker {
     client: Client,
     random: SeededRandom,
     keys: Vec<Name>,
-}
-
-/// How a holder gives its lock up.
-enum Parting {
-    Drop,
-    Release,
-    ReleaseUnheard,
 }
 
 impl Worker {
@@ -231,6 +225,7 @@ impl Worker {
             return supervisor.hold(lock).await;
         }
         let span = self.span();
+        let span = goes_over(self, terms, span);
         self.hold(key, window, guard, span, terms).await;
     }
 
@@ -257,7 +252,7 @@ impl Worker {
         let mut terms = Terms::draw(&self.world.plan, self.number, &mut self.random);
         if self.world.supervisor.is_some() {
             // A supervised holder counts its lock as free when it has ended.
-            terms.min_hold = Duration::ZERO;
+            (terms.min_hold, terms.max_hold) = (Duration::ZERO, None);
         }
         let Some(sharing) = self.world.plan.sharing else { return terms };
         let is_resized = matches!(sharing, Sharing::Permits { is_resized: true, .. });
@@ -284,6 +279,9 @@ impl Worker {
             _ => (CallKind::Lock, None),
         };
         let call = self.world.called(&self.process, key, kind, limit);
+        if self.world.plan.sharing.is_some() {
+            self.world.wants(call, terms.share);
+        }
         let locking = async {
             match way {
                 0..3 => mutex.try_lock().await,
@@ -312,6 +310,9 @@ impl Worker {
                 if self.world.plan.sharing.is_some() {
                     self.world.shares(window, terms.share);
                 }
+                if let Some(span) = terms.max_hold {
+                    self.world.holds_for(window, &self.process, span);
+                }
                 if self.world.plan.clients[self.number].namespace.is_some() {
                     self.world.did("granted in a namespace");
                 }
@@ -331,8 +332,11 @@ impl Worker {
         span: Duration,
         terms: &Terms,
     ) {
-        let detaches = self.world.plan.detaches && self.random.once_in(4);
-        let leaves_taken = !detaches && self.world.plan.keeps && self.random.once_in(12);
+        // A lease that goes on without its guard has no limit.
+        let may_go_on = terms.max_hold.is_none();
+        let detaches = may_go_on && self.world.plan.detaches && self.random.once_in(4);
+        let keeps = may_go_on && !detaches && self.world.plan.keeps;
+        let leaves_taken = keeps && self.random.once_in(12);
         let keep_idle = if detaches { Duration::ZERO } else { terms.keep_idle };
         let granted = self.process.now();
         let until = granted + span;
@@ -342,13 +346,17 @@ impl Worker {
             let mut working = pin!(self.busy(key, &guard, until, renews));
             std::future::poll_fn(|context| {
                 use std::task::Poll;
-                if lost.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(true);
+                match lost.as_mut().poll(context) {
+                    Poll::Ready(why) => Poll::Ready(Some(why)),
+                    Poll::Pending => working.as_mut().poll(context).map(|()| None),
                 }
-                working.as_mut().poll(context).map(|()| false)
             })
             .await
         };
+        if lost == Some(Lost::MaxHold) {
+            self.world.did("held for as long as allowed");
+        }
+        let lost = lost.is_some();
         let is_early = !lost && self.now() < granted + terms.min_hold;
         if lost {
             self.world.told_lost(window);
@@ -378,7 +386,7 @@ impl Worker {
         if !lost && self.may_downgrade(terms) {
             return downgrade(self, key, guard).await;
         }
-        self.part(key, guard).await;
+        part(self, key, guard).await;
     }
 
     fn may_downgrade(&mut self, terms: &Terms) -> bool {
@@ -417,24 +425,6 @@ impl Worker {
         }
         if self.before(until, guard.revoked()).await.is_some() {
             self.world.did("let go when asked");
-        }
-    }
-
-    async fn part(&mut self, key: &Name, guard: Guard) {
-        let parting = match self.random.below(5) {
-            0 => Parting::ReleaseUnheard,
-            1 | 2 => Parting::Drop,
-            _ => Parting::Release,
-        };
-        match parting {
-            Parting::Drop => drop(guard),
-            Parting::ReleaseUnheard => drop(guard.release()),
-            Parting::Release => {
-                let polls = self.cut();
-                let call = self.called(key, CallKind::Release);
-                let released = cut_after(polls, guard.release()).await;
-                self.world.returned(call, outcome_of_release(released));
-            }
         }
     }
 

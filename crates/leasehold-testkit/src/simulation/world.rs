@@ -211,6 +211,17 @@ impl World {
         }
     }
 
+    /// Logs the share of its key that a call wants, directly after its beginning.
+    pub(super) fn wants(&self, call: CallId, share: Share) {
+        self.log.push(What::Wants { call, share });
+    }
+
+    /// Logs how long the hold of a window that just began lasts at most.
+    pub(super) fn holds_for(&self, window: WindowId, process: &Process, span: Duration) {
+        let until = self.host.now() + process.on_common_clock(span);
+        self.log.push(What::HoldsUntil { window, until });
+    }
+
     /// How many permits a key has; 0 if keys have none.
     pub(super) fn permits(&self, key: &Name) -> u32 {
         let Some(Sharing::Permits { of, .. }) = self.plan.sharing else { return 0 };

@@ -262,6 +262,8 @@ fn every_kind_of_world_comes_to_what_others_lack() {
         (Kind::Keeping, "ended early"),
         (Kind::Several, "taken together"),
         (Kind::Permits, "resized"),
+        (Kind::Permits, "permits added"),
+        (Kind::Permits, "permits taken away"),
         (Kind::Limited, "started within a limit"),
         (Kind::Limited, "refused by a limit"),
         (Kind::Latched, "counted down"),
@@ -276,6 +278,9 @@ fn every_kind_of_world_comes_to_what_others_lack() {
         (Kind::Elected, "resigned"),
         (Kind::Elected, "crashed as a leader"),
         (Kind::Elected, "saw a leader"),
+        (Kind::Bounded, "held for as long as allowed"),
+        (Kind::Refusing, "scripts refused"),
+        (Kind::Refusing, "scripts denied"),
     ] {
         let worlds = (0..40).map(|seed| Plan::asked_for(seed, USUAL, &[kind]));
         let mut worlds = worlds.filter(|plan| plan.is(kind) && !plan.is(Kind::Quorum)).take(4);

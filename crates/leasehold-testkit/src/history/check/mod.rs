@@ -5,8 +5,10 @@ mod calls_return;
 mod elections;
 mod fence_reserved;
 mod fencing_rises;
+mod free_permits;
 mod given_back;
 mod given_back_at;
+mod hold_ends;
 mod latches;
 mod leftovers;
 mod line_opens;
@@ -49,13 +51,15 @@ pub(super) fn of(story: &Story<'_>) -> impl Iterator<Item = Check> + use<> {
 }
 
 /// The checks of a history in which holders share keys.
-const SHARED: [Check; 25] = [
+const SHARED: [Check; 27] = [
     sharing::windows_fit,
     sharing::shares_fit,
     sharing::nobody_passes,
     sharing::the_head_is_served,
     sharing::others_stay,
     sharing::no_gap,
+    free_permits::check,
+    hold_ends::check,
     starts::check,
     latches::counts,
     latches::opens,
@@ -78,11 +82,12 @@ const SHARED: [Check; 25] = [
 ];
 
 /// The checks of all other histories.
-const ALL: [Check; 21] = [
+const ALL: [Check; 22] = [
     no_overlap::check,
     window_inside_lease::check,
     fencing_rises::check,
     fence_reserved::check,
+    hold_ends::check,
     leftovers::no_orphan,
     given_back::check,
     given_back_at::check,

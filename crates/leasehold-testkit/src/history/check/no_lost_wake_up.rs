@@ -62,7 +62,8 @@ fn free_from(of_key: &OfKey<'_>, gap: &Gap) -> Moment {
     stored.fold(gap.from, Moment::max)
 }
 
-fn ended_without(of_key: &OfKey<'_>, from: Moment, to: Moment) -> u32 {
+/// How many calls ended without the key between two moments.
+pub(super) fn ended_without(of_key: &OfKey<'_>, from: Moment, to: Moment) -> u32 {
     let ended = of_key.calls.iter().filter(|call| {
         call.returned.is_some_and(|(at, outcome)| {
             let asks = matches!(call.kind, CallKind::Lock | CallKind::TryLock);

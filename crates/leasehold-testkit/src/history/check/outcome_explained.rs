@@ -9,10 +9,12 @@ use crate::history::story::{Call, OfKey, Story, Window};
 /// `Failed` never happens. `Unavailable`, `Unknown`, `Lost` and a reported loss happen only if the
 /// world was disturbed during the call or the window, or was in the aftermath of an earlier fault.
 ///
-/// There are four exceptions:
+/// There are six exceptions:
 ///
 /// - A client that knows another number of permits than the store gets `Failed`, once a client was
-///   about to change that number.
+///   about to change that number. The change itself never fails.
+/// - A server that refuses scripts to a user for want of a right makes its calls fail.
+/// - A window with a limit is lost at its limit.
 /// - The loss of an earlier window explains a `Lost` call of the same process and key: the loss
 ///   itself is judged.
 /// - An eviction explains a loss.
@@ -33,7 +35,11 @@ fn violation(at: Moment, text: String) -> Option<Violation> {
 fn error(story: &Story<'_>, key: &str, of_key: &OfKey<'_>, call: &Call) -> Option<Violation> {
     let (at, outcome) = call.returned?;
     let is_explained = match outcome {
-        Outcome::Failed => of_key.resized_at.is_some_and(|resized| resized <= at),
+        Outcome::Failed => {
+            let may_know_another =
+                call.kind != CallKind::Resize && of_key.permits.were_resized_by(at);
+            may_know_another || story.weather.is_denied(call.called, at)
+        }
         Outcome::Unavailable => !story.weather.is_calm(call.called, at),
         Outcome::Unknown => {
             !story.weather.is_calm(call.called, at) || gave_up_early(story, key, of_key, call, at)
@@ -98,7 +104,10 @@ fn was_lost(window: &Window<'_>, at: Moment) -> bool {
 
 fn loss(story: &Story<'_>, window: &Window<'_>) -> Option<Violation> {
     let told = window.told?;
-    if window.evicted.is_some() || !story.weather.is_calm(window.called, told) {
+    // The hold began before the call returned the guard, so it may end a little earlier.
+    let is_at_limit = window.limit.is_some_and(|limit| told + story.bounds.slack >= limit);
+    let is_explained = is_at_limit || window.evicted.is_some();
+    if is_explained || !story.weather.is_calm(window.called, told) {
         return None;
     }
     violation(told, format!("{} is lost, and nothing was wrong", window.name()))
@@ -169,6 +178,33 @@ mod tests {
         fails(tale().shares_keys()).fault("delay").breaks(OutcomeExplained);
         fails(tale().resizes(2)).passes();
         fails(tale()).resizes(2).breaks(OutcomeExplained);
+    }
+
+    #[test]
+    fn a_change_of_the_number_of_permits_never_fails() {
+        let tale = || tale().shares_keys().resizes(2).at(1.0).calls(1, CallKind::Resize, None);
+        tale().returns(1, Failed).breaks(OutcomeExplained);
+        tale().fault("scripts-denied").returns(1, Failed).heals().passes();
+    }
+
+    #[test]
+    fn a_failure_is_explained_by_a_right_that_was_missing() {
+        let fails = |at| {
+            let tale = tale().fault("scripts-denied").at(2.0).heals().at(at).tries(1);
+            tale.at(at + 0.1).returns(1, Failed)
+        };
+        fails(2.0).passes();
+        fails(2.5).breaks(OutcomeExplained);
+    }
+
+    #[test]
+    fn a_loss_at_the_limit_of_a_hold_passes_and_an_earlier_one_is_found() {
+        let lost = |at| {
+            let tale = tale().takes(1, "A", 1, 9.898).holds_until("A", 5.0);
+            tale.extends("A", 5.0).at(at).loses("A")
+        };
+        lost(4.999).passes();
+        lost(4.5).breaks(OutcomeExplained);
     }
 
     #[test]

@@ -33,8 +33,8 @@ fn fit(shares: &[Share]) -> bool {
 
 /// At every instant, the open windows of a key fit together: a writer excludes everybody, and the
 /// holders of permits never use more than there are. If clients change the number of permits, the
-/// highest number counts, since the server may know another number than the waiter. [`shares_fit`]
-/// knows the number.
+/// highest number counts that held since the last of the open windows was asked for: its grant made
+/// sure that all of them fit. So nothing is granted after the number was lowered until the sum fits.
 pub(super) fn windows_fit(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key) in &story.keys {
@@ -42,8 +42,16 @@ pub(super) fn windows_fit(story: &Story<'_>) -> Vec<Violation> {
         for window in of_key.windows.iter().filter(|window| !window.is_empty()) {
             open.retain(|before| before.end() > window.began);
             open.push(window);
-            let shares: Vec<_> =
-                open.iter().map(|window| window.share.of_at_least(of_key.resized)).collect();
+            let asked = open.iter().map(|window| window.called).max().unwrap_or(window.began);
+            let of = of_key.permits.most(asked, window.began);
+            let highest = of_key.permits.highest();
+            let shares: Vec<_> = open
+                .iter()
+                .map(|window| match of {
+                    Some(of) => window.share.of_exactly(of),
+                    None => window.share.of_at_least(highest),
+                })
+                .collect();
             if fit(&shares) {
                 continue;
             }
@@ -116,13 +124,7 @@ pub(super) fn shares_fit(story: &Story<'_>) -> Vec<Violation> {
             return Some("a holder is counted twice");
         }
         let of = step.after.of.unwrap_or_default();
-        let shares: Vec<_> = holders
-            .iter()
-            .map(|(_, share)| match share {
-                Share::Permits { want, .. } => Share::Permits { want: *want, of },
-                share => *share,
-            })
-            .collect();
+        let shares: Vec<_> = holders.iter().map(|(_, share)| share.of_exactly(of)).collect();
         let is_new = step.added().next().is_some();
         (is_new && !fit(&shares)).then_some("what the holders have does not fit together")
     })
@@ -166,16 +168,13 @@ pub(super) fn the_head_is_served(story: &Story<'_>) -> Vec<Violation> {
         let hidden = step.dead_before(head).max(after.dead) > REAPED_MAX;
         let may_be_refused = matches!(step.request, Request::Ask { .. })
             && !Step::holds(after, step.token)
-            && story.keys.get(step.key).is_some_and(|of_key| of_key.resized > 0);
+            && story.keys.get(step.key).is_some_and(|of_key| of_key.permits.highest() > 0);
         let is_open = after.is_open && after.holders.is_empty();
         if again || may_be_refused || step.request == Request::Renew || hidden || is_open {
             return None;
         }
         let of = after.of.unwrap_or_default();
-        let share = match share {
-            Share::Permits { want, .. } => Share::Permits { want: *want, of },
-            share => *share,
-        };
+        let share = share.of_exactly(of);
         // After the number was lowered, a claim may be above it for ever.
         let shares: Vec<_> = after.holders.iter().map(|(_, share)| *share).chain([share]).collect();
         let taken: u32 = shares.iter().map(|share| share.permits()).sum();
@@ -273,6 +272,43 @@ mod tests {
         }
         windows(&[Reader, Reader, Reader]).passes();
         windows(&[two(1), two(1)]).passes();
+    }
+
+    /// A client has two of three permits from 1 s on. At 2 s, their number is changed to one.
+    fn lowered() -> Tale {
+        let tale = tale().at(1.0).takes(1, "A", 1, 9.9).shares("A", Permits { want: 2, of: 3 });
+        tale.at(2.0).resized(9, 1)
+    }
+
+    #[test]
+    fn a_permit_beyond_a_lowered_number_is_found() {
+        let one = Permits { want: 1, of: 3 };
+        let tale = lowered().at(3.0).takes(2, "B", 2, 12.9).shares("B", one);
+        tale.at(4.0).gives_up("A").gives_up("B").breaks(NoOverlap);
+        let tale = lowered().at(3.0).gives_up("A").sends(1, Release, "A");
+        let tale = tale.takes(2, "B", 2, 12.9).shares("B", one);
+        tale.at(4.0).gives_up("B").passes();
+    }
+
+    #[test]
+    fn a_permit_that_was_asked_for_before_the_number_was_lowered_is_kept() {
+        let (two, one) = (Permits { want: 2, of: 3 }, Permits { want: 1, of: 3 });
+        let tale = tale().at(1.0).takes(1, "A", 1, 9.9).shares("A", two);
+        let tale = tale.at(1.9).locks(2).at(2.0).resized(9, 1);
+        let tale = tale.at(2.1).gets(2, "B", 2, 11.9).shares("B", one);
+        tale.at(4.0).gives_up("A").gives_up("B").passes();
+    }
+
+    #[test]
+    fn a_permit_of_a_number_that_may_have_been_raised_passes() {
+        let one = Permits { want: 1, of: 3 };
+        let raises = |tale: Tale| {
+            let tale = tale.at(3.0).takes(2, "B", 2, 12.9).shares("B", one);
+            tale.at(4.0).gives_up("A").gives_up("B")
+        };
+        raises(lowered().at(2.5).resizes(3)).passes();
+        raises(lowered().at(2.5).resized(9, 3)).passes();
+        raises(lowered().at(2.5).resizes(2)).breaks(NoOverlap);
     }
 
     #[test]

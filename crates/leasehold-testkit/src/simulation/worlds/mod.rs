@@ -5,6 +5,7 @@
 //! it gets that kind.
 
 mod bare;
+mod bounded;
 mod crowd;
 mod detached;
 mod elected;
@@ -20,12 +21,14 @@ mod meeting;
 mod namespaced;
 mod once;
 mod operated;
+mod refusing;
 mod several;
 mod sharing;
 
 use std::fmt;
 use std::str::FromStr;
 
+pub(super) use self::bounded::{goes_over, max_hold};
 pub(super) use self::crowd::hoard;
 pub(super) use self::detached::{Detached, hand_on};
 pub use self::elected::Electing;
@@ -97,11 +100,15 @@ pub enum Kind {
     Operated,
     /// The clients elect leaders.
     Elected,
+    /// Holds are limited, and some holders would go on.
+    Bounded,
+    /// A server refuses scripts for a while.
+    Refusing,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Quorum,
         Self::Coexist,
         Self::Strict,
@@ -126,6 +133,8 @@ impl Kind {
         Self::Once,
         Self::Operated,
         Self::Elected,
+        Self::Bounded,
+        Self::Refusing,
     ];
 
     /// Its name on the command line, and its description.
@@ -147,7 +156,7 @@ impl Kind {
             Self::Memory => ("memory", "the memory store, in one program with several clients"),
             Self::Sqlite => ("sqlite", "the SQLite store, in a file that processes share"),
             Self::Shared => ("shared", "readers that share locks, and writers"),
-            Self::Permits => ("permits", "semaphores: permits of different weights"),
+            Self::Permits => ("permits", "semaphores, whose number of permits is changed"),
             Self::Keeping => ("keeping", "guards that leave their key taken for a while"),
             Self::Several => ("several", "locks of several names, taken together"),
             Self::Limited => ("limited", "starts of work, at most so many in each period"),
@@ -156,6 +165,8 @@ impl Kind {
             Self::Once => ("once", "work that is done once per period"),
             Self::Operated => ("operated", "operators who end leases, or ask holders to let go"),
             Self::Elected => ("elected", "an election: candidates, leaders and observers"),
+            Self::Bounded => ("bounded", "locks with a `max_hold`, and holders that would go on"),
+            Self::Refusing => ("refusing", "a server that refuses scripts for a while"),
         }
     }
 
@@ -212,6 +223,8 @@ impl Plan {
             Kind::Once => self.runs_once,
             Kind::Operated => self.is_operated,
             Kind::Elected => self.election.is_some(),
+            Kind::Bounded => self.limits_holds,
+            Kind::Refusing => self.faults.iter().any(|one| Fault::OF_SCRIPTS.contains(&one.fault)),
         }
     }
 }
@@ -256,6 +269,8 @@ pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {
     once::draw(draw, plan);
     operated::draw(draw, plan);
     elected::draw(draw, plan);
+    bounded::draw(draw, plan);
+    refusing::draw(draw, plan);
 }
 
 /// Draws where the locks are kept: on servers or on one machine.

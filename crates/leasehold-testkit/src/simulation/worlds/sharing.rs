@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::{Client, Error, Guard, Mutex, RwLock, Semaphore};
 
 use super::{Draw, Kind};
+use crate::cut_after;
 use crate::history::event::{CallKind, Name, Outcome, Share, What};
 use crate::simulation::plan::Plan;
 use crate::simulation::worker::{Worker, outcome_of};
@@ -146,15 +147,32 @@ fn rwlock(client: &Client, name: &str) -> RwLock {
     client.rwlock(name)
 }
 
-/// Changes how many permits a key has, now and then. A client that finds another number than it
-/// knows learns the right one.
+/// Changes how many permits a key has. A client that finds another number than it knows learns the
+/// right one.
 pub(in crate::simulation) async fn resize(worker: &mut Worker, key: &Name) {
     let of = u32::try_from(1 + worker.below(PERMITS_MAX)).expect("a few");
-    let name = worker.name_of(key);
-    worker.world().log.push(What::Resizes { key: Arc::clone(key), of });
-    if worker.client().semaphore(name, of).resize(of).await.is_ok() {
-        worker.world().set_permits(key, of);
-        worker.world().did("resized");
+    let semaphore = worker.client().semaphore(worker.name_of(key), of);
+    let call = worker.called_for(key, CallKind::Resize, Duration::ZERO);
+    let polls = worker.cut();
+    let world = Arc::clone(worker.world());
+    world.log.push(What::Resizes { key: Arc::clone(key), of, call });
+    let resized = cut_after(polls, semaphore.resize(of)).await;
+    world.returned(
+        call,
+        match &resized {
+            None => Outcome::Dropped,
+            Some(Ok(_)) => Outcome::Done,
+            Some(Err(error)) => outcome_of(error),
+        },
+    );
+    if let Some(Ok(before)) = resized {
+        world.set_permits(key, of);
+        match before {
+            Some(before) if before < of => world.did("permits added"),
+            Some(before) if before > of => world.did("permits taken away"),
+            _ => {}
+        }
+        world.did("resized");
     }
 }
 
