@@ -33,8 +33,9 @@ fn fit(shares: &[Share]) -> bool {
 
 /// At every instant, the open windows of a key fit together: a writer excludes everybody, and the
 /// holders of permits never use more than there are. If clients change the number of permits, the
-/// highest number counts that held since the last of the open windows was asked for: its grant made
-/// sure that all of them fit. So nothing is granted after the number was lowered until the sum fits.
+/// highest number counts that held since the last of the open windows was asked for. Its grant made
+/// sure that all of them fit. So nothing is granted after the number was lowered, until the sum
+/// fits.
 pub(super) fn windows_fit(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key) in &story.keys {
