@@ -37,7 +37,7 @@ pub(super) fn table(
                 let fault = faults.object(&name)?;
                 (spaced(fault.count("injected")?), spaced(fault.count("counted")?))
             }
-            Some(_) if left_out.iter().any(|left_out| *left_out == name) => {
+            Some(_) if left_out.contains(&name) => {
                 ("not part of the run".to_owned(), String::new())
             }
             Some(_) => ("0".to_owned(), "0".to_owned()),

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Evicted, Holder};
-use leasehold::{Identity, Snapshot};
+use leasehold::{Client, Identity, Snapshot};
 use serde_json::json;
 
 use super::Context;
@@ -47,17 +47,7 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         return Err(changed(context, args, &what));
     }
     if args.ask {
-        let until = SystemHost.now() + args.wait.unwrap_or_default();
-        let asked = revoke::ask(context, args, &client, &seen.holders).await?;
-        if !shows_all {
-            say_left_out(context, args);
-        }
-        if asked.is_empty() {
-            let what = "the holder that was seen has let go already; nobody was asked";
-            return Err(changed(context, args, what));
-        }
-        let ended = revoke::wait(context, args, &client, &asked, until).await?;
-        return done(context, args, ended, asked.len());
+        return ask_to_let_go(context, args, &client, &seen.holders, shows_all).await;
     }
     if let Some(card) = view::card(&args.name, &seen, SystemHost.wall(), None)
         && !context.json
@@ -93,6 +83,27 @@ pub(crate) async fn unlock(context: &Context, args: &Unlock) -> Result<Exit, Fai
         say_left_out(context, args);
     }
     done(context, args, ended, 0)
+}
+
+/// Asks the holders that were chosen to let go, and waits for that as long as the user wants.
+async fn ask_to_let_go(
+    context: &Context,
+    args: &Unlock,
+    client: &Client,
+    chosen: &[Holder],
+    shows_all: bool,
+) -> Result<Exit, Failure> {
+    let until = SystemHost.now() + args.wait.unwrap_or_default();
+    let asked = revoke::ask(context, args, client, chosen).await?;
+    if !shows_all {
+        say_left_out(context, args);
+    }
+    if asked.is_empty() {
+        let what = "the holder that was seen has let go already; nobody was asked";
+        return Err(changed(context, args, what));
+    }
+    let ended = revoke::wait(context, args, client, &asked, until).await?;
+    done(context, args, ended, asked.len())
 }
 
 /// How the former holder learns that its lease was ended.

@@ -274,22 +274,10 @@ impl<'a> Story<'a> {
             | What::Returned { .. }
             | What::Remains { .. }
             | What::Leads { .. } => self.tell_call(at, &event.what),
-            What::Limits { key, of, per } => {
-                self.is_shared = true;
-                self.keys.entry(key).or_default().limit = Some((*of, *per));
-            }
-            What::Latches { key, of } => {
-                self.is_shared = true;
-                self.keys.entry(key).or_default().latch = Some(*of);
-            }
-            What::Meets { key, of } => {
-                self.is_shared = true;
-                self.keys.entry(key).or_default().barrier = Some(*of);
-            }
-            What::Elects { key, ttl } => {
-                let elects = &mut self.keys.entry(key).or_default().elects;
-                *elects = (*elects).max(Some(*ttl));
-            }
+            What::Limits { .. }
+            | What::Latches { .. }
+            | What::Meets { .. }
+            | What::Elects { .. } => self.tell_use(&event.what),
             What::Granted { .. } => self.tell_grant(at, &event.what),
             What::Extended { window, until } => self.window_mut(*window).until = *until,
             What::Shares { .. } | What::Wants { .. } | What::Resizes { .. } => {
@@ -334,6 +322,24 @@ impl<'a> Story<'a> {
             }
             What::Key { .. } | What::Hinted { .. } | What::GrantedAt { .. } => {}
         }
+    }
+
+    /// What a key is used for, beside locks.
+    fn tell_use(&mut self, what: &'a What) {
+        match what {
+            What::Elects { key, ttl } => {
+                let elects = &mut self.keys.entry(key).or_default().elects;
+                *elects = (*elects).max(Some(*ttl));
+                return;
+            }
+            What::Limits { key, of, per } => {
+                self.keys.entry(key).or_default().limit = Some((*of, *per));
+            }
+            What::Latches { key, of } => self.keys.entry(key).or_default().latch = Some(*of),
+            What::Meets { key, of } => self.keys.entry(key).or_default().barrier = Some(*of),
+            _ => return,
+        }
+        self.is_shared = true;
     }
 
     fn tell_call(&mut self, at: Moment, what: &'a What) {

@@ -145,7 +145,7 @@ impl RedisServerBuilder {
             "bind 127.0.0.1\nport {}\nunixsocket {}\ndir {}\nsave \"\"\nappendonly no\n",
             port.number(),
             at("socket").display(),
-            disk.as_ref().map_or(home.path(), Disk::folder).display(),
+            disk.as_ref().map_or_else(|| home.path(), Disk::folder).display(),
         );
         if let Some(port) = &tls_port {
             config.push_str(&format!("tls-port {}\n", port.number()));

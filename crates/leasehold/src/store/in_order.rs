@@ -369,7 +369,9 @@ mod tests {
         }
     }
 
-    fn opened() -> (Arc<ByHand>, Arc<Mutex<Vec<&'static str>>>, InOrder<Odd>) {
+    type Told = Arc<Mutex<Vec<&'static str>>>;
+
+    fn opened() -> (Arc<ByHand>, Told, InOrder<Odd>) {
         let host = Arc::<ByHand>::default();
         let told = Arc::<Mutex<Vec<_>>>::default();
         let store = Odd { store: MemoryStore::new(host.clone()), told: Arc::clone(&told) };

@@ -131,12 +131,13 @@ fn a_node_that_has_spent_the_token_of_a_lease_is_not_asked_for_it_again() {
 #[test]
 fn a_quorum_is_not_opened_while_one_node_refuses_for_good() {
     use ErrorKind::{Config, Denied, Unavailable, Unsupported};
-    fn refuse(kind: ErrorKind) -> Option<Result<Acquired, Error>> {
+    type Answer = Option<Result<Acquired, Error>>;
+    fn refuse(kind: ErrorKind) -> Answer {
         Some(Err(Error::new(kind, "it refuses")))
     }
     play(&[3, 5], 0..1, async |scene| {
         let host = || -> std::sync::Arc<dyn Host> { scene.host.clone() };
-        let answers: [(ErrorKind, fn(&Ask) -> _); 4] = [
+        let answers: [(ErrorKind, fn(&Ask) -> Answer); 4] = [
             (Denied, |_| refuse(Denied)),
             (Config, |_| refuse(Config)),
             (Unsupported, |_| refuse(Unsupported)),
@@ -150,7 +151,7 @@ fn a_quorum_is_not_opened_while_one_node_refuses_for_good() {
                 assert!(opened.is_ok(), "a minority may be out of reach");
                 continue;
             }
-            let error = opened.err().expect("it will not go away by itself");
+            let error = opened.expect_err("it will not go away by itself");
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.to_string().contains("memory:n1: it refuses"), "{error}");
         }

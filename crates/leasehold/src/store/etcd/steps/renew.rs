@@ -184,7 +184,8 @@ mod tests {
             let first = |it: &Entry| it.fence.map(FencingToken::get);
             wanted.map(|it| it.map(|it| (it.lasts, first(&it), it.is_idle)))
         };
-        let cases: [(&str, fn(&mut Renewal), Result<Written, ErrorKind>); 7] = [
+        type Case = (&'static str, fn(&mut Renewal), Result<Written, ErrorKind>);
+        let cases: [Case; 7] = [
             ("nothing", |_| {}, Ok(None)),
             ("a shorter ttl", |it| it.ttl = ttl(4), Ok(None)),
             ("a longer ttl", |it| it.ttl = ttl(11), Ok(Some((11, Some(700), false)))),
