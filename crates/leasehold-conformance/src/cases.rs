@@ -208,6 +208,9 @@ macro_rules! for_each_case {
                 the_holder_of_a_plain_lock_is_asked_too,
                 a_foreign_holder_stays_as_it_was,
                 holders_that_share_a_key_are_asked_one_by_one,
+                a_request_to_let_go_is_not_for_the_next_lease_of_the_same_owner_token,
+                a_request_to_let_go_is_not_for_a_lease_that_its_owner_token_is_handed,
+                a_request_to_let_go_is_not_for_a_lease_that_its_owner_token_keeps,
             }
             keys {
                 no_two_names_are_one_lock,

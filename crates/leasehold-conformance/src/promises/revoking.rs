@@ -177,3 +177,82 @@ pub(crate) async fn holders_that_share_a_key_are_asked_one_by_one(world: &World)
         }
     }
 }
+
+/// Some libraries use one owner token for lock after lock. A repeated ask is for the same lease.
+pub(crate) async fn a_request_to_let_go_is_not_for_the_next_lease_of_the_same_owner_token(
+    world: &World,
+) {
+    if !world.capabilities().reask {
+        return;
+    }
+    let anna = world.actor();
+    let reason = async || {
+        let request = told(anna.renew(&key("a"), 1_000).await);
+        request.map(|request| request.reason.clone())
+    };
+    for has_note in [false, true] {
+        let take = |ttl_ms| {
+            let asking = anna.ask(&key("a")).ttl(ttl_ms);
+            let asking = if has_note { asking.why("work").reserve(2) } else { asking };
+            asking.send()
+        };
+        granted(take(10_000).await);
+        ask(world, &anna, "one").await;
+        granted(take(10_000).await);
+        assert_eq!(reason().await.as_deref(), Some("one"), "it is still the same lease");
+        released(anna.release(&key("a")).await, Released::Freed);
+        granted(take(1_000).await);
+        assert_eq!(world.inspect(&key("a")).await.holders[0].revoked, None);
+        assert_eq!(reason().await, None, "the earlier lease was released");
+        ask(world, &anna, "two").await;
+        assert_eq!(reason().await.as_deref(), Some("two"));
+        world.pass(ms(1_000) + world.slack()).await;
+        granted(take(10_000).await);
+        assert_eq!(reason().await, None, "the earlier lease has ended");
+        released(anna.release(&key("a")).await, Released::Freed);
+    }
+}
+
+/// The owner let go, and waits in line behind another holder, which shares the key or has it alone.
+pub(crate) async fn a_request_to_let_go_is_not_for_a_lease_that_its_owner_token_is_handed(
+    world: &World,
+) {
+    let promised = world.capabilities();
+    if !promised.line || !promised.reask {
+        return;
+    }
+    let claims = [(Claim::Exclusive, true), (Claim::Shared, promised.shared)];
+    for (claim, _) in claims.into_iter().filter(|(_, is_promised)| *is_promised) {
+        let (anna, bert) = (world.actor(), world.actor());
+        granted(anna.ask(&key("a")).why("work").send().await);
+        ask(world, &anna, "x").await;
+        released(anna.release(&key("a")).await, Released::Freed);
+        granted(bert.ask(&key("a")).claim(claim).reserve(0).why("work").send().await);
+        taken(anna.ask(&key("a")).why("work").join().send().await);
+        released(bert.release_as(&key("a"), claim).await, Released::HandedOver);
+        assert_eq!(told(anna.renew(&key("a"), 10_000).await), None, "{claim:?}");
+        released(anna.release(&key("a")).await, Released::Freed);
+    }
+}
+
+/// The client passes its lease on under another token, and later under the first one again.
+pub(crate) async fn a_request_to_let_go_is_not_for_a_lease_that_its_owner_token_keeps(
+    world: &World,
+) {
+    let promised = world.capabilities();
+    if !promised.line || !promised.reask {
+        return;
+    }
+    let anna = world.actor();
+    let heir = anna.another();
+    granted(anna.ask(&key("a")).why("work").send().await);
+    ask(world, &anna, "x").await;
+    kept(anna.keep_for(&heir, &key("a"), 10_000, 2).await);
+    kept(heir.keep_for(&anna, &key("a"), 10_000, 2).await);
+    assert_eq!(told(anna.renew(&key("a"), 10_000).await), None);
+    assert_eq!(world.inspect(&key("a")).await.holders[0].revoked, None);
+    ask(world, &anna, "y").await;
+    let revoked = told(anna.renew(&key("a"), 10_000).await);
+    assert_eq!(revoked.expect("it was asked").reason, "y");
+    released(anna.release(&key("a")).await, Released::Freed);
+}

@@ -11,7 +11,7 @@ use leasehold::host::Host;
 use leasehold::store::{
     Acquired, Ask, BoxAnswer, Browse, Capabilities, Claim, Evicted, FENCE_IDLE, Hint, HintSink,
     Holder, LeaseId, Line, MemoryStore, OnRelease, Page, Refusal, Released, Renewal, Renewed,
-    Revoked, Snapshot, Store,
+    Revocation, Revoked, Snapshot, Store,
 };
 use leasehold::{Error, ErrorKind, Key, OwnerToken, Ttl};
 use leasehold_conformance::ms;
@@ -40,6 +40,8 @@ struct Kept {
     holders: HashMap<Key, Holder>,
     /// When a key was asked for, and how much its counter lost.
     counters: HashMap<Key, (Moment, u64, u64)>,
+    /// The first request to let go for each owner token.
+    requests: HashMap<OwnerToken, Arc<Revocation>>,
     grants: u64,
     sinks: Vec<Weak<dyn HintSink>>,
     /// Our own sinks, since the store keeps only weak references.
@@ -198,6 +200,13 @@ impl Liar {
             }
             (Renewed::Renewed { wanted, .. }, Lie::HidesWaiters) => *wanted = false,
             (Renewed::Renewed { revoked, .. }, Lie::SwallowsRevocations) => *revoked = None,
+            (Renewed::Renewed { revoked, .. }, Lie::RemembersRevocations) => {
+                let mut kept = self.kept();
+                if let Some(request) = revoked.take() {
+                    kept.requests.entry(lease.owner.clone()).or_insert(request);
+                }
+                *revoked = kept.requests.get(&lease.owner).cloned();
+            }
             (Renewed::Lost, Lie::BringsLeasesBack) => {
                 let ask = Ask::new(lease.key, lease.owner, lease.claim, span);
                 if let Acquired::Granted { fencing } = now(self.store.acquire(ask))? {

@@ -44,6 +44,7 @@ pub(crate) enum Lie {
     ListsWhatEnded,
     EvictsAnybody,
     SwallowsRevocations,
+    RemembersRevocations,
     RevokesEverybody,
     FoldsNames,
     SendsWhenPolled,
@@ -59,7 +60,7 @@ pub(crate) enum Lie {
 }
 
 /// Each lie, the case that must catch it, and a text in the failure.
-const TABLE: [(Lie, &str, &str); 40] = [
+const TABLE: [(Lie, &str, &str); 41] = [
     (Lie::GrantsAHeldKey, "a_key_held_by_another_is_taken", "not taken: Ok(Granted"),
     (
         Lie::ForgetsTheOwner,
@@ -104,6 +105,11 @@ const TABLE: [(Lie, &str, &str); 40] = [
     (Lie::ListsWhatEnded, "only_keys_in_use_are_listed", "expired"),
     (Lie::EvictsAnybody, "an_eviction_spares_a_holder_that_was_not_seen", "Evicted"),
     (Lie::SwallowsRevocations, "each_renewal_tells_a_holder_that_it_was_asked_to_let_go", "asked"),
+    (
+        Lie::RemembersRevocations,
+        "a_request_to_let_go_is_not_for_the_next_lease_of_the_same_owner_token",
+        "the earlier lease was released",
+    ),
     (Lie::RevokesEverybody, "holders_that_share_a_key_are_asked_one_by_one", "Some(Revocation"),
     (Lie::FoldsNames, "no_two_names_are_one_lock", "not granted"),
     (Lie::SendsWhenPolled, "an_ask_whose_answer_was_dropped_has_taken_the_key", "not taken"),

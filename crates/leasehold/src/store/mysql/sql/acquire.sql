@@ -85,7 +85,7 @@ step: BEGIN
             fence_count = IF(the_reserve > 0,
                 GREATEST(1, LEAST(the_reserve, now_us - counter)), NULL),
             owner = asker, expires = now_us + the_ttl, ttl = the_ttl, since = now_us,
-            why = the_why, idle = FALSE, awaits = 0, touched = now_us,
+            why = the_why, idle = FALSE, awaits = 0, touched = now_us, revoked_owner = NULL,
             counter = IF(the_reserve > 0, GREATEST(counter, now_us - the_reserve)
                 + GREATEST(1, LEAST(the_reserve, now_us - counter)), counter)
         WHERE name = the_key AND (owner IS NULL OR expires <= now_us) AND first_seq > last_seq

@@ -77,7 +77,7 @@ BEGIN
     IF the_claim = 0 THEN
         UPDATE leasehold_locks SET counter = last, owner = heir, expires = now_us + the_ttl,
             ttl = the_ttl, since = now_us, fence_first = first, fence_count = how_many,
-            why = the_why, idle = FALSE, awaits = 0, touched = now_us
+            why = the_why, idle = FALSE, awaits = 0, touched = now_us, revoked_owner = NULL
         WHERE name = the_key;
     ELSE
         INSERT INTO leasehold_shares VALUES

@@ -34,7 +34,8 @@ CREATE TABLE IF NOT EXISTS leasehold_locks (
     -- Until when newcomers give way to a head that a release has woken.
     awaits BIGINT NOT NULL DEFAULT 0,
     touched BIGINT NOT NULL DEFAULT 0,
-    -- A request to let go, as `at|by|reason`, and the owner that it is for, which may be gone.
+    -- A request to let go, as `at|by|reason`, and the owner that it is for, which may be gone. A
+    -- grant clears the owner, because a client may use the same owner token again.
     revoked_owner VARBINARY(128),
     revoked VARBINARY(8192)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4

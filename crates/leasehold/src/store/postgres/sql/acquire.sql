@@ -42,7 +42,7 @@ BEGIN
             fence_count = CASE WHEN the_reserve > 0
                 THEN greatest(1, least(the_reserve, at - counter)) END,
             owner = asker, expires = at + the_ttl, ttl = the_ttl, since = at, why = the_why,
-            idle = false, awaits = 0, touched = at
+            idle = false, awaits = 0, touched = at, revoked_owner = NULL
         WHERE key = the_key AND (owner IS NULL OR expires <= at) AND first_seq > last_seq
             AND shared_until IS NULL AND permits IS NULL
             AND counter < 9007199254740991 - the_reserve

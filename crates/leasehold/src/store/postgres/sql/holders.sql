@@ -62,6 +62,7 @@ BEGIN
         l.fence_count := fence_count;
         l.why := why;
         l.idle := false;
+        l.revoked_owner := NULL;
         RETURN;
     END IF;
     l.owner := NULL;

@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS leasehold.locks (
     -- Until when newcomers give way to a head that a release has woken.
     awaits bigint NOT NULL DEFAULT 0,
     touched bigint NOT NULL DEFAULT 0,
-    -- A request to let go, as `at|by|reason`, and the owner that it is for, which may be gone.
+    -- A request to let go, as `at|by|reason`, and the owner that it is for, which may be gone. A
+    -- grant clears the owner, because a client may use the same owner token again.
     revoked_owner text,
     revoked text
 ) WITH (fillfactor = 70);

@@ -134,11 +134,11 @@ pub(super) fn end_lease(
         }
         ReleaseDecision::Keep(Keep { owner, ttl, reserve, .. }) => {
             let fencing = row.reserve(turn, reserve)?;
-            let held = row.held.as_mut().expect("a lease that ends is held");
-            held.prolong(turn.now, ttl.get());
-            owner.as_str().clone_into(&mut held.owner);
-            held.fencing = fencing;
-            held.idle = false;
+            let held = row.held.take().expect("a lease that ends is held");
+            let owner = owner.as_str().to_owned();
+            let mut kept = Held { owner, fencing, idle: false, revoked: None, ..held };
+            kept.prolong(turn.now, ttl.get());
+            row.grant(kept);
             row.is_changed = true;
             Ok(Released::Kept { fencing })
         }

@@ -30,12 +30,12 @@ local function note_block(owner, first, count)
   end
 end
 
--- Notes the new owner token of the holder, and its new fencing tokens. The caller sets the time to
--- live afterwards.
+-- Notes the new owner token of the holder, and its new fencing tokens. Forgets the request to let
+-- go, because the client may use the old token again. The caller sets the time to live afterwards.
 local function bequeath(owner, heir, first, count)
   if is_noted(owner) or count ~= 1 then
     call('HSET', GRANT, 'o', heir, 'f', whole(first), 'n', count)
-    call('HDEL', GRANT, 'i')
+    call('HDEL', GRANT, 'i', 'r', 'q')
   end
 end
 
