@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::conn::{Conn, FLAGS, Failure, flags_and_limits, read_packet, write_packet};
 use super::error::failure;
-use super::hints::receive;
 use super::link::Link;
 use super::packet::{Greeting, Malformed, Said, flag};
 use super::schema::BUILD;
@@ -17,7 +16,7 @@ use crate::store::sql::errors::{Stage, unknown_server};
 use crate::store::sql::text::encode;
 use crate::store::sql::url::{Address, Place, TlsMode};
 use crate::store::sql::version::Found;
-use crate::store::sql::{Dialect, Engine, Hints, Row};
+use crate::store::sql::{Dialect, Engine, Row};
 
 /// The oldest servers. Older ones cannot skip a locked row.
 const OLDEST_MYSQL: (u32, u32) = (8, 0);
@@ -135,8 +134,6 @@ async fn greeting(
 impl Engine for MysqlConnector {
     type Link = Link;
 
-    const POLLS: bool = true;
-
     async fn log_in(&self) -> Result<Link, Error> {
         let mut conn = match &self.address.place {
             Place::Tcp(host, port) => self.log_in_over_tcp(host, *port).await?,
@@ -169,10 +166,6 @@ impl Engine for MysqlConnector {
     fn dialect(&self) -> Dialect {
         let before = "CALL leasehold_".to_owned();
         Dialect { before, text: write_text, has_patience: false }
-    }
-
-    async fn receive(hints: &Arc<Hints<Self>>, link: Link) {
-        receive(hints, link).await;
     }
 }
 

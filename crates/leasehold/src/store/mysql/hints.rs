@@ -13,7 +13,7 @@ use super::link::Link;
 use crate::core::error::Error;
 use crate::core::token::ClientId;
 use crate::store::sql::errors::Stage;
-use crate::store::sql::{Hints, Link as _, Row, hint};
+use crate::store::sql::{Hints, Link as _, Receive, Row, hint};
 use crate::store::within;
 
 /// The shortest pause between two questions.
@@ -39,37 +39,40 @@ const OLD_AFTER: Duration = Duration::from_secs(30);
 
 type Ours = Arc<Hints<MysqlConnector>>;
 
-/// Receives hints until the connection ends.
-pub(super) async fn receive(hints: &Ours, mut link: Link) {
-    loop {
-        // Hints that were left for an inbox before stay there, so no later hint is missed.
-        let new = hints.new_inboxes();
-        hints.confirm(&new);
-        if !hints.is_wanted() {
-            return;
-        }
-        let asked = hints.host.now();
-        match within(Arc::clone(&hints.host), LIMIT, fetch(hints, &link)).await {
-            Ok(fetched) => {
-                if fetched > 0 {
-                    hints.heard();
-                }
-                if fetched == HINTS_MAX {
-                    continue;
-                }
-            }
-            Err(error) => {
-                tracing::debug!(cause = %error, "the connection for hints is made again");
+impl Receive for MysqlConnector {
+    const POLLS: bool = true;
+
+    async fn receive(hints: &Ours, mut link: Link) {
+        loop {
+            // Hints that were left for an inbox before stay there, so no later hint is missed.
+            let new = hints.new_inboxes();
+            hints.confirm(&new);
+            if !hints.is_wanted() {
                 return;
             }
-        }
-        let now = hints.host.now();
-        let pause = pause(hints.quiet_for(now));
-        tokio::select! {
-            biased;
-            _ended = poll_fn(|cx| link.poll_moving(cx)) => return,
-            () = hints.news.notified() => hints.host.sleep_until(asked + PAUSE_MIN).await,
-            () = hints.host.sleep_until(now + pause) => {}
+            let asked = hints.host.now();
+            match within(Arc::clone(&hints.host), LIMIT, fetch(hints, &link)).await {
+                Ok(fetched) => {
+                    if fetched > 0 {
+                        hints.heard();
+                    }
+                    if fetched == HINTS_MAX {
+                        continue;
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(cause = %error, "the connection for hints is made again");
+                    return;
+                }
+            }
+            let now = hints.host.now();
+            let pause = pause(hints.quiet_for(now));
+            tokio::select! {
+                biased;
+                _ended = poll_fn(|cx| link.poll_moving(cx)) => return,
+                () = hints.news.notified() => hints.host.sleep_until(asked + PAUSE_MIN).await,
+                () = hints.host.sleep_until(now + pause) => {}
+            }
         }
     }
 }

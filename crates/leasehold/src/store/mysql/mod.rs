@@ -6,7 +6,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | `sql/` | the tables, and the procedures that are the steps |
-//! | `schema` | the migration that makes them |
+//! | `schema`, `migration` | which of them a build has, and how they are made |
 //! | `url`, `connect` | how a connection is made, and which servers are refused |
 //! | `packet`, `login`, `conn`, `link` | the protocol |
 //! | `hints` | asks for messages |
@@ -22,6 +22,7 @@ pub(crate) mod examine;
 mod hints;
 mod link;
 mod login;
+mod migration;
 mod packet;
 mod schema;
 mod url;
@@ -30,7 +31,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 pub use self::connect::MysqlConnector;
-pub use self::schema::migrate;
+pub use self::migration::migrate;
 use super::delegate::delegate;
 pub use super::sql::Migrated;
 use super::sql::SqlStore;

@@ -9,9 +9,8 @@ use tokio::net::TcpStream;
 
 use super::error::failure;
 use super::guarded_stream::GuardedStream;
-use super::hints::receive;
 use super::link::Link;
-use super::schema::BUILD;
+use super::schema::{BUILD, in_schema};
 use super::url;
 use crate::core::error::{Error, ErrorKind};
 use crate::store::net::{Opening, Stream, Tls, open_unix, tcp_stream};
@@ -19,7 +18,7 @@ use crate::store::sql::errors::{Stage, unknown_server};
 use crate::store::sql::text::encode;
 use crate::store::sql::url::{Address, Place, TlsMode};
 use crate::store::sql::version::Found;
-use crate::store::sql::{Dialect, Engine, Hints, Row};
+use crate::store::sql::{Dialect, Engine, Row};
 
 /// The oldest server, in the form of `server_version_num`.
 const OLDEST: u32 = 130_000;
@@ -79,7 +78,7 @@ impl PostgresConnector {
 
     /// The versions that the database says.
     pub(super) async fn found(&self, link: &mut Link) -> Result<Found, Error> {
-        let sql = super::schema::in_schema("SELECT * FROM leasehold.meta", &self.address);
+        let sql = in_schema("SELECT * FROM leasehold.meta", &self.address);
         let rows = link.ask(&sql).await.map_err(|error| failure(&error, Stage::Connecting))?;
         Ok(Found::read(&rows))
     }
@@ -110,8 +109,6 @@ impl PostgresConnector {
 impl Engine for PostgresConnector {
     type Link = Link;
 
-    const POLLS: bool = false;
-
     async fn log_in(&self) -> Result<Link, Error> {
         let stream = self.open().await?;
         Link::log_in(stream, &self.address).await
@@ -134,10 +131,6 @@ impl Engine for PostgresConnector {
         let before =
             format!("SELECT * FROM \"{}\".", url::schema(&self.address).replace('"', "\"\""));
         Dialect { before, text: write_text, has_patience: true }
-    }
-
-    async fn receive(hints: &Arc<Hints<Self>>, link: Link) {
-        receive(hints, link).await;
     }
 }
 

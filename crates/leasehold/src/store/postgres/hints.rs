@@ -16,7 +16,7 @@ use crate::core::error::Error;
 use crate::core::token::ClientId;
 use crate::host::{Host, random_u32};
 use crate::store::sql::errors::Stage;
-use crate::store::sql::{Hints, hint};
+use crate::store::sql::{Hints, Receive, hint};
 use crate::store::within;
 
 /// The beginning of the name of each channel.
@@ -32,46 +32,49 @@ pub(super) const ARRIVES_WITHIN: Duration = Duration::from_secs(2);
 
 type Ours = Arc<Hints<PostgresConnector>>;
 
-/// Receives hints until the connection ends.
-pub(super) async fn receive(hints: &Ours, mut link: Link) {
-    let word = format!("trial:{:08x}", random_u32(&*hints.host));
-    let notify = |sql| hints.ask_elsewhere(PROBE_LIMIT, sql);
-    let told = tokio::select! {
-        biased;
-        () = hints.until_unwanted() => return,
-        told = are_told(&hints.host, &mut link, &word, notify) => told,
-    };
-    match told {
-        Ok(true) => hints.arrived(),
-        Ok(false) => return hints.missed(),
-        Err(error) => tracing::debug!(cause = %error, "whether hints arrive is not known"),
-    }
-    let mut probe_at = hints.host.now() + PROBE_EVERY;
-    loop {
-        let new = hints.new_inboxes();
-        if !new.is_empty() {
-            let listen: String = new.iter().map(|inbox| listen_to(inbox.as_str())).collect();
-            if ask(hints, &mut link, &listen).await.is_none() {
-                return;
-            }
-            hints.confirm(&new);
-        }
-        if !hints.is_wanted() {
-            return;
-        }
-        tokio::select! {
+impl Receive for PostgresConnector {
+    const POLLS: bool = false;
+
+    async fn receive(hints: &Ours, mut link: Link) {
+        let word = format!("trial:{:08x}", random_u32(&*hints.host));
+        let notify = |sql| hints.ask_elsewhere(PROBE_LIMIT, sql);
+        let told = tokio::select! {
             biased;
-            message = poll_fn(|cx| link.wire.poll_message(cx)) => match message {
-                Some(Ok(message)) => pass_on(hints, News::from(message)),
-                Some(Err(_)) | None => return,
-            },
-            () = hints.news.notified() => {}
-            // A peer that vanished sends nothing, not even an error.
-            () = hints.host.sleep_until(probe_at) => {
-                if ask(hints, &mut link, "").await.is_none() {
+            () = hints.until_unwanted() => return,
+            told = are_told(&hints.host, &mut link, &word, notify) => told,
+        };
+        match told {
+            Ok(true) => hints.arrived(),
+            Ok(false) => return hints.missed(),
+            Err(error) => tracing::debug!(cause = %error, "whether hints arrive is not known"),
+        }
+        let mut probe_at = hints.host.now() + PROBE_EVERY;
+        loop {
+            let new = hints.new_inboxes();
+            if !new.is_empty() {
+                let listen: String = new.iter().map(|inbox| listen_to(inbox.as_str())).collect();
+                if ask(hints, &mut link, &listen).await.is_none() {
                     return;
                 }
-                probe_at = hints.host.now() + PROBE_EVERY;
+                hints.confirm(&new);
+            }
+            if !hints.is_wanted() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                message = poll_fn(|cx| link.wire.poll_message(cx)) => match message {
+                    Some(Ok(message)) => pass_on(hints, News::from(message)),
+                    Some(Err(_)) | None => return,
+                },
+                () = hints.news.notified() => {}
+                // A peer that vanished sends nothing, not even an error.
+                () = hints.host.sleep_until(probe_at) => {
+                    if ask(hints, &mut link, "").await.is_none() {
+                        return;
+                    }
+                    probe_at = hints.host.now() + PROBE_EVERY;
+                }
             }
         }
     }

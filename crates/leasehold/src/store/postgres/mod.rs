@@ -7,7 +7,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | `sql/` | the tables, and the functions that are the steps |
-//! | `schema` | the migration that makes them |
+//! | `schema`, `migration` | which of them a build has, and how they are made |
 //! | `url`, `connect`, `link` | how a connection is made, and which servers are refused |
 //! | `guarded_stream` | bounds what a server may send |
 //! | `hints` | receives messages of the server |
@@ -22,6 +22,7 @@ pub(crate) mod examine;
 mod guarded_stream;
 mod hints;
 mod link;
+mod migration;
 mod schema;
 mod url;
 
@@ -29,7 +30,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 pub use self::connect::PostgresConnector;
-pub use self::schema::migrate;
+pub use self::migration::migrate;
 use super::delegate::delegate;
 pub use super::net::{Opening, Stream};
 pub use super::sql::Migrated;

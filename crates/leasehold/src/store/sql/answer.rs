@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::claim_of;
-use super::engine::Row;
 use super::errors::{row_locked, strange};
+use super::row::Row;
 use super::text::decode;
 use crate::core::claim::{Claim, Usage};
 use crate::core::error::Error;

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::engine::{Answer, Refused, Row};
 use super::errors::strange;
+use super::row::{Answer, Row};
 use crate::core::error::Error;
 use crate::core::key::Key;
 
@@ -172,6 +172,18 @@ pub(super) fn next_size(size: usize, took: Duration, is_done: bool) -> usize {
     } else {
         size
     }
+}
+
+/// Why requests of a message have no answer.
+pub(in crate::store) struct Refused {
+    /// Which request was refused, counted from zero.
+    pub(in crate::store) at: usize,
+    /// Why the request was refused, and whether it may have changed something.
+    pub(in crate::store) error: Error,
+    /// Whether it is certain that the other requests changed nothing.
+    pub(in crate::store) spares_others: bool,
+    /// Whether the connection is of no use any more.
+    pub(in crate::store) ends_connection: bool,
 }
 
 /// The work that is left after a message has ended.

@@ -1,21 +1,14 @@
-//! The part of a store that each engine brings: connections, its form of SQL, and its hints.
+//! The part of a store that each engine brings: connections, and its form of SQL.
 
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::batch::Batch;
-use super::hints::Hints;
+use super::batch::{Batch, Refused};
 use crate::core::error::Error;
 use crate::host::Host;
 use crate::store::net::connecting;
-
-/// A row of an answer: the columns as text, `None` for null.
-pub(in crate::store) type Row = Vec<Option<String>>;
-
-/// The rows of an answer, or why there are none.
-pub(in crate::store) type Answer = Result<Vec<Row>, Error>;
 
 /// One database of a server, and what differs between engines.
 pub(in crate::store) trait Engine:
@@ -23,9 +16,6 @@ pub(in crate::store) trait Engine:
 {
     /// A connection that can keep locks.
     type Link: Link;
-
-    /// Whether the client must ask for hints. Then it asks more often while a client waits.
-    const POLLS: bool;
 
     /// Opens a connection and logs in.
     fn log_in(&self) -> impl Future<Output = Result<Self::Link, Error>> + Send;
@@ -41,9 +31,6 @@ pub(in crate::store) trait Engine:
 
     /// How the engine writes a call.
     fn dialect(&self) -> Dialect;
-
-    /// Receives hints until the connection ends, or nobody takes them any more.
-    fn receive(hints: &Arc<Hints<Self>>, link: Self::Link) -> impl Future<Output = ()> + Send;
 
     /// Logs in, within the limit.
     fn log_in_within_limit(
@@ -84,18 +71,6 @@ pub(in crate::store) trait Link: Send {
 
     /// Moves bytes. Ready when something came. Then it says whether the connection goes on.
     fn poll_moving(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
-}
-
-/// Why requests of a message have no answer.
-pub(in crate::store) struct Refused {
-    /// Which request was refused, counted from zero.
-    pub(in crate::store) at: usize,
-    /// Why the request was refused, and whether it may have changed something.
-    pub(in crate::store) error: Error,
-    /// Whether it is certain that the other requests changed nothing.
-    pub(in crate::store) spares_others: bool,
-    /// Whether the connection is of no use any more.
-    pub(in crate::store) ends_connection: bool,
 }
 
 /// How an engine writes a call.

@@ -3,12 +3,13 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `engine` | what an engine brings: connections, its form of SQL, its hints |
+//! | `engine` | what an engine brings: connections, its form of SQL |
 //! | `store` | the contract over any engine |
 //! | `wire` | sends requests in order, and connects again |
 //! | `batch` | requests that wait together, as one message |
 //! | `call`, `answer`, `hint` | requests as SQL, rows as answers, texts as hints |
-//! | `hints` | the task that receives hints |
+//! | `hints` | the task that receives hints, with what an engine brings for it |
+//! | `row` | rows of an answer |
 //! | `records` | what a store writes now and then |
 //! | `url` | what a URL says |
 //! | `version` | which tables and functions a database has, and which builds may use them |
@@ -27,17 +28,19 @@ mod hints;
 mod locked_row;
 mod migrated;
 mod records;
+mod row;
 mod store;
 pub(super) mod text;
 pub(super) mod url;
 pub(super) mod version;
 mod wire;
 
-pub(super) use self::batch::Batch;
 #[cfg(feature = "postgres")]
 pub(super) use self::batch::SIZE_MAX;
-pub(super) use self::engine::{Dialect, Engine, Link, Refused, Row};
-pub(super) use self::hints::Hints;
+pub(super) use self::batch::{Batch, Refused};
+pub(super) use self::engine::{Dialect, Engine, Link};
+pub(super) use self::hints::{Hints, Receive};
 pub use self::migrated::Migrated;
 pub(super) use self::migrated::version_before;
+pub(super) use self::row::Row;
 pub(super) use self::store::SqlStore;

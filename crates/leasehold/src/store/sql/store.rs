@@ -5,11 +5,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::batch::Work;
-use super::engine::{Answer, Dialect, Engine, Row};
+use super::engine::Dialect;
 use super::errors::is_row_locked;
-use super::hints::Hints;
+use super::hints::{Hints, Receive};
 use super::locked_row::ask_while_locked;
 use super::records::Records;
+use super::row::{Answer, Row};
 use super::wire::{SILENT_AFTER, SILENT_AFTER_MAX, Wire};
 use super::{answer, call};
 use crate::core::error::Error;
@@ -32,11 +33,11 @@ const LISTED_MAX: u32 = 10_000;
 
 /// A store on a database. Clones share its connections.
 #[derive(Clone)]
-pub(in crate::store) struct SqlStore<E: Engine> {
+pub(in crate::store) struct SqlStore<E: Receive> {
     shared: Arc<Shared<E>>,
 }
 
-struct Shared<E: Engine> {
+struct Shared<E: Receive> {
     /// The process that opened it. A fork copies the connections, but not the tasks that serve
     /// them.
     process: Process,
@@ -53,7 +54,7 @@ struct Shared<E: Engine> {
     sinks: Arc<Sinks>,
 }
 
-impl<E: Engine> SqlStore<E> {
+impl<E: Receive> SqlStore<E> {
     /// A store that connects with its first request.
     pub(in crate::store) fn open(engine: E, host: Arc<dyn Host>) -> Self {
         let sinks = Arc::<Sinks>::default();
@@ -90,7 +91,7 @@ impl<E: Engine> SqlStore<E> {
     }
 }
 
-impl<E: Engine> Shared<E> {
+impl<E: Receive> Shared<E> {
     /// Submits a call now, and returns a future of its answer. The call may share a message with
     /// calls at other keys.
     fn submit<T: Send + 'static>(
@@ -129,7 +130,7 @@ impl<E: Engine> Shared<E> {
     }
 }
 
-impl<E: Engine> Shared<E> {
+impl<E: Receive> Shared<E> {
     fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         if let Some(error) = impossible_claim(ask.claim, &ask.key) {
             return Box::pin(ready(Err(error)));
@@ -166,7 +167,7 @@ impl<E: Engine> Shared<E> {
     }
 }
 
-impl<E: Engine> Shared<E> {
+impl<E: Receive> Shared<E> {
     /// Renews, unless another transaction has locked the row.
     fn renew(&self, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
         let sql = call::renew(&self.dialect, renewal, limit, false);
@@ -180,13 +181,13 @@ impl<E: Engine> Shared<E> {
     }
 }
 
-impl<E: Engine> Drop for Shared<E> {
+impl<E: Receive> Drop for Shared<E> {
     fn drop(&mut self) {
         self.hints.close();
     }
 }
 
-impl<E: Engine> Store for SqlStore<E> {
+impl<E: Receive> Store for SqlStore<E> {
     fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
         self.shared.acquire(ask)
     }
@@ -268,7 +269,7 @@ impl<E: Engine> Store for SqlStore<E> {
     }
 }
 
-impl<E: Engine> Browse for SqlStore<E> {
+impl<E: Receive> Browse for SqlStore<E> {
     fn list(&self, pattern: &str, cursor: Option<Key>) -> BoxAnswer<Page> {
         let shared = &self.shared;
         if let Err(refused) = shared.process.check() {
@@ -308,7 +309,7 @@ impl<E: Engine> Browse for SqlStore<E> {
     }
 }
 
-impl<E: Engine> Drop for SqlStore<E> {
+impl<E: Receive> Drop for SqlStore<E> {
     fn drop(&mut self) {
         // After a fork, the child must not close the connections, because the parent uses them.
         if !self.shared.process.is_this() {

@@ -12,8 +12,8 @@
 //! | is newer, and serves this build | works | is refused: nothing is to be done |
 //! | is newer, and does not serve this build | is refused: use a newer build | is refused |
 
-use super::engine::Row;
 use super::errors::MIGRATE;
+use super::row::Row;
 use crate::core::error::{Error, ErrorKind};
 
 /// The versions of a build. A test of each engine fails if its functions change without them.

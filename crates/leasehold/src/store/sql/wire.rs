@@ -22,7 +22,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use super::batch::{self, Over, Request, Sending, Whereabouts, Work};
-use super::engine::{Answer, Engine, Link as _};
+use super::engine::{Engine, Link as _};
+use super::row::Answer;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::{Host, Sleep};

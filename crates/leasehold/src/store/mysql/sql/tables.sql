@@ -1,5 +1,5 @@
--- The tables. The migration adds to tables of an older version what they lack, see schema.rs. `//`
--- ends a statement, in all files here.
+-- The tables. The migration adds to tables of an older version what they lack, see migration.rs.
+-- `//` ends a statement, in all files here.
 --
 -- Moments and spans are microseconds on the clock of the server. A claim is 0 for the whole key, -1
 -- for a share of it, or a number of permits. Texts are bytes of UTF-8, because a text of the server

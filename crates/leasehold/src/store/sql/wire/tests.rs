@@ -7,7 +7,7 @@ use super::*;
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::host::Task;
-use crate::store::sql::{Batch, Dialect, Hints, Link, Refused};
+use crate::store::sql::{Batch, Dialect, Link, Refused};
 
 /// A host whose time passes when the test says so. The test polls its tasks.
 #[derive(Default)]
@@ -144,7 +144,6 @@ impl<const MAX: usize> Link for Connection<MAX> {
 
 impl<const MAX: usize> Engine for Server<MAX> {
     type Link = Connection<MAX>;
-    const POLLS: bool = false;
 
     async fn log_in(&self) -> Result<Connection<MAX>, Error> {
         self.connecting().await;
@@ -165,7 +164,6 @@ impl<const MAX: usize> Engine for Server<MAX> {
     fn dialect(&self) -> Dialect {
         Dialect { before: String::new(), text: String::push_str, has_patience: true }
     }
-    async fn receive(_: &Arc<Hints<Self>>, _: Self::Link) {}
 }
 
 /// A wire to a server, and its host.
