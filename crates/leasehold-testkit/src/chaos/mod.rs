@@ -21,6 +21,7 @@
 //! | `server` | one server, of either make |
 //! | `keys` | the keys that are left on the servers |
 //! | [`world`] | a server, its processes, and their history |
+//! | [`journal`] | the reported events of a world |
 //! | [`board`] | chooses the next fault, and counts those that met enough load |
 //! | [`verdict`] | checks the history of a world |
 //! | `calm` | the calm after the last fault, and how long waiters wait in it |
@@ -40,6 +41,7 @@ pub mod campaign;
 pub mod child;
 pub mod fault;
 mod full_disk;
+pub mod journal;
 mod keys;
 pub mod kind;
 pub mod left_out;

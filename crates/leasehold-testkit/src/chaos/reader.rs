@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use leasehold::core::Moment;
 
+use super::journal::Journal;
 use super::teller::first_number;
-use super::world::Journal;
 use crate::history::event::{CallId, Event, Outcome, ProcessId, Share, What, WindowId};
 use crate::history::from_line;
 

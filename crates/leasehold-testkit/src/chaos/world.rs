@@ -3,21 +3,22 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ChildStdin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
 
+use super::journal::Journal;
 use super::reader::{Reader, Watch};
 use super::run_plan::RunPlan;
 use super::server::Server;
 use super::servers::{Deployment, Servers};
 use super::teller::first_number;
 use super::{shares, worker};
-use crate::history::event::{CallId, CallKind, Event, Outcome, ProcessId, Share, What};
+use crate::history::event::{CallId, CallKind, Outcome, ProcessId, Share, What};
 use crate::servers::process::Process;
 use crate::servers::{PATIENCE, Proxy};
 use crate::virtual_host::SeededRandom;
@@ -54,63 +55,6 @@ pub struct Make {
     pub tasks: u32,
     /// The number of `leasehold run` processes.
     pub runs: usize,
-}
-
-/// All reported events of a world.
-#[derive(Debug, Default)]
-pub struct Journal {
-    events: Mutex<Vec<Event>>,
-}
-
-impl Journal {
-    /// Adds an event.
-    pub fn push(&self, event: Event) {
-        self.events().push(event);
-    }
-
-    /// Adds an event that happens just now.
-    pub fn tell(&self, what: What) {
-        self.push(Event { at: SystemHost.now(), what });
-    }
-
-    /// The number of events.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.events().len()
-    }
-
-    /// Whether there are no events.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.events().is_empty()
-    }
-
-    /// How many acquisitions were attempted from one moment to another. Looks only at events from
-    /// number `first` on.
-    #[must_use]
-    pub fn attempts(&self, first: usize, from: Moment, to: Moment) -> usize {
-        let is_attempt = |event: &&Event| {
-            let kind = match &event.what {
-                What::Called { kind, .. } => Some(*kind),
-                _ => None,
-            };
-            matches!(kind, Some(CallKind::TryLock | CallKind::Lock))
-                && (from..=to).contains(&event.at)
-        };
-        self.events()[first..].iter().filter(is_attempt).count()
-    }
-
-    /// All events, in order of time.
-    #[must_use]
-    pub fn in_order(&self) -> Vec<Event> {
-        let mut events = self.events().clone();
-        events.sort_by_key(|event| event.at);
-        events
-    }
-
-    fn events(&self) -> MutexGuard<'_, Vec<Event>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The use of a slot.

@@ -7,7 +7,6 @@ mod outside;
 mod pooler;
 mod schema;
 mod server;
-mod watched;
 
 pub use self::outside::SchemaOutside;
 pub use self::pooler::{Lends, Pooler};

@@ -5,6 +5,8 @@
 //! more request, which is empty, after all other requests are answered. When its answer arrives,
 //! all messages before it have arrived.
 
+mod watched;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,39 +14,39 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use leasehold::core::Moment;
 use leasehold::store::postgres::{Opening, PostgresConnector};
 
+use self::watched::Watched;
 use super::schema::Schema;
-use super::watched::Watched;
 use crate::servers::PATIENCE;
 use crate::virtual_host::{Outside, unstepped_wall};
 
 /// A schema on virtual time, and the connections to it.
 pub struct SchemaOutside {
     schema: Schema,
-    pub(super) went_out: AtomicU64,
-    pub(super) state: Mutex<State>,
-    pub(super) changed: Condvar,
+    went_out: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
 }
 
 /// The requests and connections that are on their way.
 #[derive(Default)]
-pub(super) struct State {
+struct State {
     /// Connections that are being opened.
-    pub(super) opening: usize,
-    pub(super) connections: Vec<Arc<Mutex<Seen>>>,
+    opening: usize,
+    connections: Vec<Arc<Mutex<Seen>>>,
 }
 
 /// The traffic that was seen on one connection.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+struct Seen {
     /// Requests without an answer, the login included.
-    pub(super) pending: usize,
-    pub(super) listens: bool,
-    pub(super) is_closed: bool,
-    pub(super) probes_asked: u64,
-    pub(super) probes_sent: u64,
-    pub(super) probes_answered: u64,
+    pending: usize,
+    listens: bool,
+    is_closed: bool,
+    probes_asked: u64,
+    probes_sent: u64,
+    probes_answered: u64,
     /// Wakes the task that reads.
-    pub(super) reader: Option<std::task::Waker>,
+    reader: Option<std::task::Waker>,
 }
 
 impl SchemaOutside {
@@ -76,16 +78,16 @@ impl SchemaOutside {
         })
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn goes_out(&self) {
+    fn goes_out(&self) {
         self.went_out.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Tells the task that settles that something changed.
-    pub(super) fn change(&self) {
+    fn change(&self) {
         drop(self.state());
         self.changed.notify_all();
     }
@@ -100,12 +102,12 @@ impl SchemaOutside {
     }
 }
 
-pub(super) fn seen(connection: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn seen(connection: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An [`Opening`] of the store.
-pub(super) type Opened = Opening;
+type Opened = Opening;
 
 impl Outside for SchemaOutside {
     fn settle(&self) {

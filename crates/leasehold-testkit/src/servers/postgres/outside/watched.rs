@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use leasehold::store::postgres::Stream;
 
-use super::outside::{Opened, SchemaOutside, Seen, seen};
+use super::{Opened, SchemaOutside, Seen, seen};
 
 /// An empty query.
 const PROBE: &[u8] = b"Q\0\0\0\x05\0";
