@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::Host;
-use leasehold::{ClientBuilder, Error};
+use leasehold::store::{Quorum, RedisStore};
+use leasehold::{Client, ClientBuilder, Error};
 
-use super::client::connect;
 use super::local::Local;
 use super::log::Log;
 use super::network::{Network, SimulatedConnector};
+use super::noted::Noted;
 use super::plan::{KeptIn, Plan};
 use super::process::Process;
 use super::server::Server;
@@ -146,4 +147,20 @@ impl Door {
             Self::Local(local) => local.client(process),
         }
     }
+}
+
+/// Builds a client of one server, or of a quorum of several servers.
+pub(super) async fn connect(
+    connectors: &[SimulatedConnector],
+    host: &Arc<Process>,
+) -> Result<ClientBuilder, Error> {
+    if let [connector] = connectors {
+        let store = RedisStore::connect_with(connector.clone(), host.clone()).await?;
+        return Ok(Client::with_store(Noted::new(store, connector.log())));
+    }
+    let open = |connector: &SimulatedConnector| {
+        Noted::new(RedisStore::open(connector.clone(), host.clone()), connector.log())
+    };
+    let stores = connectors.iter().map(open);
+    Ok(Client::with_store(Quorum::connect(stores, host.clone()).await?))
 }

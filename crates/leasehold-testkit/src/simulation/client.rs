@@ -6,11 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::host::{Host, Task};
-use leasehold::store::{Quorum, RedisStore};
-use leasehold::{Client, ClientBuilder, Error, Identity};
+use leasehold::{Client, Identity};
 
-use super::network::SimulatedConnector;
-use super::noted::Noted;
 use super::process::Process;
 use super::worker::Worker;
 use super::world::World;
@@ -135,20 +132,4 @@ impl Life {
     pub(super) fn is_over(&self) -> bool {
         self.process.is_dead() || self.working.load(Ordering::Relaxed) == 0
     }
-}
-
-/// Builds a client of one server, or of a quorum of several servers.
-pub(super) async fn connect(
-    connectors: &[SimulatedConnector],
-    host: &Arc<Process>,
-) -> Result<ClientBuilder, Error> {
-    if let [connector] = connectors {
-        let store = RedisStore::connect_with(connector.clone(), host.clone()).await?;
-        return Ok(Client::with_store(Noted::new(store, connector.log())));
-    }
-    let open = |connector: &SimulatedConnector| {
-        Noted::new(RedisStore::open(connector.clone(), host.clone()), connector.log())
-    };
-    let stores = connectors.iter().map(open);
-    Ok(Client::with_store(Quorum::connect(stores, host.clone()).await?))
 }

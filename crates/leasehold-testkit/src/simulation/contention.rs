@@ -11,7 +11,7 @@ use leasehold::core::Moment;
 use leasehold::host::Host;
 use tokio::sync::Notify;
 
-use super::client::connect;
+use super::backend::connect;
 use super::clock::ServerClock;
 use super::log::Log;
 use super::network::Network;

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use leasehold::store::redis::{Copies, Replicas};
+use leasehold::store::redis::Replicas;
 
 use super::fault::Fault;
-use super::plan::Plan;
+use super::kind::{Draw, Kind};
+use super::plan::{Copied, Plan};
 use super::planned::PlannedFault;
 use super::replicas::ALL;
-use super::worlds::{Draw, Kind};
 use crate::virtual_host::SeededRandom;
 
 /// One world in this many has copies.
@@ -17,24 +17,6 @@ const COPIES_ONE_IN: usize = 8;
 
 /// The largest number of replicas.
 const REPLICAS_MAX: usize = 3;
-
-/// How many copies the clients want, and how many replicas there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copied {
-    /// How many replicas the server has.
-    pub replicas: usize,
-    /// How many replicas must confirm a grant.
-    pub wanted: Replicas,
-    /// If grants must be on disk: the shortest and the longest time of a write, in microseconds.
-    pub disk_us: Option<(u64, u64)>,
-}
-
-impl Copied {
-    /// The terms on which the clients of this world use the server.
-    pub(super) fn terms(self) -> Copies {
-        Copies::new(self.wanted, self.disk_us.is_some())
-    }
-}
 
 /// Gives a world's server replicas if the seed says so. The choice uses its own random source, so
 /// all other worlds stay as they are. A quorum gets no replicas, since it has several nodes

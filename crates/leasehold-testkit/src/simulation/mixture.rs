@@ -9,7 +9,7 @@ use leasehold::core::Moment;
 use leasehold::host::Host;
 use tokio::sync::oneshot;
 
-use super::client::connect;
+use super::backend::connect;
 use super::clock::ServerClock;
 use super::log::Log;
 use super::network::{Network, SimulatedConnector};

@@ -4,34 +4,10 @@ use std::time::Duration;
 
 use super::clock::{self, ServerClock};
 use super::fault::Fault;
+use super::kind::{Draw, Kind};
 use super::plan::Plan;
-use super::planned::PlannedFault;
-use super::worlds::{Draw, Kind};
+use super::planned::{Nodes, PlannedFault};
 use crate::virtual_host::SeededRandom;
-
-/// Some of the nodes of a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nodes(u16);
-
-impl Nodes {
-    /// The first node, which is the only one in most worlds.
-    pub const FIRST: Self = Self(1);
-
-    /// Whether this node is among them.
-    #[must_use]
-    pub const fn has(self, node: usize) -> bool {
-        self.0 >> node & 1 == 1
-    }
-
-    /// Chooses `number` of `all` nodes.
-    fn some(random: &mut SeededRandom, number: usize, all: usize) -> Self {
-        let mut nodes = Self(0);
-        while (nodes.0.count_ones() as usize) < number {
-            nodes.0 |= 1 << random.below(all);
-        }
-        nodes
-    }
-}
 
 /// One world in this many has a quorum. Such worlds cost several times the work.
 const QUORUM_ONE_IN: usize = 8;

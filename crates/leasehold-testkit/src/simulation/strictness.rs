@@ -6,8 +6,8 @@ use leasehold::core::Moment;
 use leasehold::store::redis::Strict;
 
 use super::fault::Fault;
+use super::kind::{Draw, Kind};
 use super::plan::Plan;
-use super::worlds::{Draw, Kind};
 use crate::virtual_host::UP_AT_START;
 
 /// One world in this many is strict.

@@ -1,5 +1,7 @@
 //! The state that all parts of one run share.
 
+mod supervised;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,12 +11,11 @@ use leasehold::core::Moment;
 use leasehold::host::Host;
 use leasehold::{FencingToken, Guard, Leadership, Run};
 
+pub use self::supervised::{Supervised, Supervisor};
 use super::backend::Backend;
 use super::log::Log;
-use super::plan::Plan;
+use super::plan::{Plan, Sharing};
 use super::process::Process;
-use super::supervised::Supervisor;
-use super::worlds::Sharing;
 use crate::VirtualHost;
 use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId, Share, What, WindowId};
 

@@ -166,8 +166,8 @@ mod tests {
     use crate::history::event::ProcessId;
     use crate::protocol::{Asking, Client, Command, Connection};
     use crate::simulation::clock::ServerClock;
-    use crate::simulation::copies::Copied;
     use crate::simulation::log::Log;
+    use crate::simulation::plan::Copied;
     use crate::simulation::process::Process;
     use crate::simulation::replicas::ALL;
     use crate::simulation::server::Server;

@@ -4,8 +4,8 @@ use leasehold::store::redis::Replicas as Wanted;
 
 use super::Server;
 use crate::protocol::Value;
-use crate::simulation::copies::Copied;
 use crate::simulation::disk::Syncing;
+use crate::simulation::plan::Copied;
 use crate::simulation::redis::{Dataset, Wait};
 use crate::simulation::replicas::{Confirmation, Replicas, Sent};
 

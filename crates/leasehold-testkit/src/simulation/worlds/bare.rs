@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Draw, Kind};
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::Plan;
 
 /// One world in this many has unqueued locks.

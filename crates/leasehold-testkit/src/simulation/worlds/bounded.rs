@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Draw, Kind};
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::Plan;
-use crate::simulation::terms::Terms;
 use crate::simulation::worker::Worker;
 use crate::virtual_host::SeededRandom;
 
@@ -34,15 +33,15 @@ pub(in crate::simulation) fn max_hold(
     Some(least + least * percent / 100)
 }
 
-/// How long a task wants to hold a lock, if it usually holds it for `span`. Half of the holds with
-/// a limit would go on beyond it.
+/// How long a task wants to hold a lock with this limit and ttl, if it usually holds it for `span`.
+/// Half of the holds with a limit would go on beyond it.
 pub(in crate::simulation) fn goes_over(
     worker: &mut Worker,
-    terms: &Terms,
+    (limit, ttl): (Option<Duration>, Duration),
     span: Duration,
 ) -> Duration {
-    match terms.max_hold {
-        Some(limit) if worker.below(2) == 0 => limit + terms.ttl,
+    match limit {
+        Some(limit) if worker.below(2) == 0 => limit + ttl,
         _ => span,
     }
 }

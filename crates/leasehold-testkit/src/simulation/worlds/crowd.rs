@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Draw, Kind};
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::{KeptIn, Plan};
 use crate::simulation::worker::Worker;
 use crate::virtual_host::SeededRandom;

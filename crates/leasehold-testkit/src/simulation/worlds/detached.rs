@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::{OwnerToken, Release};
 
-use super::{Draw, Kind};
 use crate::history::event::{CallKind, Name, Outcome, WindowId};
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::Plan;
 use crate::simulation::worker::{Worker, outcome_of};
 

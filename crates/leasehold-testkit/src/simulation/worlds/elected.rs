@@ -7,10 +7,10 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::{FencingToken, Leadership};
 
-use super::{Draw, Kind};
 use crate::cut_after;
 use crate::history::event::{CallKind, Name, Outcome, What, WindowId};
-use crate::simulation::plan::Plan;
+use crate::simulation::kind::{Draw, Kind};
+use crate::simulation::plan::{Electing, Plan};
 use crate::simulation::worker::{Worker, outcome_of, outcome_of_release};
 
 /// One world in this many has an election.
@@ -37,13 +37,6 @@ const OBSERVES_MAX: Duration = Duration::from_secs(3);
 /// The longest pauses of a candidate and of an observer between two calls.
 const CAMPAIGNS_AGAIN_MS: u64 = 800;
 const OBSERVES_AGAIN_MS: u64 = 300;
-
-/// How the clients of a world elect leaders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Electing {
-    /// Whether leaders crash now and then, besides the planned faults.
-    pub leaders_crash: bool,
-}
 
 /// Gives a world an election if its seed says so. Candidates queue, and ask every second, which
 /// would be too much for hours.

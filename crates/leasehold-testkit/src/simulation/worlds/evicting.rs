@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Draw, Kind};
 use crate::simulation::fault::Fault;
-use crate::simulation::nodes::Nodes;
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::Plan;
-use crate::simulation::planned::PlannedFault;
+use crate::simulation::planned::{Nodes, PlannedFault};
 
 /// One world in this many has a server that evicts.
 const ONE_IN: usize = 16;

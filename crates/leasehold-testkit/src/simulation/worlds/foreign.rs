@@ -7,9 +7,9 @@ use std::time::Duration;
 use leasehold::host::Host;
 use tokio::sync::oneshot;
 
-use super::{Draw, Kind};
 use crate::history::event::{CallId, CallKind, Name, Outcome, ProcessId};
 use crate::protocol::{Client, Command, Connection, Value};
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::network::SimulatedConnector;
 use crate::simulation::plan::Plan;
 use crate::simulation::process::Process;

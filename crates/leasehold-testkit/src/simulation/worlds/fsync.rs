@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use leasehold::store::redis::Replicas;
 
-use super::{Draw, Kind};
-use crate::simulation::copies::Copied;
 use crate::simulation::fault::Fault;
-use crate::simulation::nodes::Nodes;
-use crate::simulation::plan::Plan;
-use crate::simulation::planned::PlannedFault;
+use crate::simulation::kind::{Draw, Kind};
+use crate::simulation::plan::{Copied, Plan};
+use crate::simulation::planned::{Nodes, PlannedFault};
 use crate::virtual_host::SeededRandom;
 
 /// One world in this many has a disk.

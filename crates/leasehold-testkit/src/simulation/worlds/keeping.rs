@@ -6,10 +6,10 @@ use std::time::Duration;
 use leasehold::core::Moment;
 use leasehold::{Error, ErrorKind, Guard, Release};
 
-use super::{Draw, Kind};
 use crate::history::Bounds;
 use crate::history::event::{CallKind, Name, Outcome, WindowId};
-use crate::simulation::plan::Plan;
+use crate::simulation::kind::{Draw, Kind};
+use crate::simulation::plan::{KEPT_TTLS, Plan};
 use crate::simulation::worker::{Worker, outcome_of};
 use crate::virtual_host::SeededRandom;
 
@@ -18,9 +18,6 @@ const ONE_IN: usize = 8;
 
 /// One mutex in this many has a `min_hold`, in worlds that leave keys taken.
 const MIN_HOLD_ONE_IN: usize = 12;
-
-/// For how many ttls a key stays taken after its guard, at most.
-pub(in crate::simulation) const KEPT_TTLS: u32 = 3;
 
 /// Makes the guards of a world leave their keys taken if its seed says so. A strict server keeps no
 /// lease for longer than its longest ttl.

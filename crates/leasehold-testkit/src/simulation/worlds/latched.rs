@@ -9,9 +9,9 @@ use leasehold::host::Host as _;
 use leasehold::{CountDown, Error, Latch};
 
 use super::sharing::may_share;
-use super::{Draw, Kind};
 use crate::cut_after;
 use crate::history::event::{CallId, CallKind, Name, Outcome, What};
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::Plan;
 use crate::simulation::worker::{Worker, outcome_of};
 

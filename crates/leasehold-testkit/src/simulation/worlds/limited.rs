@@ -6,10 +6,10 @@ use std::time::Duration;
 use leasehold::core::Moment;
 
 use super::sharing::may_share;
-use super::{Draw, Kind};
 use crate::cut_after;
 use crate::history::event::{CallKind, Outcome, What};
-use crate::simulation::plan::Plan;
+use crate::simulation::kind::{Draw, Kind};
+use crate::simulation::plan::{Limit, Plan};
 use crate::simulation::worker::{Worker, outcome_of};
 
 /// One world in this many has a limit.
@@ -22,15 +22,6 @@ const PERIODS_MS: [u64; 4] = [200, 700, 2_000, 4_000];
 /// The longest wait of a start for its turn, and the longest pause of a task after it.
 const WAITS_MAX: Duration = Duration::from_millis(2_500);
 const PAUSES_MAX_MS: u64 = 300;
-
-/// How often work may start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// How many starts there are in each period.
-    pub starts: u32,
-    /// The period.
-    pub per: Duration,
-}
 
 /// Limits the starts of a world if its seed says so.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {

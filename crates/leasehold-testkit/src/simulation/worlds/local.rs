@@ -1,11 +1,11 @@
 //! Worlds without a server: the store is the memory of one program, or a file that the processes of
 //! one machine share.
 
-use super::{Draw, Kind};
 use crate::simulation::clock::ServerClock;
+use crate::simulation::drawn_faults::planned;
 use crate::simulation::fault::Fault;
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::{KeptIn, Plan};
-use crate::simulation::planned::planned;
 use crate::virtual_host::SeededRandom;
 
 /// One world in this many has its locks in memory, and one in this many in a file.

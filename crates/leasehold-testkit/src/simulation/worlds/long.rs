@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Draw, Kind};
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::{KeptIn, Plan};
 use crate::virtual_host::SeededRandom;
 

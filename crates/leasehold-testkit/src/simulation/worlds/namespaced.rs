@@ -1,6 +1,6 @@
 //! Worlds whose clients have namespaces. The same name is a different lock in each namespace.
 
-use super::{Draw, Kind};
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::Plan;
 
 /// One world in this many has namespaces.

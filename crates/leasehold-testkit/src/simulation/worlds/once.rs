@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use leasehold::Run;
 
-use super::keeping::{KEPT_TTLS, Kept, leave_taken};
-use super::{Draw, Kind};
+use super::keeping::{Kept, leave_taken};
 use crate::cut_after;
 use crate::history::event::{CallKind, Name, Outcome, WindowId};
-use crate::simulation::plan::Plan;
+use crate::simulation::kind::{Draw, Kind};
+use crate::simulation::plan::{KEPT_TTLS, Plan};
 use crate::simulation::worker::{Worker, outcome_of};
 
 /// One world in this many has such work.

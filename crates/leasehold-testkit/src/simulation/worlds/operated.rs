@@ -6,9 +6,9 @@ use std::sync::Arc;
 use leasehold::Error;
 use leasehold::store::{Evicted, Revoked};
 
-use super::{Draw, Kind};
 use crate::cut_after;
 use crate::history::event::{CallKind, Name, Outcome};
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::Plan;
 use crate::simulation::worker::{Worker, outcome_of};
 

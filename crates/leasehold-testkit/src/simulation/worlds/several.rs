@@ -7,9 +7,9 @@ use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use leasehold::MultiGuard;
 
-use super::{Draw, Kind};
 use crate::cut_after;
 use crate::history::event::{CallId, CallKind, Name, Outcome, WindowId};
+use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::Plan;
 use crate::simulation::terms::Terms;
 use crate::simulation::worker::{Worker, outcome_of};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use leasehold::{Client, Error, Guard, Mutex, RwLock, Semaphore};
 
-use super::{Draw, Kind};
 use crate::cut_after;
 use crate::history::event::{CallKind, Name, Outcome, Share, What};
-use crate::simulation::plan::Plan;
+use crate::simulation::kind::{Draw, Kind};
+use crate::simulation::plan::{Plan, Sharing};
 use crate::simulation::worker::{Worker, outcome_of};
 use crate::virtual_host::SeededRandom;
 
@@ -20,21 +20,6 @@ const PERMITS_MAX: usize = 5;
 
 /// The longest time that a writer stays after it became a reader.
 const STAYS_MS: u64 = 60;
-
-/// The way in which holders share the keys of a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// Readers share keys, and writers have them exclusively.
-    Readers,
-    /// Each key has permits.
-    Permits {
-        /// How many permits a key has at first.
-        of: u32,
-        /// Whether clients change the number of permits now and then. If not, the windows of a key
-        /// never have more permits than that.
-        is_resized: bool,
-    },
-}
 
 /// Makes the clients of a world share its keys if its seed says so.
 pub(super) fn draw(draw: Draw<'_>, plan: &mut Plan) {

@@ -10,14 +10,14 @@ use leasehold::Guard;
 use leasehold::core::Moment;
 use leasehold::host::Host;
 
-use super::fault::Fault;
-use super::plan::Plan;
-use super::planned::PlannedFault;
-use super::process::Process;
-use super::world::World;
+use super::World;
 use crate::VirtualHost;
 use crate::history::event::{Name, WindowId};
 use crate::history::model;
+use crate::simulation::fault::Fault;
+use crate::simulation::plan::Plan;
+use crate::simulation::planned::PlannedFault;
+use crate::simulation::process::Process;
 
 /// Decides how holders use their locks.
 pub trait Supervisor: Send + Sync + 'static {
@@ -47,7 +47,7 @@ pub struct Supervised {
 }
 
 impl Supervised {
-    pub(super) fn new(
+    pub(in crate::simulation) fn new(
         world: Arc<World>,
         window: WindowId,
         process: Process,
