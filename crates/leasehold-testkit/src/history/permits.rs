@@ -96,14 +96,15 @@ impl Permits {
             return meant.map(|(_, of)| *of).collect();
         }
         // A later change that was surely made replaces an earlier one.
-        let replaced = |done: Option<Moment>| {
-            let later = |change: &Change| change.done.is_some_and(|at| at <= from);
-            let mut later = self.changes.iter().filter(|change| later(change));
-            done.is_some_and(|done| later.any(|change| change.from >= done))
+        let is_replaced = |number: usize, done: Moment| {
+            let mut later = self.changes[number..].iter();
+            later.any(|later| later.from >= done && later.done.is_some_and(|at| at <= from))
         };
-        let first = self.first.filter(|_| !replaced(Some(Moment::default())));
-        let changes = self.changes.iter().filter(|change| change.from <= to);
-        let changed = changes.filter(|change| !replaced(change.done)).map(|change| change.of);
+        let first = self.first.filter(|_| !is_replaced(0, Moment::default()));
+        let changes = self.changes.iter().zip(1..).filter(|(change, _)| change.from <= to);
+        let changes = changes
+            .filter(|(change, next)| change.done.is_none_or(|done| !is_replaced(*next, done)));
+        let changed = changes.map(|(change, _)| change.of);
         let possible: Vec<_> = first.into_iter().chain(changed).collect();
         (!possible.is_empty()).then_some(possible)
     }
@@ -165,7 +166,11 @@ mod tests {
         ] {
             assert_eq!(range(&permits, from, to), Some(expected), "{from}..{to}");
         }
+        // A call that takes no time does not replace itself.
+        permits.resizes(CallId(4), at(100), 7);
+        permits.resized(CallId(4), at(100));
+        assert_eq!(range(&permits, 100, 101), Some((1, 7)));
         assert!(permits.were_resized_by(at(10)) && !permits.were_resized_by(at(9)));
-        assert_eq!(permits.highest(), 5);
+        assert_eq!(permits.highest(), 7);
     }
 }

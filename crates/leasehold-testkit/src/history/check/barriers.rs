@@ -140,7 +140,8 @@ mod tests {
         opened().at(2.2).remains(2, 0).passes();
         one().at(1.5).remains(1, 0).breaks(BarrierHolds);
         // The call that arrives later cannot explain it.
-        arrives(one().at(1.5).remains(1, 0), 2).at(1.6).remains(2, 0).breaks(BarrierHolds);
+        let tale = arrives(one().at(1.5).remains(1, 0).at(1.6), 2);
+        tale.at(1.7).remains(2, 0).breaks(BarrierHolds);
     }
 
     #[test]

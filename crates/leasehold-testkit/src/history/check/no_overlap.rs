@@ -43,7 +43,7 @@ fn overlap(story: &Story<'_>, key: &str, first: &Window<'_>, second: &Window<'_>
 mod tests {
     use crate::history::Invariant::NoOverlap;
     use crate::history::build::{ASK, tale};
-    use crate::history::event::Request::Evict;
+    use crate::history::event::Request::{Evict, Release};
 
     #[test]
     fn two_windows_at_once_are_found() {
@@ -83,8 +83,9 @@ mod tests {
         // The request for A arrives once more after the eviction, and that lease is evicted too.
         let evicted = tale().serves(ASK, "A", "", "A").takes(1, "A", 1, 9.9).at(2.0);
         let evicted = evicted.serves(Evict, "A", "A", "").at(2.5).takes(2, "B", 2, 12.5).at(3.0);
-        let evicted = evicted.gives_up("A").gives_up("B").at(4.0).serves(ASK, "A", "", "A");
-        evicted.at(5.0).serves(Evict, "A", "A", "").passes();
+        let evicted = evicted.gives_up("A").gives_up("B").serves(Release, "B", "B", "");
+        let evicted = evicted.at(4.0).serves(ASK, "A", "", "A").at(4.1);
+        evicted.serves(Evict, "A", "A", "").passes();
         // The first answer to A is lost, an operator ends that lease, and A asks again.
         let tale = tale().at(1.0).serves(ASK, "A", "", "A").at(2.0);
         let tale = tale.serves(Evict, "A", "A", "").at(3.0).serves(ASK, "A", "", "A");
