@@ -11,6 +11,7 @@
 //! | is of the version of this build | works | changes nothing |
 //! | is newer, and serves this build | works | is refused: nothing is to be done |
 //! | is newer, and does not serve this build | is refused: use a newer build | is refused |
+//! | has half a migration by a build that ends this one | is refused | is refused: use that build |
 
 use super::errors::MIGRATE;
 use super::row::Row;
@@ -69,16 +70,17 @@ impl Build {
         Err(Error::new(ErrorKind::Config, message))
     }
 
-    /// Refuses a migration by this build to a database that is newer.
+    /// Refuses a migration by this build to a database that is newer, even in part. Functions of a
+    /// newer build may have written rows that those of this build do not understand.
     pub(super) fn check_before(self, found: Found) -> Result<(), Error> {
         let (Found { version, serves }, ours) = (found, self.version);
-        if version <= ours {
-            return Ok(());
-        }
-        let advice = if serves > ours {
-            "use a newer build"
-        } else {
-            "leave them as they are, because they serve this build too"
+        let advice = match (version > ours, serves > ours) {
+            (false, false) => return Ok(()),
+            (false, true) => {
+                "a newer build began a migration that did not end; run it again with that build"
+            }
+            (true, true) => "use a newer build",
+            (true, false) => "leave them as they are, because they serve this build too",
         };
         let message = format!(
             "the tables are of version {version}, and this build makes {ours}; nothing was \
@@ -139,6 +141,8 @@ mod tests {
             ((5, 2), None),
             ((6, 2), Some("nothing was changed; leave them as they are")),
             ((6, 6), Some("nothing was changed; use a newer build")),
+            // A migration to version 6 began, and did not end.
+            ((4, 6), Some("nothing was changed; a newer build began")),
         ] {
             let refused = BUILD.check_before(Found { version, serves }).err();
             let text = refused.as_ref().map(Error::to_string).unwrap_or_default();
