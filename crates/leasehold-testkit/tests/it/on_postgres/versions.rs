@@ -141,6 +141,8 @@ async fn a_migration_needs_few_rights_and_is_told_which() {
     assert_eq!(next.before, Some(1));
     let denied = migrate(&url("makes_nothing"), SystemHost::shared()).await.expect_err("no right");
     assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
+    let text = denied.to_string();
+    assert!(text.contains("migrate as the owner") && !text.contains("GRANT"), "{text}");
     drop(database);
     server.sql("DROP ROLE makes_tables; DROP ROLE makes_nothing");
 }

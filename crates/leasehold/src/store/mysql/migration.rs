@@ -49,7 +49,8 @@ const TABLE_WAIT: u32 = 5;
 ///
 /// Each statement is done as a whole or not at all. The version is written last. So after a
 /// migration that was cut off, the database has the version of before, and procedures of both.
-/// Clients of both go on. Run it again.
+/// Clients that are connected go on. The builds that [`Migrated::serves`] leaves out cannot connect
+/// any more, and the new build may have to wait for the end. So run it again.
 ///
 /// # Examples
 ///
@@ -95,7 +96,7 @@ async fn make(
         return Err(Error::new(ErrorKind::Unavailable, message));
     }
     // Only now, because a newer build may have migrated while this migration waited.
-    let before = version_before(connector.found(link).await, BUILD)?;
+    let before = version_before(connector.found(link).await, BUILD).map_err(advise)?;
     for statement in statements(TABLES) {
         ask(&statement).await?;
     }
@@ -132,6 +133,11 @@ fn is_as(statement: &str, made: &[Row]) -> bool {
     body.is_some_and(|body| !body.is_empty() && statement.trim_end().ends_with(body.trim_end()))
 }
 
+/// The error if the versions cannot be read.
+fn advise(error: Error) -> Error {
+    if error.kind() == ErrorKind::Denied { unfinished(error) } else { error }
+}
+
 /// The error for a statement that the server refused.
 fn unfinished(refused: Error) -> Error {
     let message = match refused.kind() {
@@ -149,12 +155,19 @@ fn unfinished(refused: Error) -> Error {
     Error::new(refused.kind(), message).with_source(refused)
 }
 
-/// The statements that make a procedure again. MySQL has no statement that replaces one.
+/// A procedure that a migration of MySQL makes for a moment.
+const TRIED: &str = "leasehold_tried";
+
+/// The statements that make a procedure again. MySQL has no statement that replaces one. So the
+/// procedure is made under another name first, because a user may have the right to drop procedures
+/// and not to create them. Then the old one stays.
 fn remade(name: &str, statement: &str, is_mariadb: bool) -> Vec<String> {
     if is_mariadb {
         return vec![statement.replacen("CREATE ", "CREATE OR REPLACE ", 1)];
     }
-    vec![format!("DROP PROCEDURE IF EXISTS {name}"), statement.to_owned()]
+    let drop = |name| format!("DROP PROCEDURE IF EXISTS {name}");
+    let tried = statement.replacen(name, TRIED, 1);
+    vec![drop(TRIED), tried, drop(TRIED), drop(name), statement.to_owned()]
 }
 
 #[cfg(test)]
@@ -166,7 +179,21 @@ mod tests {
         let statement = "CREATE PROCEDURE leasehold_a(b BIGINT)\nBEGIN\nEND";
         let at_once = remade("leasehold_a", statement, true);
         assert_eq!(at_once, ["CREATE OR REPLACE PROCEDURE leasehold_a(b BIGINT)\nBEGIN\nEND"]);
-        let by_two = remade("leasehold_a", statement, false);
-        assert_eq!(by_two, ["DROP PROCEDURE IF EXISTS leasehold_a", statement]);
+    }
+
+    #[test]
+    fn mysql_drops_no_procedure_before_it_has_made_a_copy_of_the_next_one() {
+        let statement = "CREATE PROCEDURE leasehold_a(b BIGINT)\nBEGIN\nEND";
+        let drops_copy = "DROP PROCEDURE IF EXISTS leasehold_tried";
+        assert_eq!(
+            remade("leasehold_a", statement, false),
+            [
+                drops_copy,
+                "CREATE PROCEDURE leasehold_tried(b BIGINT)\nBEGIN\nEND",
+                drops_copy,
+                "DROP PROCEDURE IF EXISTS leasehold_a",
+                statement,
+            ]
+        );
     }
 }

@@ -52,27 +52,27 @@ pub async fn migrate(url: &str, host: Arc<dyn Host>) -> Result<Migrated, Error> 
     let migrating = async {
         let mut link = connector.log_in_within_limit(&host).await?;
         Facts::read(&mut link).await?.check()?;
-        let before = version_before(connector.found(&mut link).await, BUILD)?;
+        let before = version_before(connector.found(&mut link).await, BUILD).map_err(advise)?;
         let Err(error) = link.ask(&script(&connector.address)).await else { return Ok(before) };
         if is_refusal(&error) {
             // Perhaps a newer build has migrated meanwhile. This error says so.
-            version_before(connector.found(&mut link).await, BUILD)?;
+            version_before(connector.found(&mut link).await, BUILD).map_err(advise)?;
         }
-        Err(match failure(&error, Stage::Asking) {
-            denied if denied.kind() == ErrorKind::Denied => may_not_create(&denied),
-            error => error,
-        })
+        Err(advise(failure(&error, Stage::Asking)))
     };
     // On the heap, because it is large.
     Migrated::by(&host, (connector.label(), BUILD), Box::pin(migrating)).await
 }
 
-/// The error for a user without the right to create the tables.
-fn may_not_create(denied: &Error) -> Error {
+/// Replaces the advice in an error about rights, which is for users of locks, by advice for those
+/// who migrate.
+fn advise(error: Error) -> Error {
+    if error.kind() != ErrorKind::Denied {
+        return error;
+    }
     let message = "this user has no right to create the schema, its tables or its functions; \
                    nothing was changed; migrate as the owner of the database or of the schema";
-    // Leave out the advice of the error, which is for users of locks.
-    let said = std::error::Error::source(denied).and_then(|it| it.downcast_ref::<Said>());
+    let said = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<Said>());
     let text = said.map(|said| said.text.clone()).unwrap_or_default();
     Error::new(ErrorKind::Denied, message).with_source(Said::new(text))
 }
@@ -82,12 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_not_migrate_is_not_told_of_the_rights_of_users() {
+    fn a_user_who_may_not_migrate_is_not_told_of_the_rights_for_locks() {
         let source = Said::new("permission denied for database".to_owned());
         let denied = Error::new(ErrorKind::Denied, "`GRANT USAGE ON SCHEMA`").with_source(source);
-        let refused = may_not_create(&denied);
+        let refused = advise(denied);
         let cause = std::error::Error::source(&refused).expect("a cause").to_string();
         assert!(cause.contains("permission denied for database"), "{cause}");
         assert!(!refused.to_string().contains("GRANT") && !cause.contains("GRANT"), "{cause}");
+        let other = advise(Error::new(ErrorKind::Unavailable, "no connection"));
+        assert_eq!((other.kind(), other.message()), (ErrorKind::Unavailable, "no connection"));
     }
 }
