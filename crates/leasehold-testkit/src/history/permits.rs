@@ -14,11 +14,21 @@ pub(super) struct Permits {
     /// The first number that a client knew.
     first: Option<u32>,
     changes: Vec<Change>,
-    /// The numbers of the server, each with the moment from which on it had this number. `None` if
-    /// the server knew no number.
-    told: Vec<(Moment, Option<u32>)>,
+    /// The numbers of the server, in order.
+    told: Vec<Told>,
     /// The last step of the server.
     stepped: Moment,
+}
+
+/// A number that the steps of the server show.
+#[derive(Debug)]
+struct Told {
+    /// `None` if the server knew no number.
+    of: Option<u32>,
+    /// The first moment at which the server may have had this number.
+    from: Moment,
+    /// The moment from which on the server surely had another number.
+    until: Option<Moment>,
 }
 
 /// A call that changes the number.
@@ -53,11 +63,16 @@ impl Permits {
 
     /// Notes the number of the server before and after a step.
     pub(super) fn stand(&mut self, at: Moment, before: Option<u32>, after: Option<u32>) {
-        // A number that the last step did not show may have been there since that step.
+        // Nobody saw when a number came that the last step did not show. It was some moment between
+        // the two steps, so both numbers are possible there.
         for (from, of) in [(self.stepped, before), (at, after)] {
-            if self.told.last().is_none_or(|(_, last)| *last != of) {
-                self.told.push((from, of));
+            if let Some(last) = self.told.last_mut() {
+                if last.of == of {
+                    continue;
+                }
+                last.until = Some(at);
             }
+            self.told.push(Told { of, from, until: None });
         }
         self.stepped = at;
     }
@@ -84,16 +99,15 @@ impl Permits {
 
     /// When the possible numbers may change.
     pub(super) fn moments(&self) -> impl Iterator<Item = Moment> + '_ {
-        let told = self.told.iter().map(|(at, _)| *at);
+        let told = self.told.iter().flat_map(|told| [Some(told.from), told.until]);
         let called = self.changes.iter().flat_map(|change| [Some(change.from), change.done]);
-        told.chain(called.flatten())
+        told.chain(called).flatten()
     }
 
     fn possible(&self, from: Moment, to: Moment) -> Option<Vec<u32>> {
         if !self.told.is_empty() {
-            let start = self.told.partition_point(|(at, _)| *at <= from).saturating_sub(1);
-            let meant = self.told[start..].iter().take_while(|(at, _)| *at <= to);
-            return meant.map(|(_, of)| *of).collect();
+            let meets = |told: &&Told| told.from <= to && told.until.is_none_or(|at| from < at);
+            return self.told.iter().filter(meets).map(|told| told.of).collect();
         }
         // A later change that was surely made replaces an earlier one.
         let is_replaced = |number: usize, done: Moment| {
@@ -129,7 +143,7 @@ mod tests {
         permits.are_known(Share::Permits { want: 1, of: 9 });
         permits.stand(at(1), None, Some(3));
         permits.stand(at(5), Some(3), Some(2));
-        // Somebody changed the number after 5 s, and this step shows it.
+        // Somebody changed the number after 5 s, and this step shows it. Nobody knows when.
         permits.stand(at(9), Some(4), Some(4));
         // Columns: from, to, the lowest and the highest number.
         for (from, to, expected) in [
@@ -137,7 +151,8 @@ mod tests {
             (0, 2, None),
             (1, 4, Some((3, 3))),
             (1, 5, Some((2, 4))),
-            (6, 7, Some((4, 4))),
+            (6, 7, Some((2, 4))),
+            (9, 9, Some((4, 4))),
         ] {
             assert_eq!(range(&permits, from, to), expected, "{from}..{to}");
         }
