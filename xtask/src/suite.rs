@@ -110,6 +110,8 @@ struct Totals {
     /// The output of failed tests.
     last_words: Vec<String>,
     skipped: Vec<String>,
+    /// The tests that said that they cannot run here, and why.
+    not_run: Vec<String>,
     /// Whether the next lines are output of a failed test.
     speaks: bool,
 }
@@ -146,6 +148,8 @@ impl Totals {
         }
         if self.speaks {
             self.last_words.push(line.to_owned());
+        } else if let Some(said) = line.strip_prefix("not run: ") {
+            self.not_run.push(said.to_owned());
         } else if let Some(counts) = line.strip_prefix("test result: ") {
             self.programs += 1;
             self.passed += count(counts, "passed");
@@ -171,6 +175,9 @@ impl Totals {
         }
         for name in &self.skipped {
             println!("not run: {name} (ignored)");
+        }
+        for said in &self.not_run {
+            println!("not run: {said}");
         }
         if self.filtered > 0 {
             println!("not run: {} tests that the arguments left out", self.filtered);
@@ -245,6 +252,7 @@ mod tests {
             "failures:",
             "    a::b",
             "test src/lib.rs - c (line 7) ... ignored",
+            "not run: a::d: cannot mount a disk",
             "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out",
         ]);
         assert_eq!(
@@ -260,6 +268,7 @@ mod tests {
                     .map(ToOwned::to_owned)
                     .into(),
                 skipped: vec!["src/lib.rs - c (line 7)".to_owned()],
+                not_run: vec!["a::d: cannot mount a disk".to_owned()],
                 speaks: false,
             }
         );

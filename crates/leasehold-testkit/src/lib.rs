@@ -12,6 +12,7 @@
 //! | [`history`] | records what happened, and checks whether it may have happened |
 //! | [`simulation`] | the library on simulated servers, networks and clocks, all from a seed |
 //! | [`chaos`] | processes on real servers, and faults |
+//! | [`not_run()`] | names a test that cannot run on this machine |
 
 pub mod chaos;
 mod cut;
@@ -20,6 +21,7 @@ pub mod faults;
 mod forward;
 pub mod fuzz;
 pub mod history;
+mod not_run;
 pub mod protocol;
 pub mod real_suite;
 pub mod servers;
@@ -29,3 +31,4 @@ pub use cut::{cut_after, cut_when_woken};
 pub use deaf::Deaf;
 pub use leasehold_conformance as conformance;
 pub use leasehold_conformance::virtual_host::{self, VirtualHost};
+pub use not_run::not_run;

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::not_run;
 use rustix::process::Signal;
 
 use crate::harness::{
@@ -366,7 +367,7 @@ fn inside(world: &World, (namespaces, setup): (&str, &str), script: &str) -> Opt
     outer.arg(inner.get_program()).args(inner.get_args()).current_dir(world.path(""));
     let done = finish(outer);
     if ["unshare: ", "mount: "].iter().any(|denied| done.stderr.starts_with(denied)) {
-        eprintln!("not run: this machine gives no namespaces to its users: {}", done.stderr);
+        not_run(&format!("this machine gives no namespaces to its users: {}", done.stderr));
         return None;
     }
     Some(done)

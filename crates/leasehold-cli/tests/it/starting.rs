@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host as _, SystemHost};
+use leasehold_testkit::not_run;
 use rustix::cmsg_space;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process};
@@ -215,7 +216,7 @@ fn a_run_that_cannot_watch_a_descriptor_runs_its_command_or_says_that_it_did_not
         outer.arg(inner.get_program()).args(inner.get_args());
         let done = finish(outer);
         if done.stderr.starts_with("refuse: ") {
-            eprintln!("not run: this machine gives no seccomp to its users: {}", done.stderr);
+            not_run(&format!("this machine gives no seccomp to its users: {}", done.stderr));
             return;
         }
         let began = world.path("began");

@@ -1,6 +1,7 @@
 //! A shell that became `leasehold run` may have left it background jobs. They do not belong to the
 //! command.
 
+use leasehold_testkit::not_run;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Running, World, finish, is_alive, parent_of, start, state_of, until};
@@ -67,7 +68,7 @@ fn a_process_with_the_pid_of_a_background_job_that_has_ended_is_the_commands() {
     outer.arg(inner.get_program()).args(inner.get_args());
     let done = finish(outer);
     if done.stderr.starts_with("unshare: ") {
-        eprintln!("not run: this machine gives no namespaces to its users: {}", done.stderr);
+        not_run(&format!("this machine gives no namespaces to its users: {}", done.stderr));
         return;
     }
     assert_eq!(world.read("job"), world.read("again"), "{done:?}");

@@ -1,5 +1,6 @@
 //! The command and its processes: what they receive, and that none outlives the lock.
 
+use leasehold_testkit::not_run;
 use rustix::process::Signal;
 
 use crate::harness::{World, finish, is_alive, start, until, until_dead};
@@ -146,7 +147,7 @@ fn as_process_1_we_reap_what_comes_to_us_and_end_with_a_code(world: &World) {
                   test $parent = 1 && (setsid sleep 0.5 &) ; exit 4";
     let done = inside(script);
     if done.stderr.starts_with("unshare: ") {
-        eprintln!("not run: this machine gives no namespaces to its users: {}", done.stderr);
+        not_run(&format!("this machine gives no namespaces to its users: {}", done.stderr));
         return;
     }
     done.code(4).says("1 of its processes still run");

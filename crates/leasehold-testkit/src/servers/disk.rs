@@ -10,9 +10,11 @@ use std::process::{Child, Command, Stdio};
 use super::process::find;
 
 /// Mounts the disk, and removes it when the test process ends, in whatever way. It notices this
-/// because the other end of its stdin is closed then. A server that still runs keeps the files
-/// until it ends.
-const KEEPER: &str = r#"at=$1
+/// because the other end of its stdin is closed then. It ignores the signals that would end it
+/// before, such as the one for a write to a test process that has ended. A server that still runs
+/// keeps the files until it ends.
+const KEEPER: &str = r#"trap '' HUP INT TERM PIPE
+at=$1
 mount -t tmpfs -o "size=$2,mode=755" leasehold-test "$at" || { rmdir "$at"; exit 1; }
 echo mounted
 read -r word
@@ -45,11 +47,9 @@ impl Disk {
         let folder = tempfile::Builder::new().prefix("leasehold-disk-").tempdir();
         // The keeper removes the folder.
         let folder = folder.expect("a temporary directory").keep();
-        let mut command = Command::new("sh");
-        command.args(["-c", KEEPER, "sh"]).arg(&folder).arg(SIZE_MAX.to_string());
+        let mut command = keeping(&folder);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // An interrupt from the keyboard must reach only the tests.
-        let mut keeper = command.process_group(0).spawn().expect("sh runs");
+        let mut keeper = command.spawn().expect("sh runs");
         let (said, complaint) = (keeper.stdout.take(), keeper.stderr.take());
         let mut line = String::new();
         let read = BufReader::new(said.expect("it was asked for")).read_line(&mut line);
@@ -131,6 +131,15 @@ impl Drop for Disk {
     }
 }
 
+/// The command that mounts a disk at a folder and keeps it.
+fn keeping(folder: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", KEEPER, "sh"]).arg(folder).arg(SIZE_MAX.to_string());
+    // A stop from the keyboard must reach only the tests.
+    command.process_group(0);
+    command
+}
+
 /// The size, in bytes, at which a disk with these blocks is full. A size of zero would mean no
 /// limit.
 fn size_when_full(blocks: u64, free: u64, block_bytes: u64) -> u64 {
@@ -148,6 +157,7 @@ fn reason(complaint: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::not_run;
 
     #[test]
     fn a_full_disk_is_as_large_as_its_files_and_never_without_a_limit() {
@@ -180,8 +190,7 @@ mod tests {
     fn a_disk_that_is_full_takes_no_byte_more_and_has_room_again() {
         let disk = match Disk::mount() {
             Ok(disk) => disk,
-            // Without the right to mount, there is a reason, and nothing else to test.
-            Err(reason) => return assert!(!reason.is_empty()),
+            Err(reason) => return not_run(&format!("cannot mount a disk: {reason}")),
         };
         let (kept, more) = (disk.folder().join("kept"), disk.folder().join("more"));
         std::fs::write(&kept, [1; 10_000]).expect("it has room");
@@ -194,5 +203,25 @@ mod tests {
         let folder = disk.folder().to_owned();
         drop(disk);
         assert!(!folder.exists(), "its folder is left behind");
+    }
+
+    /// The test process was killed while `mount` ran, so nobody reads what the keeper says.
+    #[test]
+    fn a_disk_that_nobody_waits_for_any_more_is_removed() {
+        if let Some(reason) = Disk::refusal() {
+            return not_run(&format!("cannot mount a disk: {reason}"));
+        }
+        let folder = tempfile::tempdir().expect("a temporary directory").keep();
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = keeping(&folder);
+        command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::null());
+        let ended = command.status().expect("sh runs");
+        let is_left = folder.exists();
+        if is_left {
+            let mut umount = Command::new(find("umount", "mount"));
+            umount.arg("-l").arg(&folder).status().expect("umount runs");
+        }
+        assert!(!is_left, "its folder is left behind: {ended}");
     }
 }

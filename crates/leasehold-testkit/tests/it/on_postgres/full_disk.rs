@@ -1,11 +1,11 @@
 //! The disk of the server is full.
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use leasehold::host::SystemHost;
 use leasehold::store::postgres::migrate;
 use leasehold::{ErrorKind, Release};
+use leasehold_testkit::not_run;
 use leasehold_testkit::servers::{Disk, PostgresServer};
 
 use super::{client, until};
@@ -16,13 +16,10 @@ const TTL: Duration = Duration::from_secs(3_600);
 /// More locks than fit into the last page of a table.
 const LOCKS_MAX: usize = 10_000;
 
-/// A new server with tables, on a disk of its own. `None` if this process may not mount one. Then
-/// the log says that `test` did not run.
-async fn on_disk(test: &str) -> Option<(PostgresServer, String)> {
+/// A new server with tables, on a disk of its own. `None` if this process may not mount one.
+async fn on_disk() -> Option<(PostgresServer, String)> {
     if let Some(reason) = Disk::refusal() {
-        // Unlike `eprintln!`, this reaches the log even if the test passes.
-        let said = writeln!(std::io::stderr(), "{test}: not run: cannot mount a disk: {reason}");
-        said.expect("standard error takes a line");
+        not_run(&format!("cannot mount a disk: {reason}"));
         return None;
     }
     let server = PostgresServer::start_on_disk();
@@ -33,8 +30,7 @@ async fn on_disk(test: &str) -> Option<(PostgresServer, String)> {
 
 #[tokio::test]
 async fn a_lock_that_does_not_fit_on_a_full_disk_is_refused_and_free_once_there_is_space() {
-    let test = "a_lock_that_does_not_fit_on_a_full_disk_is_refused_and_free_once_there_is_space";
-    let Some((server, url)) = on_disk(test).await else { return };
+    let Some((server, url)) = on_disk().await else { return };
     let client = client(&url).await;
     let guard = client.mutex("a").ttl(TTL).lock().await.expect("free");
     let token = guard.fencing_token().expect("a token");
@@ -70,8 +66,7 @@ async fn a_lock_that_does_not_fit_on_a_full_disk_is_refused_and_free_once_there_
 
 #[tokio::test]
 async fn a_server_that_ended_on_a_full_disk_has_every_lock_when_it_is_started_again() {
-    let test = "a_server_that_ended_on_a_full_disk_has_every_lock_when_it_is_started_again";
-    let Some((server, url)) = on_disk(test).await else { return };
+    let Some((server, url)) = on_disk().await else { return };
     let (one, other) = (client(&url).await, client(&url).await);
     let guard = one.mutex("a").ttl(TTL).lock().await.expect("free");
     server.disk().fill();

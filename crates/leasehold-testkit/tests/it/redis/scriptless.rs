@@ -10,6 +10,7 @@ use leasehold::store::{
 use leasehold::{Client, Error, ErrorKind, Key, Mutex, OwnerToken, Release, Ttl};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{granted, renewed};
+use leasehold_testkit::not_run;
 use leasehold_testkit::protocol::{Answer, Value};
 use leasehold_testkit::servers::{RedisServer, RedisServerBuilder};
 
@@ -28,7 +29,7 @@ fn without_scripts() -> RedisServerBuilder {
 fn play(test: impl AsyncFnOnce(&Scene)) {
     play_alone_on(without_scripts(), async |scene| match native(scene.server()) {
         Some(_) => test(scene).await,
-        None => eprintln!("not run: this server has neither DELIFEQ nor DELEX"),
+        None => not_run("this server has neither DELIFEQ nor DELEX"),
     });
 }
 
@@ -109,7 +110,7 @@ fn a_lock_with_a_line_or_fencing_needs_scripts_and_says_what_does_not() {
 fn a_user_that_loses_the_right_to_scripts_still_renews_and_releases() {
     play_alone_on(RedisServer::builder(), async |scene| {
         if native(scene.server()).is_none() {
-            return eprintln!("not run: this server has neither DELIFEQ nor DELEX");
+            return not_run("this server has neither DELIFEQ nor DELEX");
         }
         scene.tell(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all"]);
         let url = scene.server().url().replace("//", "//app:any@");

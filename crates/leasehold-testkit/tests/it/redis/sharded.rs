@@ -12,6 +12,7 @@ use leasehold::store::{
 };
 use leasehold::{Error, OwnerToken};
 use leasehold_testkit::conformance::ttl;
+use leasehold_testkit::not_run;
 use leasehold_testkit::servers::{Cluster, PATIENCE, RedisServer, version};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
@@ -24,7 +25,7 @@ use crate::on_event::warnings;
 fn has_shards() -> bool {
     let has = version() >= (7, 0);
     if !has {
-        eprintln!("not run with shard channels: this server has none");
+        not_run("this server has no shard channels");
     }
     has
 }
@@ -241,7 +242,7 @@ async fn a_waiter_is_told_although_the_slot_of_the_lock_has_moved() {
         other.waits_on("a").await;
         if moves_at_once {
             if cluster.migrate_at_once("a").is_none() {
-                eprintln!("not run: this server does not move slots in one step");
+                not_run("this server does not move slots in one step");
                 return;
             }
         } else {
@@ -269,7 +270,7 @@ async fn a_waiter_subscribes_anew_when_the_slot_of_its_channel_has_moved() {
         let (channel, tag) = shard_channel(node, &other);
         if moves_at_once {
             if cluster.migrate_at_once(&tag).is_none() {
-                eprintln!("not run: this server does not move slots in one step");
+                not_run("this server does not move slots in one step");
                 break;
             }
         } else {

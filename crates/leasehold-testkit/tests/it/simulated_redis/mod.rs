@@ -9,6 +9,8 @@ mod store;
 mod tracking;
 mod twins;
 
+use leasehold_testkit::not_run;
+
 use self::twins::{Kind, Twins};
 
 /// Plays a test with each kind of server that is installed.
@@ -21,7 +23,7 @@ fn kinds_here() -> impl Iterator<Item = Kind> {
     [Kind::Redis, Kind::Valkey].into_iter().filter(|kind| {
         let is_here = kind.is_here();
         if !is_here {
-            eprintln!("not run: {kind:?} (no {} here)", kind.program());
+            not_run(&format!("{kind:?} (no {} here)", kind.program()));
         }
         is_here
     })
