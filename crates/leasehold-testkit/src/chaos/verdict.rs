@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_promised_is_counted_apart() {
+    fn a_violation_that_is_not_promised_is_counted_apart() {
         let kind = |kind: &str| {
             vec![
                 at(80, What::FaultBegan { fault: 1, kind: kind.into() }),

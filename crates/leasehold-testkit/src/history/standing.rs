@@ -1,4 +1,4 @@
-//! Who has a key, who waits for it, and which part of it each of them has or wants.
+//! The holders and waiters of a key, and the part of it that each of them has or wants.
 
 use std::time::Duration;
 

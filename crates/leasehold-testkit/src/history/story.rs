@@ -324,7 +324,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// What a key is used for, beside locks.
+    /// Notes the use of a key for anything but locks.
     fn tell_use(&mut self, what: &'a What) {
         match what {
             What::Elects { key, ttl } => {

@@ -435,7 +435,7 @@ mod tests {
 
     /// Some of these do nothing by default, so that a store need not have them.
     #[test]
-    fn whatever_wraps_a_store_passes_on_everything() {
+    fn a_wrapper_of_a_store_passes_everything_on() {
         struct Deaf;
         impl HintSink for Deaf {
             fn hint(&self, _: Hint) {}

@@ -68,7 +68,7 @@ mod tests {
     use crate::host::SystemHost;
     use crate::store::{BoxAnswer, Browse, Capabilities, HintSink, MemoryStore, Refusal, Snapshot};
 
-    /// What a store does wrong.
+    /// The mistake of a store.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Wrong {
         Nothing,

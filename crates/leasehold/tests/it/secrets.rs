@@ -1,4 +1,4 @@
-//! What is printed for debugging shows no secret.
+//! Text for debugging shows no secret.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn assert_hidden(secret: &str, value: &impl Debug) {
 
 /// A person who reads an owner token in a log can release the lock.
 #[tokio::test]
-async fn what_is_printed_for_debugging_shows_no_owner_token() -> Result<(), Error> {
+async fn text_for_debugging_shows_no_owner_token() -> Result<(), Error> {
     let client = Client::connect("memory:").await?;
     let guard = client.mutex("a").lock().await?;
     let token = guard.token().clone();
@@ -36,7 +36,7 @@ async fn what_is_printed_for_debugging_shows_no_owner_token() -> Result<(), Erro
 }
 
 #[test]
-fn what_is_printed_for_debugging_shows_no_password() {
+fn text_for_debugging_shows_no_password() {
     assert_hidden("hunter2", &Client::builder("redis://app:hunter2@localhost"));
     assert_hidden("hunter2", &Client::quorum(["redis://app:hunter2@a", "redis://app:hunter2@b"]));
 }

@@ -36,7 +36,7 @@ async fn refused(url: &str) -> Error {
 }
 
 #[tokio::test]
-async fn what_a_url_leads_to_is_refused_with_advice() {
+async fn a_url_that_leads_to_no_usable_database_is_refused_with_advice() {
     let server = PostgresServer::shared();
     let at = format!("127.0.0.1:{}", server.port());
     server.sql("CREATE DATABASE latin1 ENCODING 'LATIN1' TEMPLATE template0");

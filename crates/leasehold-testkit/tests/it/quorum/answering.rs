@@ -158,7 +158,7 @@ fn a_quorum_is_not_opened_while_one_node_refuses_for_good() {
     });
 }
 
-/// What one node does not do, the quorum cannot promise.
+/// A quorum cannot promise anything that one of its nodes does not do.
 #[test]
 fn a_quorum_promises_what_each_of_its_nodes_does_and_no_more() {
     play(&[3], 0..1, async |scene| {

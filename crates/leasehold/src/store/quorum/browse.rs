@@ -58,7 +58,7 @@ impl<S: Store> Browse for Quorum<S> {
     }
 }
 
-/// What an eviction did if `evicted` nodes ended the lease, of `said` nodes that answered.
+/// The result of an eviction if `evicted` nodes ended the lease, of `said` nodes that answered.
 fn evicted_by(evicted: usize, said: usize, nodes: usize) -> Evicted {
     let majority = Tally::new(nodes).majority();
     // With the nodes that gave no answer, the owner may have had a majority. It has none now.
@@ -68,8 +68,8 @@ fn evicted_by(evicted: usize, said: usize, nodes: usize) -> Evicted {
     if is_over { Evicted::Evicted } else { Evicted::Changed }
 }
 
-/// What a request to let go did if `asked` nodes keep it, of `said` nodes that answered. `None` if
-/// that is unknown.
+/// The result of a request to let go if `asked` nodes keep it, of `said` nodes that answered.
+/// `None` if that is unknown.
 fn revoked_by(asked: usize, said: usize, nodes: usize) -> Option<Revoked> {
     let majority = Tally::new(nodes).majority();
     if asked >= majority {

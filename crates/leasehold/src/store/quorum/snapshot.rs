@@ -123,7 +123,7 @@ mod tests {
 
     /// Nodes count by themselves, and a waiter may be in the line of one node only.
     #[test]
-    fn what_one_node_alone_shows_of_the_line_and_the_counter_is_shown() {
+    fn the_line_and_the_counter_of_one_node_alone_are_shown() {
         let waiter = |byte| Waiter::new(Some(ClientId::from_random([byte; ClientId::CHARS])));
         let waiters = vec![waiter(1), waiter(2)];
         let shows = |fence, waiting, waiters: &[Waiter]| Snapshot {

@@ -260,7 +260,7 @@ mod tests {
 
     /// Otherwise they would wait for their own next ask, although the key may be theirs.
     #[test]
-    fn who_waits_is_told_to_ask_again_each_time_the_file_cannot_be_read() {
+    fn a_waiter_is_told_to_ask_again_each_time_the_file_cannot_be_read() {
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
         let inbox = ClientId::from_random([1; ClientId::CHARS]);
         let owner = OwnerToken::from_random([1; OwnerToken::RANDOM_BYTES], &inbox);

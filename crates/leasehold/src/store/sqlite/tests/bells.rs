@@ -265,7 +265,7 @@ fn a_pipe_whose_maker_was_killed_before_its_rename_is_removed_after_a_minute() {
 
 /// Otherwise the waiters of other users learn of a hand-over only when they look.
 #[test]
-fn whoever_may_use_a_file_may_ring_the_bells_beside_it() {
+fn every_user_of_a_file_may_ring_the_bells_beside_it() {
     for (file, directory) in [(0o600, 0o700), (0o640, 0o750), (0o660, 0o770), (0o666, 0o777)] {
         let folder = tempfile::tempdir().expect("a directory");
         let path = folder.path().join("locks.db");
