@@ -75,7 +75,7 @@ fn an_operator_is_not_promised_that_another_library_listens() {
     let world = World::redis();
     world.server().command(&["SET", "x", "somebody-elses-token", "PX", "3600000"]);
     let asked = finish(ask(&world, &[]));
-    asked.code(0).says("does not look at requests, and only --force frees the lock early");
+    asked.code(0).says("does not see requests, and only --force frees the lock early");
     let unlock = ["unlock", "x", "--force", "--yes", "--why", "it is dead"];
     let ended = finish(world.leasehold(unlock));
     ended.code(0).says("if it uses another library, it may never learn of this");

@@ -132,12 +132,13 @@ fn a_node_that_has_spent_the_token_of_a_lease_is_not_asked_for_it_again() {
 fn a_quorum_is_not_opened_while_one_node_refuses_for_good() {
     use ErrorKind::{Config, Denied, Unavailable, Unsupported};
     type Answer = Option<Result<Acquired, Error>>;
+    type Case = (ErrorKind, fn(&Ask) -> Answer);
     fn refuse(kind: ErrorKind) -> Answer {
         Some(Err(Error::new(kind, "it refuses")))
     }
     play(&[3, 5], 0..1, async |scene| {
         let host = || -> std::sync::Arc<dyn Host> { scene.host.clone() };
-        let answers: [(ErrorKind, fn(&Ask) -> Answer); 4] = [
+        let answers: [Case; 4] = [
             (Denied, |_| refuse(Denied)),
             (Config, |_| refuse(Config)),
             (Unsupported, |_| refuse(Unsupported)),
