@@ -59,7 +59,8 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
          - from a release to the next holder: {} ms in the middle, {} ms for 99 of 100, {} ms at \
          most\n\
          - judged besides: {}\n\
-         {left_out}- the same choices again: `cargo xtask chaos --minutes {minutes} --seed {}`\n\n{}",
+         {left_out}\
+         - the same choices again: `cargo xtask chaos --minutes {minutes} --seed {}`\n\n{}",
         record.text("commit")?,
         record.text("server")?,
         spaced(record.count("acquisitions")?),

@@ -31,7 +31,8 @@ pub(super) async fn ask<'a>(
         if client.revoke(&args.name, &holder.token, &args.why).await? == Revoked::Asked {
             asked.push(holder);
             let told = if holder.idle {
-                "its work has ended; if its process has ended too, only --force frees the lock early"
+                "its work has ended; if its process has ended too, only --force frees the lock \
+                 early"
             } else if view::may_be_foreign(holder) {
                 "if it uses another library, it does not see requests, and only --force frees \
                  the lock early"

@@ -67,8 +67,8 @@ impl World {
         part_of(&mut self.random, ttl, least, most)
     }
 
-    /// Some of the slots with a bad network, at least one. In a quorum, the fault hits the networks of
-    /// these slots to one node.
+    /// Some of the slots with a bad network, at least one. In a quorum, the fault hits the networks
+    /// of these slots to one node.
     fn victims(&mut self) -> Vec<usize> {
         let slots = (0..self.slots.len()).filter(|slot| !self.slots[*slot].proxies.is_empty());
         let slots: Vec<_> = slots.collect();

@@ -195,8 +195,8 @@ pub(super) enum Servers {
 }
 
 impl Servers {
-    /// The bad networks in front of the servers, for that slot. A quorum has one for each node. None
-    /// if there can be none.
+    /// The bad networks in front of the servers, for that slot. A quorum has one for each node.
+    /// Empty if there can be none.
     pub(super) fn proxies(&self, slot: usize) -> Vec<Proxy> {
         let ports = match self {
             Self::Etcd(all) => far(slot).map(|member| all.port(member)).into_iter().collect(),
@@ -211,7 +211,7 @@ impl Servers {
         ports.into_iter().map(Proxy::to).collect()
     }
 
-    /// The URLs by which a process reaches the servers, behind those networks. A quorum has several.
+    /// The URLs by which a process reaches the servers behind those networks; several for a quorum.
     pub(super) fn urls(&self, proxies: &[Proxy]) -> Vec<String> {
         match (self, proxies.first()) {
             (Self::Tls(_, authority), Some(proxy)) => {

@@ -257,8 +257,8 @@ pub enum What {
         /// The ttl with which a client leads.
         ttl: Duration,
     },
-    /// A call of an observer is about to return, and saw that somebody leads. Without this event, it
-    /// saw that nobody leads.
+    /// A call of an observer is about to return, and saw that somebody leads. Without this event,
+    /// it saw that nobody leads.
     Leads {
         /// The call.
         call: CallId,

@@ -1,6 +1,10 @@
 //! Tests of `ballot.rs`: what one answer of a node means.
 
-use super::*;
+use std::time::Duration;
+
+use super::{Ballot, Granted, NodeAnswer, Verdict};
+use crate::core::error::{Error, ErrorKind};
+use crate::store::Quarantine;
 
 const MS: Duration = Duration::from_millis(1);
 
