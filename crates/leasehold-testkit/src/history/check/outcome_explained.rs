@@ -18,7 +18,8 @@ use crate::history::story::{Call, OfKey, Story, Window};
 /// - The loss of an earlier window explains a `Lost` call of the same process and key: the loss
 ///   itself is judged.
 /// - An eviction explains a loss.
-/// - A wait with a limit may end between an acquire and its answer, which makes it `Unknown`.
+/// - A wait with a limit may end between an acquire and its answer, which makes it `Unknown`. So may
+///   a wait behind a release that keeps the lease for this client if nobody else waits.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key) in &story.keys {
@@ -76,11 +77,13 @@ fn gave_up_early(
     let start = story.events.partition_point(|event| event.at < call.called);
     let meanwhile = story.events[start..].iter().take_while(|event| event.at <= at);
     let asks = meanwhile.filter_map(|event| match &event.what {
-        What::Sent { process, request: Request::Ask { .. }, key: of, token, .. }
-            if *process == call.process && **of == *key =>
-        {
-            Some((event.at, token))
-        }
+        What::Sent {
+            process,
+            request: Request::Ask { .. } | Request::Keep,
+            key: of,
+            token,
+            ..
+        } if *process == call.process && **of == *key => Some((event.at, token)),
         _ => None,
     });
     let is_late = |(sent, token): (Moment, &Name)| {
@@ -119,7 +122,7 @@ mod tests {
     use crate::history::build::{ASK, JOIN, Tale, tale};
     use crate::history::event::CallKind::{self, Lock, Renew};
     use crate::history::event::Outcome::{Failed, Lost, Unavailable, Unknown};
-    use crate::history::event::Request::Evict;
+    use crate::history::event::Request::{Evict, Keep};
 
     #[test]
     fn an_error_without_a_cause_is_found() {
@@ -170,6 +173,12 @@ mod tests {
         };
         served(0.7, 1.0).passes();
         served(0.1, 1.0).breaks(OutcomeExplained);
+        let behind_a_release = |at| {
+            let tale = tale().calls(1, Lock, Some(3.0)).sends(1, JOIN, "A").at(1.0);
+            tale.sends(1, Keep, "A").at(at).returns(1, Unknown).at(100.0).fault("delay")
+        };
+        behind_a_release(1.3).passes();
+        behind_a_release(2.0).breaks(OutcomeExplained);
     }
 
     #[test]
