@@ -132,6 +132,14 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Starts it again after its disk was full.
+    pub(super) fn restart_after_full_disk(self) {
+        match self {
+            Self::Zookeeper(server, member) => server.restart_empty(member),
+            _ => self.restart(),
+        }
+    }
+
     /// The disk with its data.
     pub(super) fn disk(self) -> &'a Disk {
         match self {

@@ -335,6 +335,19 @@ impl ZookeeperServer {
         self.await_health(member);
     }
 
+    /// Like [`restart`](Self::restart), but the server has lost its data and gets it from the
+    /// others. It starts only when one of them leads, so it cannot help to elect a leader that
+    /// lacks changes.
+    ///
+    /// # Panics
+    ///
+    /// Same as [`restart`](Self::restart), and if its data cannot be deleted.
+    pub fn restart_empty(&self, member: usize) {
+        let _another = self.leader();
+        fs::remove_dir_all(self.members[member].data()).expect("nobody else uses its data");
+        self.restart(member);
+    }
+
     /// Stops a server by SIGSTOP, so that it is silent and keeps its connections.
     ///
     /// # Panics
