@@ -3,8 +3,8 @@
 //! Each engine meets a full disk in its own way. PostgreSQL, Redis and etcd end. MariaDB waits for
 //! space. A ZooKeeper server leaves its ensemble, or ends. When there is space again, some go on by
 //! themselves. The others are started again, as a supervisor does. A ZooKeeper server then gets its
-//! data from the others, because it may end at each start: ZooKeeper 3.8 cannot cut a log whose last
-//! record is incomplete.
+//! data from the others. Otherwise it may end at each start, because ZooKeeper 3.8 cannot cut a log
+//! whose last record is incomplete.
 
 use std::time::Duration;
 

@@ -18,8 +18,8 @@ use crate::history::story::{Call, OfKey, Story, Window};
 /// - The loss of an earlier window explains a `Lost` call of the same process and key: the loss
 ///   itself is judged.
 /// - An eviction explains a loss.
-/// - A wait with a limit may end between an acquire and its answer, which makes it `Unknown`. So may
-///   a wait behind a release that keeps the lease for this client if nobody else waits.
+/// - A wait with a limit may end between an acquire and its answer, which makes it `Unknown`. So
+///   may a wait behind a release that keeps the lease for this client if nobody else waits.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key) in &story.keys {
