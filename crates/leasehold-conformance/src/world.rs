@@ -147,8 +147,8 @@ impl World {
         self.time.settle().await;
     }
 
-    /// Waits until a store has woken more waiters than it must, which it may, and forgets these
-    /// hints.
+    /// Forgets the hints of an actor. A store may wake more waiters than it must, and has done so
+    /// after this wait.
     pub(crate) async fn forget_extra_hints(&self, actor: &Actor) {
         self.pass(SLACK).await;
         drop(actor.hints());

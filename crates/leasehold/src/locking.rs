@@ -38,22 +38,7 @@ impl Locking {
         let spec = key.map(|key| {
             let unqueued = !user.session().can_queue();
             let coexist = effective(Coexist::Auto, user.session());
-            Arc::new(Spec {
-                key,
-                ttl,
-                lock_delay,
-                why: None,
-                fencing: true,
-                claim: Claim::Exclusive,
-                min_hold: Duration::ZERO,
-                max_hold: None,
-                half_validity: false,
-                keep_idle: Duration::ZERO,
-                strict_fifo: false,
-                unqueued,
-                bare: false,
-                coexist,
-            })
+            Arc::new(Spec { unqueued, coexist, ..Spec::plain(key, ttl, lock_delay) })
         });
         Self { user, name, spec, bad_ttl: None }
     }

@@ -53,8 +53,12 @@ pub(super) async fn ask<'a>(
     Ok(asked)
 }
 
-/// Waits until the holders that were asked have let go, if the user wants to wait until `until`.
-/// Returns how many have.
+/// With `--wait`, waits until all holders that were asked have let go, or until `until`. Returns
+/// how many have let go, which is 0 without `--wait`.
+///
+/// # Errors
+///
+/// If one of them still has the lock at `until`, or if the store fails.
 pub(super) async fn wait(
     context: &Context,
     args: &Unlock,

@@ -93,6 +93,7 @@ async fn ask_to_let_go(
     chosen: &[Holder],
     shows_all: bool,
 ) -> Result<Exit, Failure> {
+    // Before the requests, because their time counts as part of `--wait`.
     let until = SystemHost.now() + args.wait.unwrap_or_default();
     let asked = revoke::ask(context, args, client, chosen).await?;
     if !shows_all {

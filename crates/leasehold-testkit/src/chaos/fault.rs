@@ -37,7 +37,7 @@ impl World {
             }),
             Kind::OutOfMemory => self.fill(),
             Kind::DiskFull => self.fill_disk(),
-            Kind::QuotaFull => self.reach_quota(),
+            Kind::QuotaFull => self.raise_quota_alarm(),
             Kind::ServerStop => self.stop_server(),
             Kind::ServerRestart => self.restart(|_| {}),
             Kind::ClientStop => self.stop_clients(),

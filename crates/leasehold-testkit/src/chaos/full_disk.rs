@@ -55,8 +55,9 @@ impl World {
         }
     }
 
-    /// Lets the database of etcd reach its quota for a while.
-    pub(super) fn reach_quota(&mut self) {
+    /// Raises the alarm of etcd for a database that has reached its quota, for a while. The cluster
+    /// refuses writes while there is an alarm.
+    pub(super) fn raise_quota_alarm(&mut self) {
         let lasts = self.some(30, 150);
         self.server().etcd().be_full(true);
         self.wait(lasts);

@@ -152,14 +152,12 @@ impl Deployment {
             }
             Self::Postgres => Servers::Postgres(Box::new(postgres(on_disks))),
             Self::Mysql => Servers::Mysql(Box::new(mysql(on_disks))),
-            Self::Etcd => {
-                let start = [EtcdServer::quick_cluster, EtcdServer::quick_cluster_on_disks];
-                Servers::Etcd(Box::new(start[usize::from(on_disks)]()))
+            Self::Etcd if on_disks => Servers::Etcd(Box::new(EtcdServer::quick_cluster_on_disks())),
+            Self::Etcd => Servers::Etcd(Box::new(EtcdServer::quick_cluster())),
+            Self::Zookeeper if on_disks => {
+                Servers::Zookeeper(Box::new(ZookeeperServer::ensemble_on_disks()))
             }
-            Self::Zookeeper => {
-                let start = [ZookeeperServer::ensemble, ZookeeperServer::ensemble_on_disks];
-                Servers::Zookeeper(Box::new(start[usize::from(on_disks)]()))
-            }
+            Self::Zookeeper => Servers::Zookeeper(Box::new(ZookeeperServer::ensemble())),
         }
     }
 }

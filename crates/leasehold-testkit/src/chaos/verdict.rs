@@ -106,6 +106,7 @@ impl Verdict {
 pub(super) fn bounds(ttl: Duration, stays: Duration) -> Bounds {
     Bounds {
         slack: Duration::from_secs(2),
+        handed: Duration::from_secs(2) + Bounds::OPENED,
         opened: Bounds::OPENED,
         // Half of the time that a client waits for an answer.
         hiccup: ttl / 8,

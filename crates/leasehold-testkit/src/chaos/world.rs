@@ -159,7 +159,7 @@ impl World {
     /// If the slot has no bad network.
     pub(super) fn proxy(&self, slot: usize) -> &Proxy {
         let proxies = &self.slots[slot].proxies;
-        assert!(!proxies.is_empty(), "the deployment has bad networks");
+        assert!(!proxies.is_empty(), "the deployment has no bad network");
         &proxies[self.victim % proxies.len()]
     }
 

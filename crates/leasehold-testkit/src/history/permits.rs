@@ -54,7 +54,7 @@ impl Permits {
         self.changes.push(Change { call, of, from, done: None });
     }
 
-    /// Notes that a call succeeded. It may have been another call.
+    /// Notes that a call succeeded. Ignores calls that do not change the number.
     pub(super) fn resized(&mut self, call: CallId, at: Moment) {
         if let Some(change) = self.changes.iter_mut().find(|change| change.call == call) {
             change.done = Some(at);

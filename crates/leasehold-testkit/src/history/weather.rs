@@ -72,8 +72,8 @@ impl<'a> Weather<'a> {
         self.deaths.push(at);
     }
 
-    /// Merges the spans that faults disturbed, with their aftermath. Call this after all faults are
-    /// known.
+    /// Merges the spans that faults disturbed, with their aftermath. Call this once, after all
+    /// faults are known: a second call would count crashes among the other disturbances.
     pub(super) fn settle(&mut self) {
         let of = |spell: &Spell<'_>| (spell.began, spell.ended());
         let others = self.spells.iter().filter(|spell| spell.kind != CRASH).map(of);
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_fault_that_lasts_on_excuses_everything_after_it() {
-        let mut weather = weather();
+        let mut weather = unsettled();
         weather.began(at(300), 3, "flushall");
         weather.settle();
         assert!(!weather.windows_promised(at(5_000), at(9_000)));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn crashes_disturb_all_but_what_asks_for_them() {
+    fn a_crash_disturbs_the_calm_but_not_the_calm_but_for_crashes() {
         let mut weather = unsettled();
         weather.began(at(300), 3, "client-crash");
         weather.crashed(at(300));

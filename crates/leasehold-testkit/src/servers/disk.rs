@@ -20,10 +20,10 @@ echo mounted
 read -r word
 umount -l "$at"; rmdir "$at""#;
 
-/// The largest size of a disk. It takes memory only for the files on it.
+/// The largest size of a disk, in bytes. It takes memory only for the files on it.
 const SIZE_MAX: u64 = 2 << 30;
 
-/// How often to fill a disk before its server stops writing to it.
+/// How often to try to fill a disk. A try fails if the server writes meanwhile.
 const FILLED_TRIES: usize = 1_000;
 
 /// A disk with a folder of its own, which ends with this process.

@@ -6,24 +6,12 @@ use super::worker::{Worker, outcome_of_release};
 use crate::cut_after;
 use crate::history::event::{CallKind, Name};
 
-/// How a holder gives its lock up.
-enum Parting {
-    Drop,
-    Release,
-    ReleaseUnheard,
-}
-
 /// Drops the guard, or releases it with or without waiting for the answer.
 pub(super) async fn part(worker: &mut Worker, key: &Name, guard: Guard) {
-    let parting = match worker.below(5) {
-        0 => Parting::ReleaseUnheard,
-        1 | 2 => Parting::Drop,
-        _ => Parting::Release,
-    };
-    match parting {
-        Parting::Drop => drop(guard),
-        Parting::ReleaseUnheard => drop(guard.release()),
-        Parting::Release => {
+    match worker.below(5) {
+        0 => drop(guard.release()),
+        1 | 2 => drop(guard),
+        _ => {
             let polls = worker.cut();
             let call = worker.called(key, CallKind::Release);
             let released = cut_after(polls, guard.release()).await;

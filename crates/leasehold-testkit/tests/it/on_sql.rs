@@ -111,7 +111,7 @@ pub(crate) struct Versioned<'a, Migrate> {
     pub(crate) url: String,
     /// The table with the versions.
     pub(crate) meta: &'a str,
-    pub(crate) sql: &'a dyn Fn(&str) -> Rows,
+    pub(crate) sql: Box<dyn Fn(&str) -> Rows + 'a>,
     /// Migrates the database of a URL.
     pub(crate) migrate: Migrate,
 }

@@ -40,6 +40,26 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
+    /// The settings of a lock that nobody has changed, at a store that queues and opens keys.
+    pub(crate) const fn plain(key: Key, ttl: Ttl, lock_delay: Duration) -> Self {
+        Self {
+            key,
+            ttl,
+            lock_delay,
+            why: None,
+            fencing: true,
+            claim: Claim::Exclusive,
+            min_hold: Duration::ZERO,
+            max_hold: None,
+            half_validity: false,
+            keep_idle: Duration::ZERO,
+            strict_fifo: false,
+            unqueued: false,
+            bare: false,
+            coexist: Coexist::Auto,
+        }
+    }
+
     /// How the client claims the key.
     pub(crate) const fn claim(&self) -> Claim {
         match self.claim {
@@ -134,22 +154,7 @@ mod tests {
 
     /// The settings of a plain mutex at a store that opens keys, after a change.
     fn spec(change: impl FnOnce(&mut Spec)) -> Spec {
-        let mut spec = Spec {
-            key: Key::new("a").expect("a name"),
-            ttl: Ttl::DEFAULT,
-            lock_delay: Duration::ZERO,
-            why: None,
-            fencing: true,
-            claim: Claim::Exclusive,
-            min_hold: Duration::ZERO,
-            max_hold: None,
-            half_validity: false,
-            keep_idle: Duration::ZERO,
-            strict_fifo: false,
-            unqueued: false,
-            bare: false,
-            coexist: Coexist::Auto,
-        };
+        let mut spec = Spec::plain(Key::new("a").expect("a name"), Ttl::DEFAULT, Duration::ZERO);
         change(&mut spec);
         spec
     }

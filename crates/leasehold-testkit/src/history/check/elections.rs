@@ -76,33 +76,23 @@ fn seen(call: &Call) -> Option<Known> {
     call.returned.map(|(at, _)| Known { term, called: call.called, at })
 }
 
-/// After a resignation, the next candidate leads within `handed`, if there is one that runs.
+/// After a resignation, the next candidate leads within `handed`, if there is one that runs. After
+/// the death of a leader, it leads within the ttl, the lock delay and `handed`. A leader that dies
+/// directly after its resignation may not have sent it.
 ///
 /// Nothing must be wrong meanwhile, and no fault must have effects still, except that processes
 /// died. Each candidate that gave up may have been the next one, and had to hand the lock on. This
 /// takes `handed`. Each candidate that died may keep its place or a lease until that ends.
-pub(super) fn resignations_hand_over(story: &Story<'_>) -> Vec<Violation> {
-    overdue(story, Invariant::ResignationHandsOver)
-}
-
-/// After the death of a leader, the next candidate leads within the ttl, the lock delay and
-/// `handed`. The conditions are those of a resignation. A leader that dies directly after its
-/// resignation may not have sent it.
-pub(super) fn crashes_are_taken_over(story: &Story<'_>) -> Vec<Violation> {
-    overdue(story, Invariant::CrashIsTakenOver)
-}
-
-fn overdue(story: &Story<'_>, invariant: Invariant) -> Vec<Violation> {
+pub(super) fn leaders_are_followed(story: &Story<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (key, of_key, ttl) in elections(story) {
         let kept = ttl + story.bounds.lock_delay;
         let vacant = |gap| Vacancy::of(story, of_key, gap, kept + Bounds::drift(kept));
-        let vacancies = gaps(story, of_key).into_iter().filter_map(vacant);
-        for vacancy in vacancies.filter(|vacancy| vacancy.judged_by == invariant) {
+        for vacancy in gaps(story, of_key).into_iter().filter_map(vacant) {
             let Some(by) = vacancy.overdue(story, of_key) else { continue };
             let span = vacancy.gap.span();
             violations.push(Violation {
-                invariant,
+                invariant: vacancy.judged_by,
                 at: by,
                 text: format!("`{key}` has a candidate and no leader for {span:?}"),
                 promised: true,

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use leasehold::core::Moment;
 
-use super::no_lost_wake_up::ended_without;
+use super::no_lost_wake_up::unused;
 use crate::history::bounds::Bounds;
 use crate::history::event::{CallKind, Share};
-use crate::history::invariant::{Invariant, Violation};
+use crate::history::invariant::Violation;
 use crate::history::story::{OfKey, Story, Window};
 
 /// In calm weather, waiters do not wait for longer than `poll + slack` while there is room for each
@@ -20,26 +20,11 @@ use crate::history::story::{OfKey, Story, Window};
 /// The same bounds hold as for a key that one holder has: `wanted`, `opened`, and the time for each
 /// call that ends without permits.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    let Bounds { poll, slack, wanted, opened, .. } = *story.bounds;
-    let patience = poll + slack + wanted + opened;
-    for (key, of_key) in &story.keys {
-        let spans = with_room(story, of_key);
-        let long = spans.into_iter().filter(|(from, to)| to.since(*from) > patience);
-        for (from, to) in long.flat_map(|(from, to)| story.weather.calm(from, to)) {
-            let allowed = patience * (1 + ended_without(of_key, from.minus(slack), to));
-            let span = to.since(from);
-            if span > allowed {
-                violations.push(Violation {
-                    invariant: Invariant::NoLostWakeUp,
-                    at: from + allowed,
-                    text: format!("`{key}` has room for everybody who waits for {span:?}"),
-                    promised: true,
-                });
-            }
-        }
-    }
-    violations
+    let of_key = |(key, of_key): (&&str, &OfKey<'_>)| {
+        let text = format!("`{key}` has room for all clients that wait,");
+        unused(story, of_key, with_room(story, of_key), &text)
+    };
+    story.keys.iter().flat_map(of_key).collect()
 }
 
 /// A change that decides whether there is room.

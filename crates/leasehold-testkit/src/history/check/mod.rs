@@ -51,7 +51,7 @@ pub(super) fn of(story: &Story<'_>) -> impl Iterator<Item = Check> + use<> {
 }
 
 /// The checks of a history in which holders share keys.
-const SHARED: [Check; 27] = [
+const SHARED: [Check; 26] = [
     sharing::windows_fit,
     sharing::shares_fit,
     sharing::nobody_passes,
@@ -66,8 +66,7 @@ const SHARED: [Check; 27] = [
     barriers::holds,
     barriers::opens,
     elections::seen_terms_rise,
-    elections::resignations_hand_over,
-    elections::crashes_are_taken_over,
+    elections::leaders_are_followed,
     window_inside_lease::check,
     fencing_rises::check,
     given_back::check,
@@ -82,7 +81,7 @@ const SHARED: [Check; 27] = [
 ];
 
 /// The checks of all other histories.
-const ALL: [Check; 22] = [
+const ALL: [Check; 21] = [
     no_overlap::check,
     window_inside_lease::check,
     fencing_rises::check,
@@ -103,8 +102,7 @@ const ALL: [Check; 22] = [
     outcome_explained::check,
     release_told::check,
     elections::seen_terms_rise,
-    elections::resignations_hand_over,
-    elections::crashes_are_taken_over,
+    elections::leaders_are_followed,
 ];
 
 /// The checks that take a lock without a window for a free lock. If locks are taken together, a

@@ -26,27 +26,37 @@ use crate::history::story::{OfKey, Story, Window};
 /// A client learns at its next renewal that an operator ended its lease. Until then, its own tasks
 /// wait for its own holder, and not at the store.
 pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
-    let mut violations = Vec::new();
+    let of_key = |(key, of_key): (&&str, &OfKey<'_>)| {
+        let free = gaps(story, of_key).into_iter().map(|gap| (free_from(of_key, &gap), gap.to));
+        let text = format!("`{key}` is waited for and held by nobody");
+        unused(story, of_key, free, &text)
+    };
+    story.keys.iter().flat_map(of_key).collect()
+}
+
+/// Finds the spans that are too long, of those in which somebody waits and could have the key. The
+/// text says so, without the length of the span.
+pub(super) fn unused(
+    story: &Story<'_>,
+    of_key: &OfKey<'_>,
+    spans: impl IntoIterator<Item = (Moment, Moment)>,
+    text: &str,
+) -> Vec<Violation> {
     let Bounds { poll, slack, wanted, opened, .. } = *story.bounds;
     let patience = poll + slack + wanted + opened;
-    for (key, of_key) in &story.keys {
-        let long = gaps(story, of_key).into_iter().filter(|gap| gap.span() > patience);
-        let free = long.map(|gap| (free_from(of_key, &gap), gap.to));
-        for (from, to) in free.flat_map(|(from, to)| story.weather.calm(from, to)) {
-            let ended = ended_without(of_key, from.minus(story.bounds.slack), to);
-            let allowed = patience * (1 + ended);
-            let span = to.since(from);
-            if span > allowed {
-                violations.push(Violation {
-                    invariant: Invariant::NoLostWakeUp,
-                    at: from + allowed,
-                    text: format!("`{key}` is waited for and held by nobody for {span:?}"),
-                    promised: true,
-                });
-            }
-        }
-    }
-    violations
+    let long = spans.into_iter().filter(|(from, to)| to.since(*from) > patience);
+    let calm = long.flat_map(|(from, to)| story.weather.calm(from, to));
+    let too_long = |(from, to): (Moment, Moment)| {
+        let allowed = patience * (1 + ended_without(of_key, from.minus(slack), to));
+        let span = to.since(from);
+        (span > allowed).then(|| Violation {
+            invariant: Invariant::NoLostWakeUp,
+            at: from + allowed,
+            text: format!("{text} for {span:?}"),
+            promised: true,
+        })
+    };
+    calm.filter_map(too_long).collect()
 }
 
 /// The moment from which the store may give the key away in a gap. If a lease was left until its
@@ -63,7 +73,7 @@ fn free_from(of_key: &OfKey<'_>, gap: &Gap) -> Moment {
 }
 
 /// How many calls ended without the key between two moments.
-pub(super) fn ended_without(of_key: &OfKey<'_>, from: Moment, to: Moment) -> u32 {
+fn ended_without(of_key: &OfKey<'_>, from: Moment, to: Moment) -> u32 {
     let ended = of_key.calls.iter().filter(|call| {
         call.returned.is_some_and(|(at, outcome)| {
             let asks = matches!(call.kind, CallKind::Lock | CallKind::TryLock);

@@ -22,8 +22,8 @@ pub(super) struct Refusals {
 /// How a server refuses scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusing {
-    /// With one of the [`PASSING`] answers.
-    For(usize),
+    /// With this answer.
+    With(&'static str),
     /// It forgets each script before the next call.
     Forgets,
     /// The user has no right to call scripts.
@@ -42,9 +42,9 @@ impl Refusals {
 impl Server {
     /// Refuses scripts from now on. `much` decides how.
     pub(in crate::simulation) fn refuse_scripts(&mut self, much: u64) {
-        let how = usize::try_from(much % 4).expect("below 4");
-        let is_known = how < PASSING.len();
-        self.refusals.now = Some(if is_known { Refusing::For(how) } else { Refusing::Forgets });
+        let way = usize::try_from(much % (PASSING.len() as u64 + 1)).expect("a few");
+        let answer = PASSING.get(way).copied();
+        self.refusals.now = Some(answer.map_or(Refusing::Forgets, Refusing::With));
     }
 
     /// Takes the right to run scripts away from all users. `much` decides which right.
@@ -58,7 +58,8 @@ impl Server {
         self.refusals.now = None;
     }
 
-    /// The answer to a command that is refused. It changes nothing.
+    /// The answer to a command that is refused. Such a command changes nothing. If the server only
+    /// forgets its scripts, the command is carried out, and finds no script.
     pub(super) fn refuse(&mut self, command: &Command) -> Option<Executed> {
         let refusing = self.refusals.now?;
         let name = command.args().next()?;
@@ -67,7 +68,7 @@ impl Server {
             return None;
         }
         let text = match refusing {
-            Refusing::For(passing) => PASSING[passing].to_owned(),
+            Refusing::With(answer) => answer.to_owned(),
             Refusing::Forgets => {
                 self.refusals.refused += u64::from(is_by_hash);
                 self.redis.flush_scripts();

@@ -1,8 +1,8 @@
 //! Databases of another version than that of this build.
 
 use leasehold::host::SystemHost;
-use leasehold::store::mysql::migrate;
-use leasehold::{Client, ErrorKind};
+use leasehold::store::mysql::{Migrated, migrate};
+use leasehold::{Client, Error, ErrorKind};
 use leasehold_testkit::servers::{MysqlDatabase, MysqlServer};
 
 use super::keeper::Keeper;
@@ -20,28 +20,27 @@ fn become_version_1(database: &str) {
     );
 }
 
+fn versioned(
+    database: &MysqlDatabase,
+) -> Versioned<'_, impl AsyncFn(&str) -> Result<Migrated, Error>> {
+    Versioned {
+        url: database.url(),
+        meta: "leasehold_meta",
+        sql: Box::new(|sql| database.sql(sql)),
+        migrate: async |url: &str| migrate(url, SystemHost::shared()).await,
+    }
+}
+
 #[tokio::test]
 async fn an_older_database_is_refused_until_it_is_migrated_and_keeps_its_leases() {
     let database = MysqlDatabase::lend();
-    let versioned = Versioned {
-        url: database.url(),
-        meta: "leasehold_meta",
-        sql: &|sql| database.sql(sql),
-        migrate: async |url: &str| migrate(url, SystemHost::shared()).await,
-    };
-    versioned.is_refused_while_it_is_older(|| become_version_1(database.name())).await;
+    versioned(&database).is_refused_while_it_is_older(|| become_version_1(database.name())).await;
 }
 
 #[tokio::test]
 async fn a_newer_database_is_used_if_it_serves_this_build_and_is_never_migrated() {
     let database = MysqlDatabase::lend();
-    let versioned = Versioned {
-        url: database.url(),
-        meta: "leasehold_meta",
-        sql: &|sql| database.sql(sql),
-        migrate: async |url: &str| migrate(url, SystemHost::shared()).await,
-    };
-    versioned.is_used_while_it_serves_this_build().await;
+    versioned(&database).is_used_while_it_serves_this_build().await;
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Databases of another version than that of this build.
 
-use leasehold::ErrorKind;
 use leasehold::host::SystemHost;
-use leasehold::store::postgres::migrate;
+use leasehold::store::postgres::{Migrated, migrate};
+use leasehold::{Error, ErrorKind};
 use leasehold_testkit::servers::PostgresServer;
 
 use super::{client, session_at, until};
@@ -55,28 +55,25 @@ impl Drop for Database {
     }
 }
 
+fn versioned(database: &Database) -> Versioned<'_, impl AsyncFn(&str) -> Result<Migrated, Error>> {
+    Versioned {
+        url: database.url(),
+        meta: "leasehold.meta",
+        sql: Box::new(|sql| database.sql(sql)),
+        migrate: async |url: &str| migrate(url, SystemHost::shared()).await,
+    }
+}
+
 #[tokio::test]
 async fn an_older_database_is_refused_until_it_is_migrated_and_keeps_its_leases() {
     let database = Database::migrated("older_version");
-    let versioned = Versioned {
-        url: database.url(),
-        meta: "leasehold.meta",
-        sql: &|sql| database.sql(sql),
-        migrate: async |url: &str| migrate(url, SystemHost::shared()).await,
-    };
-    versioned.is_refused_while_it_is_older(|| database.become_version_1()).await;
+    versioned(&database).is_refused_while_it_is_older(|| database.become_version_1()).await;
 }
 
 #[tokio::test]
 async fn a_newer_database_is_used_if_it_serves_this_build_and_is_never_migrated() {
     let database = Database::migrated("newer_version");
-    let versioned = Versioned {
-        url: database.url(),
-        meta: "leasehold.meta",
-        sql: &|sql| database.sql(sql),
-        migrate: async |url: &str| migrate(url, SystemHost::shared()).await,
-    };
-    versioned.is_used_while_it_serves_this_build().await;
+    versioned(&database).is_used_while_it_serves_this_build().await;
 }
 
 #[tokio::test]

@@ -63,7 +63,9 @@ impl Failure {
     /// Whether the connection is of no use any more.
     pub(super) fn ends_connection(&self) -> bool {
         let Self::Said(said) = self else { return true };
-        // A newer build may have migrated. The checks of the next connection say so.
+        // A newer build may have migrated. The checks of the next connection say so. A missing
+        // procedure (1305) does not end the connection, because MySQL lacks each one for a moment
+        // while any migration replaces it.
         if said.code == OTHER_ARGUMENTS {
             return true;
         }

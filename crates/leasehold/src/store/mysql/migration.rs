@@ -39,7 +39,7 @@ const TABLE_WAIT: u32 = 5;
 /// # Errors
 ///
 /// - [`Config`](ErrorKind::Config) for an invalid URL, a server before MySQL 8.0 or MariaDB 10.6,
-///   or tables of a newer version.
+///   tables of a newer version, or half a migration by a newer build that does not serve this one.
 /// - [`Denied`](ErrorKind::Denied) for a wrong password or a missing right.
 /// - [`Unavailable`](ErrorKind::Unavailable) or [`Unknown`](ErrorKind::Unknown) if the server
 ///   cannot be reached, or does not answer in two minutes. Run it again: it continues where it

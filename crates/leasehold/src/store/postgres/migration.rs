@@ -14,8 +14,9 @@ use crate::store::sql::{Engine as _, Migrated, version_before};
 /// of an older version up to date.
 ///
 /// Running it again changes nothing. Locks may be in use meanwhile, and [`Migrated`] says which
-/// builds may go on. The user must own the schema, its tables and its functions, or be allowed to
-/// create the schema (`GRANT CREATE ON DATABASE`). Users of locks need less:
+/// builds may go on. For the first migration, the user must be allowed to create the schema (`GRANT
+/// CREATE ON DATABASE`). For later ones, it must own the schema, its tables and its functions.
+/// Users of locks need less:
 ///
 /// ```sql
 /// GRANT USAGE ON SCHEMA leasehold TO app;
@@ -71,7 +72,8 @@ fn advise(error: Error) -> Error {
         return error;
     }
     let message = "this user has no right to create the schema, its tables or its functions; \
-                   nothing was changed; migrate as the owner of the database or of the schema";
+                   nothing was changed; migrate as the owner of all three, or, if there is no \
+                   schema yet, as a user who may create one";
     let said = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<Said>());
     let text = said.map(|said| said.text.clone()).unwrap_or_default();
     Error::new(ErrorKind::Denied, message).with_source(Said::new(text))

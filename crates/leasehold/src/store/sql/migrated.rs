@@ -50,15 +50,18 @@ impl Migrated {
 ///
 /// # Errors
 ///
-/// If it could not be read, or is newer than that of `ours`.
+/// If it could not be read, or if `ours` must not migrate this database.
 pub(in crate::store) fn version_before(
     read: Result<Found, Error>,
     ours: Build,
 ) -> Result<Option<u32>, Error> {
     match read {
-        // A migration that was not finished made the tables.
-        Ok(found) if found.version == 0 => Ok(None),
-        Ok(found) => ours.check_before(found).map(|()| Some(found.version)),
+        // Version 0: a migration that was not finished made the tables, perhaps one by a newer
+        // build.
+        Ok(found) => {
+            ours.check_before(found)?;
+            Ok((found.version > 0).then_some(found.version))
+        }
         // There is no such table.
         Err(error) if error.kind() == ErrorKind::Config => Ok(None),
         Err(error) => Err(error),
@@ -73,9 +76,15 @@ mod tests {
     fn only_missing_tables_and_older_ones_are_migrated() {
         let build = Build { version: 2, needs: 1, serves: 1 };
         let found = |version: u32| Ok(Found::read(&[vec![None, Some(version.to_string())]]));
+        let begun = |serves: u32| {
+            let said = |number: u32| Some(number.to_string());
+            Ok(Found::read(&[vec![None, said(0), None, None, None, said(serves)]]))
+        };
         let failed = |kind| Err(Error::new(kind, "why"));
         for (read, before) in [
             (found(0), Ok(None)),
+            (begun(2), Ok(None)),
+            (begun(3), Err(ErrorKind::Config)),
             (found(1), Ok(Some(1))),
             (found(2), Ok(Some(2))),
             (found(3), Err(ErrorKind::Config)),

@@ -8,10 +8,10 @@
 //! | has no tables, or a first migration was cut off | is refused: migrate | makes them |
 //! | is older than this build needs | is refused: migrate | brings it up to date |
 //! | is older, but not too old | works | brings it up to date |
-//! | is of the version of this build | works | changes nothing |
+//! | is of the version of this build | works | renews the functions |
 //! | is newer, and serves this build | works | is refused: nothing is to be done |
 //! | is newer, and does not serve this build | is refused: use a newer build | is refused |
-//! | has half a migration by a build that ends this one | is refused | is refused: use that build |
+//! | has half a newer migration that does not serve this build | is refused | is refused |
 
 use super::errors::MIGRATE;
 use super::row::Row;
@@ -70,8 +70,9 @@ impl Build {
         Err(Error::new(ErrorKind::Config, message))
     }
 
-    /// Refuses a migration by this build to a database that is newer, even in part. Functions of a
-    /// newer build may have written rows that those of this build do not understand.
+    /// Refuses a migration by this build to a database that is newer, or that has half a migration
+    /// by a newer build and does not serve this one any more. Newer functions may have written rows
+    /// that those of this build do not understand.
     pub(super) fn check_before(self, found: Found) -> Result<(), Error> {
         let (Found { version, serves }, ours) = (found, self.version);
         let advice = match (version > ours, serves > ours) {

@@ -111,7 +111,8 @@ impl LockRow {
         })
     }
 
-    /// Makes this holder the only one. The row is still to be written.
+    /// Makes this holder the only one. The row is still to be written. Each new lease must come
+    /// from here, or its holder gets the request to let go of an earlier lease of its owner token.
     pub(super) fn grant(&mut self, granted: Held) {
         self.held = Some(granted);
         self.is_new_grant = true;
@@ -230,6 +231,8 @@ impl LockRow {
     }
 
     fn insert(&mut self, turn: &Turn<'_>, key: &Key) -> rusqlite::Result<bool> {
+        // A new row has no request to let go. `?15` is there because `write` binds it for the
+        // update.
         const SQL: &str = "INSERT INTO locks (key, version, counter, owner, expires, ttl,
                 since_wall, fence_first, fence_count, why, idle, touched, permits, taken,
                 revoked_owner)
