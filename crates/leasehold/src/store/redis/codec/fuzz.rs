@@ -165,8 +165,14 @@ mod tests {
         vec(word, 0..24).prop_map(|words| words.concat())
     }
 
+    /// The number of inputs: `LEASEHOLD_FUZZ_CHANGES`, as for the targets of the test kit.
+    fn cases() -> u32 {
+        std::env::var("LEASEHOLD_FUZZ_CHANGES")
+            .map_or(20_000, |number| number.parse().expect("LEASEHOLD_FUZZ_CHANGES is a number"))
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(cases()))]
 
         #[test]
         fn any_bytes_are_read_as_a_plain_reader_reads_them(
