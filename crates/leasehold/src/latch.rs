@@ -40,7 +40,8 @@ const LOOKS: Backoff =
 ///
 /// If a request or an answer is lost, the client repeats the request with the same token. So
 /// nothing is counted twice. A call that ends with an error did not count, or the client takes its
-/// count back before it asks for this name again. So call again.
+/// count back before it asks for this name again. Until then, others may see the latch open, and
+/// go on. So call again: those who looked later wait for this count.
 /// [`arrive_and_wait`](Self::arrive_and_wait) names two errors after which its count stays. Before
 /// the program ends, wait for [`Client::shutdown`](crate::Client::shutdown). Without it, a count of
 /// a call that failed may stay for as long as it is [kept](Self::keep). The same holds for the
