@@ -90,8 +90,11 @@ impl Asker {
         Self { work: Some(work), right: Right { session, spec, who_asks: WhoAsks::Us } }
     }
 
-    /// Makes the asker begin with a lease that is leaving.
+    /// Makes the asker begin with a lease that is leaving. The store has not answered yet whether
+    /// the lease has left, and this is noted for the tasks behind the asker, too.
     pub(super) fn after(mut self, leaving: Leaving) -> Self {
+        let Right { session, spec, .. } = &self.right;
+        session.lines.with(&spec.key, |line| line.outage = Some(UNANSWERED.clone()));
         self.work.as_mut().expect("there until it is dropped").leaving = Some(leaving);
         self
     }
@@ -158,6 +161,10 @@ impl Work {
     ) -> Result<Option<(Arc<Held>, Turn)>, Error> {
         if let Some(leaving) = &mut self.leaving {
             let kept = leaving.answered().await;
+            // Without an answer, the attempt below takes over what is noted.
+            if leaving.is_over() {
+                session.lines.with(&spec.key, |line| line.outage = None);
+            }
             self.leaving = None;
             if kept.is_some() {
                 return Ok(kept);

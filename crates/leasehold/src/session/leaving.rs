@@ -83,6 +83,11 @@ impl Leaving {
         self.answer.clone().expect("it was just submitted")
     }
 
+    /// Whether the store has answered, so that neither token can hold a lease that nobody knows of.
+    pub(super) const fn is_over(&self) -> bool {
+        self.answer.is_none()
+    }
+
     /// Waits for the answer. Returns the first turn of the new lease, if this client got it.
     ///
     /// # Cancel safety

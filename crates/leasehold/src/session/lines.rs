@@ -34,7 +34,8 @@ pub(super) struct Line {
     pub(super) tries: usize,
     /// Whether another client waits for the key while a task of this client asks for it.
     was_wanted: bool,
-    /// Why the asker's last request failed, if it did.
+    /// Why the asker's last request failed, or that it has no answer yet. `None` once the store has
+    /// answered.
     pub(super) outage: Option<Error>,
     /// The asking tasks that hints wake, by token.
     asking: BTreeMap<OwnerToken, Arc<Wake>>,
@@ -107,9 +108,11 @@ impl Line {
         lease
     }
 
-    /// Adds the client's new lease. Returns whether another client waits for the key.
+    /// Adds the client's new lease, which the store has granted just now. Returns whether another
+    /// client waits for the key.
     pub(super) fn enter(&mut self, held: &Arc<Held>) -> bool {
         self.tasks.enter(Arc::clone(held));
+        self.outage = None;
         std::mem::take(&mut self.was_wanted)
     }
 

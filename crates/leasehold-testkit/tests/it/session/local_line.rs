@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use leasehold::core::Moment;
 use leasehold::host::Host;
 use leasehold::store::Hint;
-use leasehold::{Client, Coexist, Mutex};
+use leasehold::{Client, Coexist, ErrorKind, Mutex};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Hints, Request};
 
@@ -167,4 +167,47 @@ fn a_kept_lease_whose_answer_came_too_late_is_given_back() {
         assert!(served.expect("the key is free again").is_held());
         assert!(scene.faults.count(Request::Release) >= 2, "the kept lease was given back");
     });
+}
+
+/// The task in front of it waits for the answer.
+#[test]
+fn a_wait_two_places_behind_a_release_without_an_answer_ends_as_unknown() {
+    play(0..3, async |scene| {
+        let client = scene.client_of(ms(10_000)).await;
+        let held = client.mutex("a").lock().await.expect("free");
+        let (next, last) = (client.mutex("a"), client.mutex("a"));
+        let _next = scene.host.task(async move { next.lock().await.map(drop) });
+        scene.host.settle().await;
+        let waiting = scene.host.task(async move { last.lock_timeout(ms(300)).await });
+        scene.pass(ms(100)).await;
+        // The lease has no fencing token for the next turn, so the store is asked.
+        scene.faults.from_now_on(Request::Release, Fault::LoseRequest);
+        drop(held);
+        let error = waiting.await.expect_err("no answer");
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        scene.faults.heal();
+    });
+}
+
+/// The store lets the client keep the lock, or grants it anew. So the task in front of it has it.
+#[test]
+fn a_wait_two_places_behind_a_release_ends_as_taken_once_the_store_has_answered() {
+    for is_answer_lost in [false, true] {
+        play(0..3, async |scene| {
+            let client = scene.client_of(ms(10_000)).await;
+            let held = client.mutex("a").lock().await.expect("free");
+            let (next, last) = (client.mutex("a"), client.mutex("a"));
+            let next = scene.host.task(async move { next.lock().await });
+            scene.host.settle().await;
+            let waiting = scene.host.task(async move { last.lock_timeout(ms(4_000)).await });
+            scene.host.settle().await;
+            if is_answer_lost {
+                scene.faults.next(Request::Release, Fault::LoseReply);
+            }
+            drop(held);
+            let error = waiting.await.expect_err("the task in front of it has the lock");
+            assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
+            assert!(next.await.expect("in turn").is_held());
+        });
+    }
 }
