@@ -242,6 +242,26 @@ fn a_renewal_that_no_command_can_do_says_that_scripts_are_missing() {
     });
 }
 
+/// The user may run scripts again, and this server has no command that renews.
+#[test]
+fn a_renewal_is_one_request_again_once_scripts_are_allowed_again() {
+    play_fake(async |fake, store| {
+        let denied = "NOPERM this user has no permissions to run the 'eval' command";
+        fake.on("EVAL", [refused(denied), super::fake::numbers(&[1, 0, 0, 0])]);
+        fake.on("EVALSHA", [super::fake::numbers(&[1, 0, 0, 0])]);
+        fake.on("PTTL", [number(500)]);
+        fake.on("SET", [refused("ERR syntax error")]);
+        assert_eq!(renewed(renew(store, 1_000).await), (None, false));
+        let tries = ["EVAL", "PTTL a", "SET a anna IFEQ anna PX 1000", "EVAL"];
+        assert_eq!(seen(fake), tries);
+        for _ in 0..2 {
+            assert_eq!(renewed(renew(store, 1_000).await), (None, false));
+            let seen = seen(fake);
+            assert!(seen.len() == 1 && seen[0].starts_with("EVALSHA "), "{seen:?}");
+        }
+    });
+}
+
 /// With scripts, a release by command is one command less for the server to interpret.
 #[test]
 fn a_release_is_a_command_where_the_server_has_one_and_a_renewal_stays_a_script() {

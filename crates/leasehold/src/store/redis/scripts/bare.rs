@@ -26,6 +26,8 @@ use crate::store::{Claim, OnRelease, Renewal};
 pub(super) struct Bare {
     /// Whether the lock has no companion keys, and commands may do the step.
     is_bare: bool,
+    /// Whether a script must do the step, since the server lacks the command for it.
+    lacks_command: bool,
     /// Whether the owner has the key already, so that only its time to live is restarted.
     is_again: bool,
     sent: Sent,
@@ -77,7 +79,7 @@ impl Bare {
     /// The command that does the step without a script, if there is one.
     pub(super) fn command(&mut self, step: &Step, known: &Known) -> Option<Command> {
         self.sent = Sent::Script;
-        if !self.is_bare {
+        if !self.is_bare || self.lacks_command {
             return None;
         }
         let server = &known.bare;
@@ -118,6 +120,7 @@ impl Bare {
     /// need no probes: if the server has scripts, they do the renewals.
     pub(super) fn probes(&mut self, step: &Step, known: &mut Known) -> Vec<Command> {
         let may_need_it = matches!(step, Step::Acquire(_) | Step::Release(..));
+        let may_need_it = may_need_it && !self.lacks_command;
         let asks = self.is_bare && may_need_it && self.sent == Sent::Script;
         let is_new = known.bare.native == Native::Unasked;
         if !asks || !(is_new || self.without_scripts) {
@@ -163,7 +166,8 @@ impl Bare {
         let is_syntax = code == "ERR" && text.contains("syntax");
         let is_release = matches!(step, Step::Release(..));
         match self.sent {
-            _ if !self.is_bare => return false,
+            // The refusal of the script says best what is missing.
+            _ if !self.is_bare || self.lacks_command => return false,
             Sent::Script if native::refuses_scripts(code, text) => {
                 return self.may_go_without(step, known);
             }
@@ -176,9 +180,10 @@ impl Bare {
                 known.bare.native = Native::Unasked;
                 self.native = None;
             }
-            // The refusal of the script says best what is missing.
-            Sent::Native if is_syntax => self.needs_script(),
-            Sent::Look if native::refuses("PTTL", code, text) => self.needs_script(),
+            // Scripts may be allowed again. If so, the answer shows it, and the next renewals begin
+            // with a script.
+            Sent::Native if is_syntax => self.lacks_command = true,
+            Sent::Look if native::refuses("PTTL", code, text) => self.lacks_command = true,
             _ => return false,
         }
         true
