@@ -31,12 +31,12 @@ const QUEUE_MAX: usize = 10_000;
 /// their futures.
 ///
 /// The requests for one key are carried out one after the other, and those for different keys side
-/// by side. Renewals are carried out at once. All requests run on the [`Host`], not on the caller's
-/// runtime, so they must not block. An answer that does not come within the [`command_limit`] of
-/// the ttl becomes an [`Unknown`](ErrorKind::Unknown) error. The request still goes on, and later
-/// requests for its key wait for it. So the wrapped store must end every request in bounded time.
-/// At most 10 000 requests wait for one key; more are refused with
-/// [`Unavailable`](ErrorKind::Unavailable).
+/// by side. [`resize`](Store::resize) is one of these requests. Renewals are carried out at once.
+/// All requests run on the [`Host`], not on the caller's runtime, so they must not block. An answer
+/// that does not come within the [`command_limit`] of the ttl becomes an
+/// [`Unknown`](ErrorKind::Unknown) error. The request still goes on, and later requests for its key
+/// wait for it. So the wrapped store must end every request in bounded time. At most 10 000
+/// requests wait for one key; more are refused with [`Unavailable`](ErrorKind::Unavailable).
 ///
 /// Clones share the queues. [`inspect`](Store::inspect) and [`browse`](Store::browse) go straight
 /// to the store.
@@ -238,7 +238,8 @@ impl<S: Store> Store for InOrder<S> {
     }
 
     fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
-        self.store.resize(key, of)
+        // An ask names the number of permits that its caller knows.
+        self.submit(Some(&key.clone()), Ttl::MAX, move |store| store.resize(key, of))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -405,6 +406,25 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_the_number_of_permits_comes_between_the_requests_before_and_behind_it() {
+        let (host, _, store) = opened();
+        let permits = |owner, of| Ask { claim: Claim::Permits { want: 1, of }, ..ask(owner) };
+        let before = store.acquire(permits("anna", 2));
+        // Nobody waits for the answer.
+        drop(store.resize(lease("anna").key, 3));
+        let behind = store.acquire(permits("bert", 3));
+        host.run();
+        for granted in [before, behind] {
+            let granted = granted.now_or_never();
+            assert!(matches!(granted, Some(Ok(Acquired::Granted { .. }))), "{granted:?}");
+        }
+        let _silent = store.acquire(ask("silent"));
+        let resized = store.resize(lease("anna").key, 4);
+        host.run();
+        assert!(resized.now_or_never().is_none(), "it comes after the earlier request");
+    }
+
+    #[test]
     fn requests_behind_one_that_panicked_fail_and_later_ones_are_carried_out() {
         let (host, _, store) = opened();
         let requests = [store.acquire(ask("broken")), store.acquire(ask("anna"))];
@@ -440,7 +460,7 @@ mod tests {
         impl HintSink for Deaf {
             fn hint(&self, _: Hint) {}
         }
-        let (_, told, store) = opened();
+        let (host, told, store) = opened();
         let store = AnyStore::new(store);
         let (lease, inbox) = (lease("anna"), ClientId::from_random([1; ClientId::CHARS]));
         store.watch(&inbox, Weak::<Deaf>::new());
@@ -450,7 +470,9 @@ mod tests {
         let expected = ["watch", "listen", "tell_when_free", "let_go"];
         assert_eq!(*told.lock().expect("no panic"), expected);
         assert_eq!((store.shard(&lease.key), store.label()), (7, "odd".to_owned()));
-        let resized = store.resize(lease.key, 3).now_or_never();
+        let resized = store.resize(lease.key, 3);
+        host.run();
+        let resized = resized.now_or_never();
         assert!(matches!(resized, Some(Ok(None))), "{resized:?}");
         assert!(store.capabilities().permits && store.browse().is_some());
     }
