@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::sqlite::waits::LOOK_EVERY_MIN;
-use crate::store::{Browse, Evicted, Renewal, Renewed, Revoked};
+use crate::store::{Browse, Evicted};
 
 #[test]
 fn a_waiter_in_another_process_is_told_that_it_was_handed_the_key() {
@@ -158,34 +158,4 @@ fn contending_processes_never_share_a_lease_or_a_fencing_token() {
     tokens.sort_unstable();
     tokens.dedup();
     assert_eq!(tokens.len(), 300);
-}
-
-/// Some libraries use one owner token for lock after lock.
-#[test]
-fn a_request_to_let_go_is_not_for_the_next_lease_of_the_same_owner_token() {
-    let world = World::new();
-    let store = world.open();
-    let take = || granted(run(store.acquire(ask("a", owner(1, 1)))));
-    let revoke = |reason: &str| {
-        let (seen, by) = (owner(1, 1).as_str().as_bytes().to_vec(), "ada".to_owned());
-        let asked = run(store.revoke(key("a"), seen, by, reason.to_owned()));
-        assert_eq!(asked.expect("an answer"), Revoked::Asked);
-    };
-    let told = || match run(store.renew(Renewal::new(lease("a", owner(1, 1)), ttl(10_000)))) {
-        Ok(Renewed::Renewed { revoked, .. }) => revoked.map(|request| request.reason.clone()),
-        other => panic!("not renewed: {other:?}"),
-    };
-    take();
-    revoke("one");
-    take();
-    assert_eq!(told().as_deref(), Some("one"), "it is still the same lease");
-    let freed = run(store.release(lease("a", owner(1, 1)), OnRelease::Free));
-    assert_eq!(freed.expect("an answer"), Released::Freed);
-    take();
-    assert_eq!(told(), None, "the earlier lease was released");
-    revoke("two");
-    assert_eq!(told().as_deref(), Some("two"));
-    world.clock.advance(Duration::from_secs(10));
-    take();
-    assert_eq!(told(), None, "the earlier lease has ended");
 }
