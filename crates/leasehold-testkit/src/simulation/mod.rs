@@ -34,7 +34,6 @@ mod server;
 mod strictness;
 mod terms;
 mod together;
-mod work;
 mod worker;
 mod world;
 mod worlds;

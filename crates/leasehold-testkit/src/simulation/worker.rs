@@ -1,5 +1,7 @@
 //! One task of a client, with the tools that every use of a lock needs.
 
+mod work;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,14 +24,14 @@ const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
 /// One task of a client.
 pub(super) struct Worker {
-    pub(super) world: Arc<World>,
+    world: Arc<World>,
     /// The number of its client.
-    pub(super) number: usize,
-    pub(super) process: Process,
-    pub(super) client: Client,
-    pub(super) random: SeededRandom,
+    number: usize,
+    process: Process,
+    client: Client,
+    random: SeededRandom,
     /// The server's names for the keys that it takes locks of.
-    pub(super) keys: Vec<Name>,
+    keys: Vec<Name>,
 }
 
 impl Worker {

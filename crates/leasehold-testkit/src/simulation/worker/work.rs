@@ -8,17 +8,17 @@ use leasehold::core::Moment;
 use leasehold::host::Host;
 use leasehold::{ErrorKind, Guard, Lost};
 
-use super::parting::part;
-use super::plan::Sharing;
-use super::renewing::Renewing;
-use super::terms::Terms;
-use super::worker::{Worker, outcome_of};
-use super::world::Supervised;
-use super::worlds::{
+use super::{Worker, outcome_of};
+use crate::history::event::{CallKind, Name, Outcome, Share, WindowId};
+use crate::simulation::parting::part;
+use crate::simulation::plan::Sharing;
+use crate::simulation::renewing::Renewing;
+use crate::simulation::terms::Terms;
+use crate::simulation::world::Supervised;
+use crate::simulation::worlds::{
     COUNTER_KEPT_FOR, Detached, Kept, downgrade, goes_over, hand_on, learn, leave_early,
     leave_guard, long_span, operate, resize, run_once, share, take_several,
 };
-use crate::history::event::{CallKind, Name, Outcome, Share, WindowId};
 use crate::{cut_after, cut_when_woken};
 
 /// How often the tasks of a hot client rush for their lock, and how often each takes it at most.
@@ -34,7 +34,7 @@ const LIMITED: usize = 6;
 
 impl Worker {
     /// Tries to take one lock of a crowd. Holds it until `until`, or until it is lost.
-    pub(super) async fn hold_one_of_many(mut self, key: Name, until: Moment) {
+    pub(in crate::simulation) async fn hold_one_of_many(mut self, key: Name, until: Moment) {
         let terms = Terms::of_one_of_many(&self.world.plan, self.number);
         let Some((window, guard)) = self.lock(&key, &terms, TRIES).await else { return };
         let span = until.since(self.now());
@@ -43,7 +43,7 @@ impl Worker {
     }
 
     /// Takes locks until `until`, or until the run ends.
-    pub(super) async fn work(mut self, until: Option<Moment>) {
+    pub(in crate::simulation) async fn work(mut self, until: Option<Moment>) {
         while self.goes_on(until) {
             let key = Arc::clone(&self.keys[self.random.below(self.keys.len())]);
             let terms = self.terms(&key).await;
