@@ -90,10 +90,14 @@ async fn a_driver_that_panicked_is_followed_by_another() {
     let store = MemoryStore::new(SystemHost::shared());
     let store = Panicking { store, renewals: AtomicUsize::new(0), renewed };
     let client = Client::with_store(store).ttl(ms(3_000)).connect().await.expect("connected");
-    let _first = client.mutex("a").lock().await.expect("free");
-    let _second = client.mutex("b").lock().await.expect("free");
+    let first = client.mutex("a").lock().await.expect("free");
+    let second = client.mutex("b").lock().await.expect("free");
     for _ in 0..4 {
-        assert!(renewals.recv().await.is_some(), "leases are renewed again");
+        tokio::select! {
+            renewal = renewals.recv() => assert!(renewal.is_some(), "leases are renewed again"),
+            lost = first.lost() => panic!("the first lease is not renewed: {lost}"),
+            lost = second.lost() => panic!("the second lease is not renewed: {lost}"),
+        }
     }
 }
 

@@ -78,9 +78,11 @@ async fn beside(play: impl AsyncFnOnce(&Core, &Server, &Here)) {
     }
 }
 
-/// Lets everything else run until this holds.
+/// Lets everything else run until this holds. A test that waits in vain fails and does not hang.
 async fn until(mut holds: impl FnMut() -> bool) {
+    let end = SystemHost.now() + Duration::from_mins(1);
     while !holds() {
+        assert!(SystemHost.now() < end, "it does not hold after a minute");
         tokio::task::yield_now().await;
     }
 }
