@@ -77,18 +77,29 @@ impl Drop for Task {
     }
 }
 
+/// The connections that are served.
+#[derive(Debug, Default)]
+struct Connections(VecDeque<Task>);
+
+impl Connections {
+    /// Adds one. If too many are open, the oldest ends.
+    fn add(&mut self, new: Task) {
+        self.0.retain(|task| !task.0.is_finished());
+        if self.0.len() == CONNECTIONS_MAX {
+            drop(self.0.pop_front());
+        }
+        self.0.push_back(new);
+    }
+}
+
 async fn accept(listener: TcpListener, board: Arc<Board>) {
-    let mut open = VecDeque::new();
+    let mut connections = Connections::default();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(AFTER_FAILURE).await;
             continue;
         };
-        open.retain(|task: &Task| !task.0.is_finished());
-        if open.len() == CONNECTIONS_MAX {
-            drop(open.pop_front());
-        }
-        open.push_back(Task(tokio::spawn(serve(stream, Arc::clone(&board)))));
+        connections.add(Task(tokio::spawn(serve(stream, Arc::clone(&board)))));
     }
 }
 
@@ -129,7 +140,35 @@ async fn converse(stream: &mut TcpStream, board: &Board) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use super::*;
+
+    #[tokio::test]
+    async fn only_connections_that_are_open_count_and_the_oldest_makes_room() {
+        let mut connections = Connections::default();
+        let held = Arc::new(());
+        let oldest = Arc::clone(&held);
+        connections.add(Task(tokio::spawn(async move {
+            pending::<()>().await;
+            drop(oldest);
+        })));
+        for _ in 0..2 * CONNECTIONS_MAX {
+            let ended = Task(tokio::spawn(async {}));
+            while !ended.0.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            connections.add(ended);
+        }
+        for _ in 1..CONNECTIONS_MAX {
+            connections.add(Task(tokio::spawn(pending())));
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&held), 2, "all connections that are open are served");
+        connections.add(Task(tokio::spawn(pending())));
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&held), 1, "the oldest of too many is still served");
+    }
 
     #[test]
     fn an_address_is_a_port_of_this_machine_or_names_an_interface() {

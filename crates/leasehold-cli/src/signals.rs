@@ -145,11 +145,7 @@ impl Signals {
     /// Takes the requests to stop that have arrived, even if other signals came before them.
     pub(crate) fn take_requests(&mut self) -> Vec<Received> {
         self.look();
-        let all = std::mem::take(&mut self.received).into_iter();
-        let (requests, others): (VecDeque<_>, VecDeque<_>) =
-            all.partition(|received| FATAL.contains(&received.signal));
-        self.received = others;
-        requests.into()
+        take_requests(&mut self.received)
     }
 
     /// Whether we were continued and have not dealt with it yet. Then it is too late to stop.
@@ -157,6 +153,14 @@ impl Signals {
         self.look();
         self.received.iter().any(|received| received.signal == Signal::CONT)
     }
+}
+
+/// Takes the requests to stop, and leaves the other signals in their order.
+fn take_requests(received: &mut VecDeque<Received>) -> Vec<Received> {
+    let all = std::mem::take(received).into_iter();
+    let (requests, others) = all.partition(|received| FATAL.contains(&received.signal));
+    *received = others;
+    requests.into()
 }
 
 /// Drops TSTP if CONT is there. Nothing tells which of them came first, and nobody would continue
@@ -306,12 +310,28 @@ mod tests {
         }
     }
 
+    fn of(signals: &[Signal]) -> VecDeque<Received> {
+        let sender = Sender::Process(7);
+        signals.iter().map(|signal| Received { signal: *signal, sender }).collect()
+    }
+
+    #[test]
+    fn requests_to_stop_overtake_the_other_signals_and_take_none_along() {
+        let (one, two, term, int) = (Signal::USR1, Signal::USR2, Signal::TERM, Signal::INT);
+        for (came, taken, left) in [
+            (&[one, two][..], &[][..], &[one, two][..]),
+            (&[one, term, two, int], &[term, int], &[one, two]),
+            (&[term], &[term], &[]),
+            (&[], &[], &[]),
+        ] {
+            let mut received = of(came);
+            assert_eq!(take_requests(&mut received), Vec::from(of(taken)), "{came:?}");
+            assert_eq!(received, of(left), "{came:?}");
+        }
+    }
+
     #[test]
     fn a_stop_is_dropped_if_a_continuation_came_in_the_same_moment() {
-        let of = |signals: &[Signal]| -> VecDeque<Received> {
-            let sender = Sender::Process(7);
-            signals.iter().map(|signal| Received { signal: *signal, sender }).collect()
-        };
         let (stop, go, term) = (Signal::TSTP, Signal::CONT, Signal::TERM);
         for (came, left) in [
             (&[stop, go][..], &[go][..]),

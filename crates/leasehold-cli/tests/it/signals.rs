@@ -11,6 +11,7 @@ on_every_store! {
     a_command_that_dies_of_a_forwarded_signal_takes_us_along,
     a_second_signal_kills,
     other_signals_reach_the_command,
+    signals_that_arrive_together_all_reach_the_command,
     a_signal_that_was_ignored_stays_ignored_by_the_command_too,
     ctrl_z_stops_the_command_with_us_and_both_go_on,
     a_command_continued_after_its_lease_lapsed_is_killed,
@@ -120,6 +121,23 @@ fn other_signals_reach_the_command(world: &World) {
     holder.kill(Signal::USR2);
     holder.expect("usr2");
     holder.end().code(0);
+}
+
+/// They wait for us while we are stopped.
+fn signals_that_arrive_together_all_reach_the_command(world: &World) {
+    let script = format!("trap 'echo usr1' USR1; trap 'echo usr2' USR2; echo up; {IDLE}");
+    let mut holder = start(world.run("x", &["--ttl", "10m"], &script));
+    holder.expect("up");
+    holder.kill(Signal::STOP);
+    until("we are stopped", || state_of(holder.pid()) == 'T');
+    for signal in [Signal::USR1, Signal::USR2, Signal::CONT] {
+        holder.kill(signal);
+    }
+    let mut came = [holder.line(), holder.line()];
+    came.sort();
+    assert_eq!(came, ["usr1", "usr2"]);
+    holder.kill(Signal::TERM);
+    holder.end().signal(Signal::TERM);
 }
 
 /// The command is like a server that reads its settings again, and whose workers do not expect the
