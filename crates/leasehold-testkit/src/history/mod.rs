@@ -29,6 +29,7 @@ mod standing;
 mod story;
 mod summary;
 mod weather;
+mod window;
 
 pub use self::bounds::Bounds;
 pub use self::invariant::{Invariant, Violation};

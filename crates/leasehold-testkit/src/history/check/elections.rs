@@ -12,7 +12,8 @@ use super::no_lost_wake_up::{Gap, gaps};
 use crate::history::bounds::Bounds;
 use crate::history::event::Outcome;
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{Call, OfKey, Story, Window};
+use crate::history::story::{Call, OfKey, Story};
+use crate::history::window::Window;
 
 /// Checks two rules for each leader that an observer saw:
 ///

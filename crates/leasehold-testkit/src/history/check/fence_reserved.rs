@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{OfKey, Story, Window};
+use crate::history::story::{OfKey, Story};
+use crate::history::window::Window;
 
 /// Checks two rules:
 ///

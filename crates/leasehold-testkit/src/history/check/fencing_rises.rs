@@ -6,7 +6,8 @@ use leasehold::core::Moment;
 
 use crate::history::event::Share;
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{OfKey, Story, Window};
+use crate::history::story::{OfKey, Story};
+use crate::history::window::Window;
 
 /// Checks three rules for each key, on windows with a fencing token:
 ///

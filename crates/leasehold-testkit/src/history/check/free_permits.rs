@@ -8,7 +8,8 @@ use super::no_lost_wake_up::unused;
 use crate::history::bounds::Bounds;
 use crate::history::event::{CallKind, Share};
 use crate::history::invariant::Violation;
-use crate::history::story::{OfKey, Story, Window};
+use crate::history::story::{OfKey, Story};
+use crate::history::window::Window;
 
 /// In calm weather, waiters do not wait for longer than `poll + slack` while there is room for each
 /// of them. There is room for a waiter if its permits, and those of all windows, are no more than

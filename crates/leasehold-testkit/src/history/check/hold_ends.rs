@@ -7,7 +7,8 @@ use leasehold::core::Moment;
 use crate::history::bounds::Bounds;
 use crate::history::event::Request;
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{OfKey, Story, Window};
+use crate::history::story::{OfKey, Story};
+use crate::history::window::Window;
 
 /// How much longer than its limit a lease may last because of whole milliseconds: the shortest ttl
 /// that a client may ask for, and the rounding of a server.

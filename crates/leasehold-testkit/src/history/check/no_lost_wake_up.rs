@@ -7,7 +7,8 @@ use leasehold::core::Moment;
 use crate::history::bounds::Bounds;
 use crate::history::event::{CallKind, Outcome};
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{OfKey, Story, Window};
+use crate::history::story::{OfKey, Story};
+use crate::history::window::Window;
 
 /// In calm weather, a key with a living and running waiter in a `Lock` call is never without a
 /// window for longer than `poll + slack`. A lost wake-up costs one poll. A client that keeps a
@@ -171,7 +172,7 @@ mod tests {
     use crate::history::Invariant::NoLostWakeUp;
     use crate::history::build::{Tale, tale};
     use crate::history::event::Outcome::{Dropped, WaitElapsed};
-    use crate::history::event::Request::Evict;
+    use crate::history::event::Request::{Evict, Renew};
 
     /// A client holds the lock until 5 s, and another one waits.
     fn handed_over() -> Tale {
@@ -240,6 +241,18 @@ mod tests {
     #[test]
     fn a_lease_that_was_given_up_before_its_deadline_keeps_nobody_waiting() {
         left_at(9.89, 12.3).breaks(NoLostWakeUp);
+    }
+
+    /// The renewal that leaves the key taken is the last that anybody sees of the lease.
+    #[test]
+    fn a_key_that_is_left_taken_by_its_last_renewal_is_waited_for_until_that_time_is_over() {
+        let left = |got: f64| {
+            let tale = tale().takes(1, "A", 1, 9.9).at(2.0).locks(2).at(3.0).leaves_taken("A");
+            let kept = tale.serves(Renew, "A", "A", "A").at(3.1).gives_up("A");
+            kept.at(got).gets(2, "B", 2, got + 9.9).at(got + 1.0).gives_up("B")
+        };
+        left(14.2).passes();
+        left(15.0).breaks(NoLostWakeUp);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Windows never overlap.
 
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{Story, Window};
+use crate::history::story::Story;
+use crate::history::window::Window;
 
 /// For each key, the windows `[granted, end)` are disjoint. A window ends at the first of these
 /// moments: its holder gives it up, is told of the loss or dies, its lease is evicted, or its last

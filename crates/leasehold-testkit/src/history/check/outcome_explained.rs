@@ -4,7 +4,8 @@ use leasehold::core::Moment;
 
 use crate::history::event::{CallKind, Name, Outcome, Request, What};
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{Call, OfKey, Story, Window};
+use crate::history::story::{Call, OfKey, Story};
+use crate::history::window::Window;
 
 /// `Failed` never happens. `Unavailable`, `Unknown`, `Lost` and a reported loss happen only if the
 /// world was disturbed during the call or the window, or was in the aftermath of an earlier fault.

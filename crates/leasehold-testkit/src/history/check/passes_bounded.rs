@@ -9,7 +9,8 @@ use super::standing::{Place, Turns, places, turns};
 use crate::history::bounds::Bounds;
 use crate::history::event::{ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{OfKey, Story, Window};
+use crate::history::story::{OfKey, Story};
+use crate::history::window::Window;
 
 /// How often, and for how long, a client may pass a lease on after it knows that others wait.
 const PASSES_MAX: usize = 64;

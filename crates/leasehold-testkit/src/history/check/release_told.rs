@@ -4,7 +4,8 @@ use leasehold::core::Moment;
 
 use crate::history::event::{Outcome, Request};
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{Call, OfKey, Story, Window};
+use crate::history::story::{Call, OfKey, Story};
+use crate::history::window::Window;
 
 /// `NotHeld` means that the lease was lost. So if nothing was wrong between the first request for
 /// the lease and the answer, a release of a lease that its holder still had is never `NotHeld`.

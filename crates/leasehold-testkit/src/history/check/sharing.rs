@@ -10,7 +10,8 @@ use leasehold::core::Moment;
 
 use crate::history::event::{Event, Name, Request, Share, Standing, What};
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{Story, Window};
+use crate::history::story::Story;
+use crate::history::window::Window;
 
 /// How many dead places one step may skip. If more dead places stand before the head, the step need
 /// not serve it.

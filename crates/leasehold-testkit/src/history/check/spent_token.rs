@@ -6,7 +6,8 @@ use leasehold::core::Moment;
 
 use crate::history::event::{ProcessId, Request, What};
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{Story, Window};
+use crate::history::story::Story;
+use crate::history::window::Window;
 
 /// After a release of a token was sent, no acquire or renewal with it is sent, and no window begins
 /// with it. The same holds after a holder was told that its window is lost, and does not rely on it

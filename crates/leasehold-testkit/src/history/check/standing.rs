@@ -6,8 +6,9 @@ use leasehold::core::Moment;
 
 use crate::history::bounds::Bounds;
 use crate::history::event::{Request, What};
-use crate::history::story::{OfKey, Story, Window};
+use crate::history::story::{OfKey, Story};
 use crate::history::weather::Weather;
+use crate::history::window::Window;
 
 /// A place that surely stands in the line from one moment to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

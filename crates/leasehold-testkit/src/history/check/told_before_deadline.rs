@@ -3,7 +3,8 @@
 use leasehold::core::Moment;
 
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{Story, Window};
+use crate::history::story::Story;
+use crate::history::window::Window;
 
 /// The holder of a window is told of the loss before the last `until` passes, unless it gave the
 /// window up or its process died before. If a key was left taken, nobody is told.

@@ -9,7 +9,8 @@ use super::standing::{Place, places, places_among_shares};
 use crate::history::bounds::Bounds;
 use crate::history::event::{Request, Standing, What};
 use crate::history::invariant::{Invariant, Violation};
-use crate::history::story::{OfKey, Story, Window};
+use crate::history::story::{OfKey, Story};
+use crate::history::window::Window;
 
 /// How long a client may take to tell the store that it keeps a lease without a guard, and to learn
 /// of a waiter. This is the cost of a hint that came before the client had the lease.
