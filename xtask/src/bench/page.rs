@@ -52,7 +52,7 @@ impl Goals {
         let met = self.set - self.missed.len();
         let tail = match by_scenario.join(", ") {
             none if none.is_empty() => ".\n\n".to_owned(),
-            missed => format!(", {} are missed ({missed}).\n{GOALS_MISSED}", self.missed.len()),
+            missed => format!(", {} are missed\n({missed}).\n{GOALS_MISSED}", self.missed.len()),
         };
         format!("**Of {} goals {met} are met**{tail}", self.set)
     }
@@ -62,7 +62,7 @@ impl Goals {
 pub(super) fn provenance(record: &Record) -> Result<String, String> {
     let machine = record.object("machine")?;
     Ok(format!(
-        "At commit `{}`, {}, on {} with {} cores ({}), {}; load average before the run: {}",
+        "At commit `{}`, {}, on {} with {} cores ({}),\n{}; load average before the run: {}",
         record.text("commit")?,
         record.text("date")?,
         machine.text("kernel")?,
@@ -215,7 +215,7 @@ mod tests {
         ])
         .expect("rendered");
         for part in [
-            "At commit `abc123`, 2026-01-02, on Linux 6.18 with 2 cores (x86_64), Redis 7.0.15; \
+            "At commit `abc123`, 2026-01-02, on Linux 6.18 with 2 cores (x86_64),\nRedis 7.0.15; \
              load average before the run: 0.25.",
             "`leasehold-bench handoff --redis`:",
             "| 2 processes: p50, ratio | ≤ 1.4 × | **1.5 × (1.25 to 1.62), missed** | \
@@ -223,7 +223,7 @@ mod tests {
             "| 2 processes: p99 |  | 12 346 µs |  |",
             "| 2 processes: cycles | ≥ 500 000/s | 600 000/s (500 000 to 700 000) |  |",
             "\n\nIt is slow since it is far.\n\n",
-            "\n\n**Of 2 goals 1 are met**, 1 are missed (1 handoff).\nEach missed goal is bold",
+            "\n\n**Of 2 goals 1 are met**, 1 are missed\n(1 handoff).\nEach missed goal is bold",
         ] {
             assert!(page.contains(part), "no {part} in:\n{page}");
         }

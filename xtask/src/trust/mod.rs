@@ -147,7 +147,7 @@ mod tests {
             "| test `a::b` of `leasehold` | A lapse. | its test | 2 runs | `abc124` |",
             "| `no-orphan` | **1** | 0 |",
             "99 of 100",
-            "30.1 minutes on redis 7.0.15, 12 345 acquisitions tried and 678 of them granted",
+            "30.1 minutes on redis 7.0.15, 12 345 acquisitions tried and 678 of them\ngranted",
             "`cargo xtask chaos --minutes 30.1 --seed 9`",
             "33 s of calm after the last fault, with 4.5 ms to the next holder for 99 of 100",
             "1 234 grants of shared locks; 77 hand-overs whose fencing tokens were compared; 6 `",

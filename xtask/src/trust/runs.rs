@@ -23,7 +23,7 @@ pub(super) fn simulation(record: Option<&Record>) -> Result<String, String> {
         false => String::new(),
     };
     Ok(format!(
-        "At commit `{}`: {} seeds, {} of them with nothing but faults that the \
+        "At commit `{}`: {} seeds, {} of them with nothing but faults that the\n\
          promises cover.\n\n\
          - {} simulated seconds, at {} simulated seconds per second and core ({} s on {cores} \
          cores)\n\
@@ -52,7 +52,7 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
         None => String::new(),
     };
     Ok(format!(
-        "At commit `{}`: {minutes} minutes on {}, {} acquisitions tried and {} of them \
+        "At commit `{}`: {minutes} minutes on {}, {} acquisitions tried and {} of them\n\
          granted.\n\n\
          - `leasehold run`, cut off from its server: its child was dead before the deadline in {} \
          of {} tries\n\

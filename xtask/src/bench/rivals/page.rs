@@ -64,7 +64,7 @@ pub(super) fn table(scenario: &Scenario, measured: &Record) -> Result<String, St
     }
     if rows.iter().any(|row| row.again) {
         table += "\n† Its rounds differed by more than half of the median, so it was measured \
-                  again. This is the second result.\n";
+                  again.\nThis is the second result.\n";
     }
     if rows.iter().any(Row::failed_once) {
         table += "\n‡ It failed once, as told below. In a new process it did not.\n";
@@ -141,7 +141,7 @@ mod tests {
         let page = &files[0].1;
         for part in [
             "![roundtrip: p50](compare/roundtrip.svg)\n\nAt commit `abc123`, 2026-01-02, on Linux \
-             6.18 with 2 cores (x86_64), Redis 7.0.15; load average before the run: 0.25; \
+             6.18 with 2 cores (x86_64),\nRedis 7.0.15; load average before the run: 0.25; \
              rounds: 3.",
             "| Library | Version | p50, µs | p99, µs |\n|---|---|---|---|\n",
             "|\n| *yardstick*: bare `SET NX PX` | 1.8.1 | 60 ‡ | 99 (90 to 99) ‡ |\n\
