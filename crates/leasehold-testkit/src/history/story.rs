@@ -383,6 +383,7 @@ impl<'a> Story<'a> {
         if let Some(owner) = after.as_deref().filter(|_| before != after) {
             of_key.owned.entry(owner).or_default().push(at);
         }
+        // A holder may give up before anybody compares its window again.
         if *request == Request::Renew && after.as_deref() == Some(&**token) {
             let of_token = of_key.windows.iter_mut().rev().find(|window| window.token == &**token);
             if let Some(window) = of_token {

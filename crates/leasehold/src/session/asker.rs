@@ -162,7 +162,7 @@ impl Work {
         if let Some(leaving) = &mut self.leaving {
             let kept = leaving.answered().await;
             // Without an answer, the attempt below takes over what is noted.
-            if leaving.is_over() {
+            if leaving.is_answered() {
                 session.lines.with(&spec.key, |line| line.outage = None);
             }
             self.leaving = None;

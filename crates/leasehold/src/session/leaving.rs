@@ -84,7 +84,7 @@ impl Leaving {
     }
 
     /// Whether the store has answered, so that neither token can hold a lease that nobody knows of.
-    pub(super) const fn is_over(&self) -> bool {
+    pub(super) const fn is_answered(&self) -> bool {
         self.answer.is_none()
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::core::token::ClientId;
-use leasehold::host::SystemHost;
+use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{
     Acquired, Ask, Claim, LeaseId, Line, OnRelease, Renewal, Renewed, Store as _, from_url,
 };
@@ -129,7 +129,9 @@ async fn tokens_rise_over_those_that_a_holder_took_while_others_waited() {
     one.release(lease, OnRelease::Free).await.expect("answered");
     // Until the event that tells its turn is there, a waiter only checks its own node.
     let mut answer = other.acquire(ask("other", joins.clone())).await.expect("answered");
+    let end = SystemHost.now() + Duration::from_mins(1);
     while answer.is_taken() {
+        assert!(SystemHost.now() < end, "its turn does not come");
         answer = other.acquire(ask("other", joins.clone())).await.expect("answered");
     }
     let next = granted(answer);

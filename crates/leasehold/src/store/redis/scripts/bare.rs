@@ -119,8 +119,9 @@ impl Bare {
     /// The commands behind the step that tell whether the server can compare and delete. Renewals
     /// need no probes: if the server has scripts, they do the renewals.
     pub(super) fn probes(&mut self, step: &Step, known: &mut Known) -> Vec<Command> {
-        let may_need_it = matches!(step, Step::Acquire(_) | Step::Release(..));
-        let may_need_it = may_need_it && !self.lacks_command;
+        // A step that lacks a command is a renewal, also if it is an ask.
+        let is_renewal = self.lacks_command;
+        let may_need_it = !is_renewal && matches!(step, Step::Acquire(_) | Step::Release(..));
         let asks = self.is_bare && may_need_it && self.sent == Sent::Script;
         let is_new = known.bare.native == Native::Unasked;
         if !asks || !(is_new || self.without_scripts) {
