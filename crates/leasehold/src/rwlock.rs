@@ -217,7 +217,8 @@ impl RwLock {
 
     /// Makes a writer a reader, in one step, so that no other writer can come in between. Readers
     /// at the front of the line get the lock too. The new guard has a token of its own and no
-    /// fencing token.
+    /// fencing token. If `writer` is the guard of a [`Mutex`](crate::Mutex) with bounds, such as
+    /// [`min_hold`](crate::Mutex::min_hold), these count anew from now on.
     ///
     /// # Errors
     ///

@@ -241,7 +241,7 @@ impl Worker {
             return leave_early(self, (key, window), guard, kept).await;
         }
         if !lost && self.may_downgrade(terms) {
-            return downgrade(self, key, guard).await;
+            return downgrade(self, key, guard, terms).await;
         }
         part(self, key, guard).await;
     }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use leasehold::{Client, Error, Guard, Mutex, RwLock, Semaphore};
 
+use super::keeping::{Kept, leave_early};
 use crate::cut_after;
 use crate::history::event::{CallKind, Name, Outcome, Share, What};
 use crate::simulation::kind::{Draw, Kind};
 use crate::simulation::plan::{Plan, Sharing};
+use crate::simulation::terms::Terms;
 use crate::simulation::worker::{Worker, outcome_of};
 use crate::virtual_host::SeededRandom;
 
@@ -108,19 +110,31 @@ impl AnyLock {
     }
 }
 
-/// A writer becomes a reader, stays for a while, and leaves.
-pub(in crate::simulation) async fn downgrade(worker: &mut Worker, key: &Name, writer: Guard) {
+/// A writer becomes a reader, stays for a while, and leaves. The `min_hold` of the lock counts anew
+/// for the reader.
+pub(in crate::simulation) async fn downgrade(
+    worker: &mut Worker,
+    key: &Name,
+    writer: Guard,
+    terms: &Terms,
+) {
     let lock = rwlock(worker.client(), worker.name_of(key));
     let call = worker.called(key, CallKind::Lock);
     let world = Arc::clone(worker.world());
     match world.log.during([(Arc::clone(key), call)], lock.downgrade(writer)).await {
         Ok(guard) => {
             let guard = Arc::new(guard);
+            let granted = worker.now();
             let window = world.granted(call, worker.process(), key, &guard);
             world.shares(window, Share::Reader);
             world.returned(call, Outcome::Granted);
             world.did("downgraded");
             worker.pause(STAYS_MS).await;
+            let Some(guard) = Arc::into_inner(guard) else { unreachable!("nobody keeps a guard") };
+            if guard.is_held() && worker.now() < granted + terms.min_hold {
+                let kept = Kept { granted, ttl: terms.ttl, span: terms.min_hold };
+                return leave_early(worker, (key, window), guard, kept).await;
+            }
             world.gives_up(window, Duration::ZERO);
             drop(guard);
         }
