@@ -69,6 +69,21 @@ fn a_guard_that_keeps_its_lock_for_less_keeps_it_for_the_interval() {
 }
 
 #[test]
+fn a_writer_that_becomes_a_reader_keeps_the_lock_for_another_interval() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let writer = mail(&ours).lock().await.expect("free");
+        scene.pass(INTERVAL / 2).await;
+        let reader = ours.rwlock("mail").downgrade(writer).await.expect("asked");
+        let began = scene.host.now();
+        assert_eq!(reader.release().await.expect("confirmed"), Release::Released);
+        drop(mail(&other).lock().await.expect("in its turn"));
+        let apart = scene.host.now().since(began);
+        assert!((INTERVAL..INTERVAL + ms(2_000)).contains(&apart), "{apart:?}");
+    });
+}
+
+#[test]
 fn a_lost_lock_does_not_stay_taken() {
     play(0..3, async |scene| {
         let (ours, other) = (scene.client().await, scene.calm_client().await);
