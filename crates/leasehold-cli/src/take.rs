@@ -155,7 +155,13 @@ pub(crate) async fn take(
             again = asked.patience.try_again(&error, only(names), talk) => again,
         };
         if !again {
-            return Err(Failure::from(error).about_any(only(names)));
+            let failure = Failure::from(error).about_any(only(names));
+            return Err(match asked.wait {
+                Wait::AtMost(limit) if SystemHost.now().since(began) >= limit => {
+                    gave_up(limit, failure)
+                }
+                _ => failure,
+            });
         }
     }
 }
@@ -213,6 +219,22 @@ fn after_quarantine(quarantine: &Quarantine) -> &'static str {
     }
 }
 
+/// The failure of a wait that is over, since the store failed at its end.
+fn gave_up(limit: Duration, failure: Failure) -> Failure {
+    let limit = human(limit);
+    let message = format!("gave up after {limit}, and nothing was acquired: {}", failure.message);
+    Failure { message, ..failure }
+}
+
+/// How many wait, for a caller that would have to wait behind them.
+fn in_line(waiting: u32) -> String {
+    match waiting {
+        0 => String::new(),
+        1 => "1 waits in line; ".to_owned(),
+        _ => format!("{waiting} wait in line; "),
+    }
+}
+
 /// The lock in the way, if that is known, and its state. `said` is the lock that the library named.
 async fn in_the_way<'a>(
     client: &Client,
@@ -239,6 +261,7 @@ async fn busy(client: &Client, asked: &Asked<'_>, said: Option<&str>) -> Failure
     let is_endless = seen.as_ref().is_some_and(view::is_endless);
     let kept = seen.as_ref().and_then(view::kept);
     let quarantine = seen.as_ref().and_then(view::in_the_way).copied();
+    let line = in_line(seen.as_ref().map_or(0, |seen| seen.waiting));
     let card = name.zip(seen);
     let card = card.and_then(|(name, seen)| view::card(name, &seen, SystemHost.wall(), None));
     let card = card.unwrap_or_else(|| match name {
@@ -268,7 +291,7 @@ async fn busy(client: &Client, asked: &Asked<'_>, said: Option<&str>) -> Failure
             } else if let Some(kept) = kept {
                 &format!("{kept}; nothing was acquired; {}", view::way_out(&word))
             } else {
-                "nothing was acquired; use -w 1m to wait"
+                &format!("{line}nothing was acquired; use -w 1m to wait")
             };
             format!("{first}; {advice}")
         }

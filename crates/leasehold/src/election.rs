@@ -106,6 +106,7 @@ impl Election {
     /// Same as [`Client::inspect`](crate::Client::inspect). Also
     /// [`Unavailable`](ErrorKind::Unavailable) if the store may have forgotten the leader: it is in
     /// [quarantine](crate::store::Quarantine), or no majority of a quorum says that it has none.
+    /// [`Config`](ErrorKind::Config) if others share the name, or use it as a semaphore.
     ///
     /// # Cancel safety
     ///
@@ -121,6 +122,7 @@ impl Election {
         let seen = self.locking.named(session.store.inspect(key).await)?;
         match seen.holders.first() {
             None if !knows_that_nobody_holds(&seen) => self.locking.named(Err(not_known())),
+            Some(holder) if !holder.claim.is_alone() => self.locking.named(Err(shared(&seen))),
             _ => Ok(seen.holders.into_iter().next()),
         }
     }
@@ -147,6 +149,14 @@ fn not_known() -> Error {
         ErrorKind::Unavailable,
         "the store shows no leader, but it may have forgotten one; nothing was changed; ask again",
     )
+}
+
+/// The error for a name that is no election, since its holders share it.
+fn shared(seen: &Snapshot) -> Error {
+    let used = if seen.permits.is_some() { "take permits of this name" } else { "share this lock" };
+    let message =
+        format!("others {used}, so it has no leader; nothing was changed; use another name");
+    Error::new(ErrorKind::Config, message)
 }
 
 fn no_terms() -> Error {

@@ -9,7 +9,7 @@ use crate::core::key::Key;
 use crate::core::lost::Lost;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::core::ttl::Ttl;
-use crate::session::{Hold, Parted};
+use crate::session::{Hold, Parted, Session};
 use crate::store::{Released, Revocation};
 
 /// Proof that this process holds the lock, until it is released or lost. All kinds of locks use
@@ -218,10 +218,18 @@ impl Guard {
         renewed.map_err(|error| error.about(self.name()))
     }
 
-    /// Whether this guard has that key alone.
-    pub(crate) fn is_of(&self, key: &Key) -> bool {
+    /// Why this guard is none that a client got for a key alone. `None` if it is one.
+    pub(crate) fn why_no_writer(&self, session: &Arc<Session>, key: &Key) -> Option<&'static str> {
         let id = self.hold.id();
-        id.key == *key && id.claim.is_alone()
+        if !self.hold.is_of(session) {
+            Some("belongs to another client")
+        } else if id.key != *key {
+            Some("belongs to another lock")
+        } else if !id.claim.is_alone() {
+            Some("shares its lock already")
+        } else {
+            None
+        }
     }
 
     /// Shares the lock from now on.

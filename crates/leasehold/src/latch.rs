@@ -51,7 +51,9 @@ const LOOKS: Backoff =
 /// # Stores
 ///
 /// Same as for [`Semaphore`](crate::Semaphore). The first user of a name sets the count, and
-/// another count is refused ([`Config`](crate::ErrorKind::Config)).
+/// another count is refused ([`Config`](crate::ErrorKind::Config)). The store does not tell a count
+/// from a permit of a semaphore, or from a start of a rate limit, if the numbers are the same. So
+/// use the name for this latch alone.
 ///
 /// # Examples
 ///
@@ -195,7 +197,7 @@ impl Latch {
     /// # Errors
     ///
     /// Same as [`wait`](Self::wait). [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if the latch
-    /// was not seen open in that time.
+    /// was not seen open in that time. If the store did not answer the last look, its error.
     ///
     /// # Cancel safety
     ///
@@ -289,21 +291,19 @@ impl Latch {
     async fn wait_until(&self, wait: Wait, has_counted: bool) -> Result<(), Error> {
         self.check()?;
         let session = self.locking.session();
+        let mut outage = None;
         let ended = tokio::select! {
             biased;
-            open = self.until_open(has_counted) => open,
-            () = session.sleep(wait) => Err(Error::new(
-                ErrorKind::WaitElapsed,
-                "the latch was not seen open before the wait ended; nothing was changed; wait \
-                 longer or try again later",
-            )),
+            open = self.until_open(has_counted, &mut outage) => open,
+            () = session.sleep(wait) => Err(outage.unwrap_or_else(not_seen_open)),
             () = session.until_closed() => Err(closed_meanwhile()),
         };
         self.locking.named(ended)
     }
 
-    /// Looks until the latch is open. Nothing but time decides when to look again.
-    async fn until_open(&self, has_counted: bool) -> Result<(), Error> {
+    /// Looks until the latch is open. Nothing but time decides when to look again. `outage` is the
+    /// error of the last look.
+    async fn until_open(&self, has_counted: bool, outage: &mut Option<Error>) -> Result<(), Error> {
         let session = self.locking.session();
         let mut pauses = LOOKS.delays();
         let mut has_answered = has_counted;
@@ -311,7 +311,9 @@ impl Latch {
             error.is_retryable() || has_counted && error.kind() == ErrorKind::Denied
         };
         loop {
-            match self.look().await {
+            let left = self.look().await;
+            *outage = left.as_ref().err().cloned();
+            match left {
                 Ok(0) => return Ok(()),
                 Ok(_) => has_answered = true,
                 Err(error) if has_answered && passes(&error) => {
@@ -324,15 +326,22 @@ impl Latch {
     }
 }
 
+fn not_seen_open() -> Error {
+    Error::new(
+        ErrorKind::WaitElapsed,
+        "the latch was not seen open before the wait ended; nothing was changed; wait longer or \
+         try again later",
+    )
+}
+
 /// The error of a party whose count stays.
 fn counted(error: Error) -> Error {
-    if !matches!(error.kind(), ErrorKind::Config | ErrorKind::Closed) {
-        return error;
-    }
-    let message = format!(
-        "this party was counted, and the count stays, but the wait for the others failed: {}",
-        error.message()
-    );
+    let why = match error.kind() {
+        ErrorKind::Closed => "its client was shut down while it waited; let a new client `wait`",
+        ErrorKind::Config => "others use this name for something else meanwhile; use another name",
+        _ => return error,
+    };
+    let message = format!("this party was counted, and the count stays; {why}");
     let name = error.name().map(str::to_owned);
     let told = Error::new(error.kind(), message).with_source(error);
     match name {

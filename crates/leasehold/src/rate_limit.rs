@@ -163,7 +163,19 @@ impl RateLimit {
     /// Same as [`start`](Self::start).
     pub async fn start_timeout(&self, wait: Duration) -> Result<(), Error> {
         self.check()?;
-        let guard = self.locking.lock_timeout(wait).await?;
+        let guard = match self.locking.lock_timeout(wait).await {
+            Err(error) if error.kind() == ErrorKind::WaitElapsed => {
+                return self.locking.refused(
+                    ErrorKind::WaitElapsed,
+                    format!(
+                        "all {} starts of this period, or a waiter in front, came first until the \
+                         wait ended; nothing was counted; wait longer or try again later",
+                        self.starts
+                    ),
+                );
+            }
+            guard => guard?,
+        };
         self.count(guard).await
     }
 

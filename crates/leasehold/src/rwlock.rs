@@ -222,7 +222,8 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// - [`Config`](ErrorKind::Config) for a guard of another name. It is released.
+    /// - [`Config`](ErrorKind::Config) for a guard of another name or another client, or of a
+    ///   reader. It is released.
     /// - [`Lost`](ErrorKind::Lost) if the guard no longer holds the lock.
     /// - Otherwise the error of the store if it gives no answer. Nothing is held then: the client
     ///   releases the lock in the background.
@@ -232,9 +233,12 @@ impl RwLock {
     /// Dropping the future releases the lock.
     pub async fn downgrade(&self, writer: Guard) -> Result<Guard, Error> {
         let key = self.writing.key()?;
-        if !writer.is_of(key) {
-            let message = "this guard belongs to another lock, or shares its lock already; it was \
-                           released; pass a guard of `write`";
+        if let Some(why) = writer.why_no_writer(self.writing.session(), key) {
+            let message = format!(
+                "the guard of `{}` {why}; it was released; pass a guard that the same client got \
+                 from `write` for this lock",
+                writer.name()
+            );
             return self.writing.refused(ErrorKind::Config, message);
         }
         writer.downgrade().await

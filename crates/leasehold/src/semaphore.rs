@@ -133,7 +133,8 @@ impl Semaphore {
 
     /// Changes how many permits there are, for all clients. Returns how many there were, if anybody
     /// has used the name as a semaphore lately. Owners keep what they have, even if that is more
-    /// than there are now. Clients that use the old number are refused from now on.
+    /// than there are now. Those who wait in line go on with the new number, unless they want more
+    /// than that. Otherwise, the old number is refused from now on, so change it in all users.
     ///
     /// # Errors
     ///

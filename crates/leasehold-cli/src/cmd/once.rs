@@ -51,7 +51,7 @@ pub(super) async fn keep(guard: MultiGuard, period: Duration, exit: Exit, talk: 
     let guard = guard.into_guards().pop().expect("`period` has checked that there is one name");
     let name = guard.name().to_owned();
     let asked = SystemHost.now();
-    let cause = match tokio::time::timeout(KEEPING_MAX, guard.keep_for(period)).await {
+    let why = match tokio::time::timeout(KEEPING_MAX, guard.keep_for(period)).await {
         Ok(Ok(())) => {
             tracing::info!(name, period_ms = millis(period), "kept");
             return End::AsExpected;
@@ -59,13 +59,16 @@ pub(super) async fn keep(guard: MultiGuard, period: Duration, exit: Exit, talk: 
         Ok(Err(error)) if error.kind() == ErrorKind::Lost => {
             return End::lost_before(vec![name], exit);
         }
-        Ok(Err(error)) => Some(unnamed(&error)),
-        Err(_) => log::trouble_since(asked),
+        Ok(Err(error)) => unnamed(&error),
+        Err(_) => {
+            let cause = log::trouble_since(asked).map(|cause| format!(": {cause}"));
+            let cause = cause.unwrap_or_default();
+            format!("the store did not confirm that the lock stays taken{cause}")
+        }
     };
-    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     let text = format!(
-        "the command succeeded, but the store did not confirm that the lock stays taken{cause}; \
-         another host may run the command again before the period is over"
+        "the command succeeded, but {why}; another host may run the command again before the \
+         period is over"
     );
     talk.notice(Level::Warning, "not-kept", Some(&name), &text);
     End::AsExpected

@@ -1,5 +1,7 @@
 //! `run --shared`, `run --permits` and `resize`.
 
+use std::collections::VecDeque;
+
 use rustix::process::Signal;
 
 use crate::harness::{World, finish, start, until, until_dead};
@@ -9,6 +11,7 @@ on_every_store! {
     a_killed_reader_frees_only_itself,
     readers_share_the_lock_and_wait_behind_a_writer,
     another_number_of_permits_is_refused_with_both_numbers_until_it_is_changed,
+    commands_that_wait_in_line_go_on_after_a_resize,
     a_name_is_a_lock_or_a_semaphore,
     a_share_does_not_become_the_whole_lock,
     a_script_takes_no_second_lease_below_its_own,
@@ -117,6 +120,10 @@ fn readers_share_the_lock_and_wait_behind_a_writer(world: &World) {
     finish(world.leasehold(["run", "x", "-n", "--shared", "--", "true"])).code(75);
     let mut late = hold(&["--shared"]);
     until("it waits too", || world.waiters("x") == 2);
+    // A reader could join the readers, if nobody waited.
+    finish(world.run("x", &["--shared", "-n"], "true"))
+        .code(75)
+        .says("2 wait in line; nothing was");
     let shown = finish(world.leasehold(["inspect", "x"])).stdout;
     assert!(shown.starts_with("x: held, shared\n"), "{shown}");
     assert_eq!(shown.matches("(shared)").count(), 3, "{shown}");
@@ -167,6 +174,32 @@ fn another_number_of_permits_is_refused_with_both_numbers_until_it_is_changed(wo
         run(permits, flags).code(78).says(part);
     }
     resize("0").code(78).says("permits, not 0");
+    world.assert_nothing_left();
+}
+
+fn commands_that_wait_in_line_go_on_after_a_resize(world: &World) {
+    let hold = || start(world.run("x", &["--permits", "1"], "echo up; read line"));
+    let mut holders = VecDeque::from([hold()]);
+    holders[0].expect("up");
+    for waiting in 1..=3 {
+        holders.push_back(hold());
+        until("it waits", || world.waiters("x") == waiting);
+    }
+    finish(world.leasehold(["resize", "x", "--permits", "2"])).code(0);
+    holders[1].expect("up");
+    for _ in 0..2 {
+        // Longer than the second in which each of them looks once more.
+        let late = world.run("x", &["--permits", "2", "-w", "1500ms"], "true");
+        finish(late).code(75);
+        let mut first = holders.pop_front().expect("two hold permits");
+        first.tell("end");
+        first.end().code(0);
+        holders[1].expect("up");
+    }
+    for mut last in holders {
+        last.tell("end");
+        last.end().code(0);
+    }
     world.assert_nothing_left();
 }
 

@@ -211,7 +211,7 @@ impl Session {
         let mut attempt = Attempt::begin(self, spec, true)?;
         let asked = tokio::select! {
             biased;
-            asked = attempt.run() => asked?,
+            asked = attempt.run_through_resizes() => asked?,
             () = self.sleep(wait) => return Err(attempt.elapsed()),
             () = self.until_closed() => return Err(closed_meanwhile()),
         };

@@ -1,5 +1,7 @@
 //! One acquisition at the store, from its first ask to the lease, or until it gives up.
 
+mod resized;
+
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -314,8 +316,7 @@ impl Attempt {
         self.note_outage(Some(&self.in_doubt(error.clone())));
         let next = self.decisions.on_failed(now, error.kind(), random_u32(&*self.session.host));
         if let NextAsk::At(at) = next {
-            let key = &self.spec.key;
-            let retry_in_ms = millis(at.since(now));
+            let (key, retry_in_ms) = (&self.spec.key, millis(at.since(now)));
             tracing::warn!(
                 target: TARGET, %key, %error, retry_in_ms, "a request failed; the client retries"
             );
@@ -357,9 +358,8 @@ impl Attempt {
     fn ask(&mut self, now: Moment) -> Ask {
         let ask_no = self.decisions.ask(now);
         let Spec { key, ttl, lock_delay, why, fencing, unqueued, .. } = &*self.spec;
-        let line = match &self.wake {
+        let line = match self.wake.as_ref().filter(|_| !*unqueued) {
             None => Line::None,
-            Some(_) if *unqueued => Line::None,
             Some(_) if !self.session.has_line => {
                 Line::Watch { waiter_ttl: ttl.waiter_ttl(), inbox: self.session.id.clone() }
             }

@@ -51,6 +51,11 @@ impl Hold {
         &self.held.id
     }
 
+    /// Whether a client of that session got it.
+    pub(crate) fn is_of(&self, session: &Arc<Session>) -> bool {
+        Arc::ptr_eq(&self.session, session)
+    }
+
     pub(crate) fn fencing(&self) -> Option<FencingToken> {
         self.turn.fencing
     }
@@ -198,7 +203,7 @@ impl Hold {
         session.forget_lease(&self.held);
         let answer = leaving.answer().await;
         let Some((held, turn)) = leaving.answered().await else {
-            let lost = match answer? {
+            let lost = match answer.map_err(not_shared)? {
                 // The store shares the key with us, but the answer came too late to rely on it.
                 Released::Kept { .. } => Lost::Deadline,
                 _ => Lost::NotOurs,
@@ -260,6 +265,16 @@ impl Drop for Hold {
         }
         drop(self.end(Ending::Dropped));
     }
+}
+
+/// The error of a downgrade without an answer.
+fn not_shared(cause: Error) -> Error {
+    Error::new(
+        cause.kind(),
+        "the store did not confirm that the writer became a reader; nothing is held, and the lock \
+         is released in the background; ask for it again",
+    )
+    .with_source(cause)
 }
 
 /// The story of a downgrade. It ends with this value unless the reader takes it over.

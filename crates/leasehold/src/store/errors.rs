@@ -11,7 +11,9 @@ pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
     let Claim::Permits { want, of } = claim else { return None };
     (!claim.is_possible()).then(|| {
         let message = if (1..=PERMITS_MAX).contains(&of) {
-            format!("{want} of {of} permits are too many; no request was sent; ask for 1 to {of}")
+            format!(
+                "{want} of {of} permits cannot be taken; no request was sent; ask for 1 to {of}"
+            )
         } else {
             format!(
                 "a semaphore must have 1 to {PERMITS_MAX} permits, not {of}; no request was sent; \
@@ -26,15 +28,16 @@ pub fn impossible_claim(claim: Claim, key: &Key) -> Option<Error> {
 /// lock where others take permits.
 #[must_use]
 pub fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
-    let (wanted, advice) = match (used, claim.usage()) {
-        (Usage::Permits { .. }, wanted @ Usage::Permits { .. }) => {
-            (wanted, "use the same number everywhere; `resize` changes it for all users")
+    let (wanted, since) = (claim.usage(), if used == Usage::Lock { "" } else { ", or was lately" });
+    let advice = match (used, wanted) {
+        (Usage::Permits { .. }, Usage::Permits { .. }) => {
+            "use the same number everywhere; `resize` changes that of a semaphore"
         }
-        (_, wanted) => (wanted, "use another name"),
+        _ => "use another name",
     };
     let message = format!(
-        "this name is in use for {used}, or was lately, and this request uses it for {wanted}; \
-         nothing was acquired; {advice}"
+        "this name is in use for {used}{since}, and this request uses it for {wanted}; nothing was \
+         acquired or changed; {advice}"
     );
     Error::new(ErrorKind::Config, message).with_name(key.as_str())
 }

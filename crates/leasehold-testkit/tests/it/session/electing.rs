@@ -221,6 +221,25 @@ impl Store for Uncounted {
     leasehold_testkit::forward!(0: acquire, renew, release, inspect, watch, listen);
 }
 
+/// An owner of permits has a fencing token too, but it leads nobody.
+#[test]
+fn a_name_that_others_share_has_no_leader() {
+    play(0..1, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let reader = other.rwlock("chores").read().await.expect("free");
+        let permit = other.semaphore("jobs", 2).acquire().await.expect("free");
+        for (name, word) in [("chores", "share this lock"), ("jobs", "permits")] {
+            let election = ours.election(name);
+            for error in [election.leader().await, election.observe().next().await] {
+                let error = error.expect_err("no election");
+                assert_eq!((error.kind(), error.name()), (ErrorKind::Config, Some(name)));
+                assert!(error.to_string().contains(word), "{error}");
+            }
+        }
+        drop((reader, permit));
+    });
+}
+
 #[test]
 fn a_store_without_fencing_tokens_elects_nobody_and_says_why() {
     play_on(stores::memory, 0, async |scene| {

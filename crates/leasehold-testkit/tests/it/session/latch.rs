@@ -237,6 +237,14 @@ fn a_wait_ends_with_its_time_with_its_client_and_at_a_first_look_that_fails() {
         assert_eq!((failed.kind(), failed.name()), (ErrorKind::WaitElapsed, Some("ready")));
         assert!(scene.host.now().since(began) < ms(5_050));
 
+        let latch = ready(&ours);
+        let waits = scene.host.task(async move { latch.wait_timeout(ms(5_000)).await });
+        scene.pass(ms(100)).await;
+        scene.faults.all_from_now_on(Fault::Refuse);
+        let failed = scene.host.within(ms(5_050), waits).await.expect("it ends").expect_err("down");
+        assert_eq!(failed.kind(), ErrorKind::Unavailable, "the store was away at the end");
+        scene.faults.end_outage();
+
         scene.faults.next(Request::Inspect, Fault::Refuse);
         let failed = ready(&ours).wait().await.expect_err("refused");
         assert_eq!(failed.kind(), ErrorKind::Unavailable);

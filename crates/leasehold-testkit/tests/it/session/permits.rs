@@ -102,6 +102,56 @@ fn a_waiter_that_gives_up_leaves_no_permit_behind() {
     });
 }
 
+/// They named the right number when they came.
+#[test]
+fn clients_that_wait_go_on_with_the_number_that_a_resize_sets() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let guard = ours.semaphore("a", 1).acquire().await.expect("free");
+        let mut waiting = Vec::new();
+        for client in [&other, &ours, &other, &ours] {
+            let (semaphore, host) = (client.semaphore("a", 1), scene.host.clone());
+            waiting.push(scene.host.task(async move {
+                let guard = semaphore.acquire().await.expect("it waited before the resize");
+                host.advance(ms(3_000)).await;
+                drop(guard);
+            }));
+            scene.pass(ms(10)).await;
+        }
+        assert_eq!(ours.semaphore("a", 1).resize(2).await.expect("asked"), Some(1));
+        // Each looks once more by itself meanwhile.
+        scene.pass(ms(2_500)).await;
+        assert_eq!(other.semaphore("a", 2).resize(3).await.expect("asked"), Some(2));
+        drop(guard);
+        for waiting in waiting {
+            scene.host.within(ms(10_000), waiting).await.expect("everybody is served");
+        }
+        let error = other.semaphore("a", 1).acquire().await.expect_err("it came later");
+        assert_eq!(error.kind(), ErrorKind::Config);
+    });
+}
+
+/// Otherwise it would wait for ever, and everybody behind it too.
+#[test]
+fn a_client_that_waits_for_more_permits_than_a_resize_leaves_is_told() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let guard = ours.semaphore("a", 3).acquire().await.expect("free");
+        let [many, one] = [(3, &other), (1, &ours)].map(|(weight, client)| {
+            let semaphore = client.semaphore("a", 3).weight(weight);
+            scene.host.task(async move { semaphore.acquire().await })
+        });
+        scene.pass(ms(50)).await;
+        assert_eq!(ours.semaphore("a", 3).resize(2).await.expect("asked"), Some(3));
+        let error = scene.host.within(ms(3_000), many).await.expect("it ends").expect_err("3 of 2");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains("for 2 permits"), "{error}");
+        drop(guard);
+        let one = scene.host.within(ms(3_000), one).await.expect("it is told");
+        assert!(one.expect("its permit").is_held());
+    });
+}
+
 /// The caller with the wrong number gets an error.
 #[test]
 fn another_number_of_permits_is_refused_until_it_is_changed() {

@@ -229,6 +229,11 @@ fn a_guard_of_another_lock_is_not_downgraded() {
         let reader = client.rwlock("a").read().await.expect("free");
         let error = client.rwlock("a").downgrade(reader).await.expect_err("a reader");
         assert_eq!(error.kind(), ErrorKind::Config);
+        // The other client may use another store, which would not know of this lock.
+        let writer = client.rwlock("b").write().await.expect("free");
+        let other = scene.calm_client().await;
+        let error = other.rwlock("b").downgrade(writer).await.expect_err("another client");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Config, Some("b")));
     });
 }
 
