@@ -120,6 +120,7 @@ pub(crate) async fn take(
     let names = asked.names;
     let began = SystemHost.now();
     loop {
+        let asked_at = SystemHost.now();
         let answer = match ask(client, &asked, wanted, signals, talk).await {
             Ok(answer) => answer,
             Err(signal) => return Ok(Taken::Interrupted(signal)),
@@ -155,13 +156,10 @@ pub(crate) async fn take(
             again = asked.patience.try_again(&error, only(names), talk) => again,
         };
         if !again {
+            let waited = SystemHost.now().since(asked_at);
+            let told = gave_up(asked.wait, waited, &error);
             let failure = Failure::from(error).about_any(only(names));
-            return Err(match asked.wait {
-                Wait::AtMost(limit) if SystemHost.now().since(began) >= limit => {
-                    gave_up(limit, failure)
-                }
-                _ => failure,
-            });
+            return Err(Failure { message: told + &failure.message, ..failure });
         }
     }
 }
@@ -219,11 +217,19 @@ fn after_quarantine(quarantine: &Quarantine) -> &'static str {
     }
 }
 
-/// The failure of a wait that is over, since the store failed at its end.
-fn gave_up(limit: Duration, failure: Failure) -> Failure {
-    let limit = human(limit);
-    let message = format!("gave up after {limit}, and nothing was acquired: {}", failure.message);
-    Failure { message, ..failure }
+/// The words before the error of a store that was away when the time to wait was over.
+fn gave_up(wait: Wait, waited: Duration, error: &Error) -> String {
+    match (wait, error.kind()) {
+        (Wait::AtMost(limit), kind) if waited >= limit => match kind {
+            ErrorKind::Unavailable => {
+                format!("gave up after {}, and nothing was acquired: ", human(limit))
+            }
+            // The error says what became of a request without an answer.
+            ErrorKind::Unknown => format!("gave up after {}: ", human(limit)),
+            _ => String::new(),
+        },
+        _ => String::new(),
+    }
 }
 
 /// How many wait, for a caller that would have to wait behind them.
@@ -361,5 +367,21 @@ mod tests {
                 }
             }
         });
+    }
+
+    #[test]
+    fn a_wait_that_ends_in_an_outage_says_that_it_gave_up() {
+        let limit = Wait::AtMost(Duration::from_secs(4));
+        for (wait, waited_s, kind, said) in [
+            (limit, 4, ErrorKind::Unavailable, "gave up after 4.0s, and nothing was acquired: "),
+            (limit, 4, ErrorKind::Unknown, "gave up after 4.0s: "),
+            (limit, 4, ErrorKind::Config, ""),
+            (limit, 3, ErrorKind::Unavailable, ""),
+            (Wait::ForEver, 4, ErrorKind::Unavailable, ""),
+            (Wait::Never, 4, ErrorKind::Unavailable, ""),
+        ] {
+            let told = gave_up(wait, Duration::from_secs(waited_s), &Error::new(kind, "why"));
+            assert_eq!(told, said, "{wait:?} {waited_s} {kind}");
+        }
     }
 }

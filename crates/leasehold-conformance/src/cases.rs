@@ -154,6 +154,7 @@ macro_rules! for_each_case {
                 each_owner_renews_its_permits_alone,
                 a_number_of_permits_that_others_do_not_use_is_refused,
                 a_key_is_a_lock_or_a_semaphore_and_not_both,
+                readers_of_a_name_that_was_a_semaphore_are_shown_as_readers,
                 permits_that_cannot_exist_are_refused,
                 permits_with_a_long_ttl_are_not_forgotten,
             }

@@ -218,15 +218,19 @@ impl Guard {
         renewed.map_err(|error| error.about(self.name()))
     }
 
-    /// Why this guard is none that a client got for a key alone. `None` if it is one.
-    pub(crate) fn why_no_writer(&self, session: &Arc<Session>, key: &Key) -> Option<&'static str> {
+    /// Why this guard is not a writer of `key` that `session` got. `None` if it is one.
+    pub(crate) fn not_a_writer_of(
+        &self,
+        session: &Arc<Session>,
+        key: &Key,
+    ) -> Option<&'static str> {
         let id = self.hold.id();
         if !self.hold.is_of(session) {
             Some("belongs to another client")
         } else if id.key != *key {
             Some("belongs to another lock")
         } else if !id.claim.is_alone() {
-            Some("shares its lock already")
+            Some("shares its key with others")
         } else {
             None
         }

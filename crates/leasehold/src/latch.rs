@@ -197,7 +197,7 @@ impl Latch {
     /// # Errors
     ///
     /// Same as [`wait`](Self::wait). [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if the latch
-    /// was not seen open in that time. If the store did not answer the last look, its error.
+    /// was not seen open in that time. If the last look failed, this is the error of that look.
     ///
     /// # Cancel safety
     ///
@@ -291,7 +291,7 @@ impl Latch {
     async fn wait_until(&self, wait: Wait, has_counted: bool) -> Result<(), Error> {
         self.check()?;
         let session = self.locking.session();
-        let mut outage = None;
+        let mut outage = Some(not_answered());
         let ended = tokio::select! {
             biased;
             open = self.until_open(has_counted, &mut outage) => open,
@@ -326,6 +326,14 @@ impl Latch {
     }
 }
 
+fn not_answered() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the store did not answer before the wait ended; nothing was changed; check that the store \
+         is running",
+    )
+}
+
 fn not_seen_open() -> Error {
     Error::new(
         ErrorKind::WaitElapsed,
@@ -338,7 +346,7 @@ fn not_seen_open() -> Error {
 fn counted(error: Error) -> Error {
     let why = match error.kind() {
         ErrorKind::Closed => "its client was shut down while it waited; let a new client `wait`",
-        ErrorKind::Config => "others use this name for something else meanwhile; use another name",
+        ErrorKind::Config => "others use this name in another way meanwhile; use another name",
         _ => return error,
     };
     let message = format!("this party was counted, and the count stays; {why}");

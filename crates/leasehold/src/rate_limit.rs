@@ -165,14 +165,10 @@ impl RateLimit {
         self.check()?;
         let guard = match self.locking.lock_timeout(wait).await {
             Err(error) if error.kind() == ErrorKind::WaitElapsed => {
-                return self.locking.refused(
-                    ErrorKind::WaitElapsed,
-                    format!(
-                        "all {} starts of this period, or a waiter in front, came first until the \
-                         wait ended; nothing was counted; wait longer or try again later",
-                        self.starts
-                    ),
-                );
+                let message = "no start was allowed before the wait ended; nothing was counted; \
+                               wait longer or try again later";
+                let elapsed = Error::new(ErrorKind::WaitElapsed, message).with_source(error);
+                return self.locking.named(Err(elapsed));
             }
             guard => guard?,
         };

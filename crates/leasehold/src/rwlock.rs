@@ -233,7 +233,7 @@ impl RwLock {
     /// Dropping the future releases the lock.
     pub async fn downgrade(&self, writer: Guard) -> Result<Guard, Error> {
         let key = self.writing.key()?;
-        if let Some(why) = writer.why_no_writer(self.writing.session(), key) {
+        if let Some(why) = writer.not_a_writer_of(self.writing.session(), key) {
             let message = format!(
                 "the guard of `{}` {why}; it was released; pass a guard that the same client got \
                  from `write` for this lock",

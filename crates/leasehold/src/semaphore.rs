@@ -18,7 +18,9 @@ use crate::store::Store as _;
 /// The first user of a name sets how many permits there are. The store remembers the number for 10
 /// minutes after the last use. If a lock takes the name meanwhile, a store may forget it at once.
 /// Another number is refused with [`Config`](crate::ErrorKind::Config), and the message shows both.
-/// [`resize`](Self::resize) changes it. A name is a semaphore or a lock, and not both at a time.
+/// [`resize`](Self::resize) changes it. A name is a semaphore or a lock, and not both at a time. A
+/// [`Latch`](crate::Latch) and a [`RateLimit`](crate::RateLimit) take permits too, so give each of
+/// them a name of its own.
 ///
 /// # Fairness
 ///
@@ -134,7 +136,7 @@ impl Semaphore {
     /// Changes how many permits there are, for all clients. Returns how many there were, if anybody
     /// has used the name as a semaphore lately. Owners keep what they have, even if that is more
     /// than there are now. Those who wait in line go on with the new number, unless they want more
-    /// than that. Otherwise, the old number is refused from now on, so change it in all users.
+    /// than that. New calls with the old number are refused, so change it in all users.
     ///
     /// # Errors
     ///

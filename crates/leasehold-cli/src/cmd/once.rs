@@ -1,5 +1,6 @@
 //! `leasehold run NAME --once-per DUR -- CMD`: the command is done once in that time.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
@@ -51,7 +52,7 @@ pub(super) async fn keep(guard: MultiGuard, period: Duration, exit: Exit, talk: 
     let guard = guard.into_guards().pop().expect("`period` has checked that there is one name");
     let name = guard.name().to_owned();
     let asked = SystemHost.now();
-    let why = match tokio::time::timeout(KEEPING_MAX, guard.keep_for(period)).await {
+    let cause = match tokio::time::timeout(KEEPING_MAX, guard.keep_for(period)).await {
         Ok(Ok(())) => {
             tracing::info!(name, period_ms = millis(period), "kept");
             return End::AsExpected;
@@ -59,16 +60,14 @@ pub(super) async fn keep(guard: MultiGuard, period: Duration, exit: Exit, talk: 
         Ok(Err(error)) if error.kind() == ErrorKind::Lost => {
             return End::lost_before(vec![name], exit);
         }
-        Ok(Err(error)) => unnamed(&error),
-        Err(_) => {
-            let cause = log::trouble_since(asked).map(|cause| format!(": {cause}"));
-            let cause = cause.unwrap_or_default();
-            format!("the store did not confirm that the lock stays taken{cause}")
-        }
+        // The message of the error says the same as the text below.
+        Ok(Err(error)) => Some(error.source().map_or_else(|| unnamed(&error), ToString::to_string)),
+        Err(_) => log::trouble_since(asked),
     };
+    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     let text = format!(
-        "the command succeeded, but {why}; another host may run the command again before the \
-         period is over"
+        "the command succeeded, but the store did not confirm that the lock stays taken{cause}; \
+         another host may run the command again before the period is over"
     );
     talk.notice(Level::Warning, "not-kept", Some(&name), &text);
     End::AsExpected

@@ -98,6 +98,19 @@ pub(crate) async fn a_key_is_a_lock_or_a_semaphore_and_not_both(world: &World) {
     refused(carl.ask(&key("a")).permits(1, 2).send().await, ErrorKind::Config);
 }
 
+/// Otherwise people and latches would take readers for owners of permits.
+pub(crate) async fn readers_of_a_name_that_was_a_semaphore_are_shown_as_readers(world: &World) {
+    if !world.capabilities().shared {
+        return;
+    }
+    let [anna, bert, ..] = actors(world);
+    granted(anna.ask(&key("a")).permits(1, 2).send().await);
+    released(anna.release_as(&key("a"), of(2)).await, Released::Freed);
+    granted(bert.ask(&key("a")).shared().send().await);
+    let seen = world.inspect(&key("a")).await;
+    assert_eq!((seen.permits, seen.holders[0].claim), (None, Claim::Shared));
+}
+
 /// These are requests for no permits, and for more than there are.
 pub(crate) async fn permits_that_cannot_exist_are_refused(world: &World) {
     let anna = world.actor();

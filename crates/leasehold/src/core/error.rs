@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use super::claim::Usage;
+
 /// The longest name of a lock. A longer name is refused and not shown.
 pub(super) const NAME_BYTES_MAX: usize = 512;
 
@@ -170,13 +172,16 @@ struct Inner {
     name: Option<String>,
     message: String,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    /// The use of the key by others, if the request did not fit it.
+    usage: Option<Usage>,
 }
 
 impl Error {
     /// Makes an error of `kind`. Write `message` in lower case, without a full stop and without
     /// secrets.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { inner: Arc::new(Inner { kind, name: None, message: message.into(), source: None }) }
+        let message = message.into();
+        Self { inner: Arc::new(Inner { kind, name: None, message, source: None, usage: None }) }
     }
 
     /// Adds the name of the lock, unless one is set already.
@@ -226,6 +231,18 @@ impl Error {
         self
     }
 
+    /// Notes the use of the key by others, which the request did not fit.
+    #[must_use]
+    pub(crate) fn with_usage(mut self, usage: Usage) -> Self {
+        Arc::make_mut(&mut self.inner).usage = Some(usage);
+        self
+    }
+
+    /// The use of the key by others, if the request did not fit it.
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        self.inner.usage
+    }
+
     /// The message, without the name of the lock.
     pub(crate) fn message(&self) -> &str {
         &self.inner.message
@@ -266,7 +283,7 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() {
-            let Inner { kind, name, message, source } = &*self.inner;
+            let Inner { kind, name, message, source, .. } = &*self.inner;
             let mut parts = f.debug_struct("Error");
             parts.field("kind", kind).field("name", name).field("message", message);
             return parts.field("source", source).finish();

@@ -130,7 +130,7 @@ impl Attempt {
     ///
     /// # Cancel safety
     ///
-    /// A call after a dropped future continues with the same token and place.
+    /// A call after a dropped future, or after an error, continues with the same token and place.
     pub(super) async fn run(&mut self) -> Result<Option<(Arc<Held>, Turn)>, Error> {
         if let Some(at) = self.not_before {
             self.session.host.sleep_until(at).await;

@@ -39,7 +39,7 @@ pub fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
         "this name is in use for {used}{since}, and this request uses it for {wanted}; nothing was \
          acquired or changed; {advice}"
     );
-    Error::new(ErrorKind::Config, message).with_name(key.as_str())
+    Error::new(ErrorKind::Config, message).with_name(key.as_str()).with_usage(used)
 }
 
 /// The error of a step of several requests, if one had changed the lock before another one failed.

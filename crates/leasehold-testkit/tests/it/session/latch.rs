@@ -237,14 +237,6 @@ fn a_wait_ends_with_its_time_with_its_client_and_at_a_first_look_that_fails() {
         assert_eq!((failed.kind(), failed.name()), (ErrorKind::WaitElapsed, Some("ready")));
         assert!(scene.host.now().since(began) < ms(5_050));
 
-        let latch = ready(&ours);
-        let waits = scene.host.task(async move { latch.wait_timeout(ms(5_000)).await });
-        scene.pass(ms(100)).await;
-        scene.faults.all_from_now_on(Fault::Refuse);
-        let failed = scene.host.within(ms(5_050), waits).await.expect("it ends").expect_err("down");
-        assert_eq!(failed.kind(), ErrorKind::Unavailable, "the store was away at the end");
-        scene.faults.end_outage();
-
         scene.faults.next(Request::Inspect, Fault::Refuse);
         let failed = ready(&ours).wait().await.expect_err("refused");
         assert_eq!(failed.kind(), ErrorKind::Unavailable);
@@ -255,6 +247,28 @@ fn a_wait_ends_with_its_time_with_its_client_and_at_a_first_look_that_fails() {
         let _report = ours.shutdown(ms(1_000)).await;
         let failed = scene.host.within(ms(100), waits).await.expect("it ends").expect_err("closed");
         assert_eq!(failed.kind(), ErrorKind::Closed);
+    });
+}
+
+#[test]
+fn a_wait_that_ends_in_an_outage_returns_the_error_of_the_store() {
+    play(0..3, async |scene| {
+        let ours = scene.client().await;
+        for fault in [Fault::Refuse, Fault::LoseRequest] {
+            let latch = ready(&ours);
+            let waits = scene.host.task(async move { latch.wait_timeout(ms(5_000)).await });
+            scene.pass(ms(100)).await;
+            scene.faults.all_from_now_on(fault);
+            let failed = scene.host.within(ms(5_050), waits).await.expect("it ends");
+            let failed = failed.expect_err("the store is away");
+            let is_outage = matches!(failed.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
+            assert!(is_outage, "{failed}");
+            scene.faults.end_outage();
+        }
+        // Not even the first look is answered.
+        scene.faults.next(Request::Inspect, Fault::LoseRequest);
+        let failed = ready(&ours).wait_timeout(ms(50)).await.expect_err("silent");
+        assert_eq!((failed.kind(), failed.name()), (ErrorKind::Unavailable, Some("ready")));
     });
 }
 

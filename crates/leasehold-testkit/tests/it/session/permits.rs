@@ -145,7 +145,7 @@ fn a_client_that_waits_for_more_permits_than_a_resize_leaves_is_told() {
         assert_eq!(ours.semaphore("a", 3).resize(2).await.expect("asked"), Some(3));
         let error = scene.host.within(ms(3_000), many).await.expect("it ends").expect_err("3 of 2");
         assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.to_string().contains("for 2 permits"), "{error}");
+        assert!(error.to_string().contains("left 2 permits, and this request wants 3"), "{error}");
         drop(guard);
         let one = scene.host.within(ms(3_000), one).await.expect("it is told");
         assert!(one.expect("its permit").is_held());

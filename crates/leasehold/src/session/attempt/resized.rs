@@ -3,39 +3,50 @@
 use std::sync::Arc;
 
 use super::Attempt;
-use crate::core::claim::Claim;
+use crate::core::claim::{Claim, Usage};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::lease::Turn;
 use crate::session::held::Held;
-use crate::store::Store;
 
 impl Attempt {
-    /// Like [`run`](Self::run). But if a resize changes the number of permits meanwhile,
-    /// a task that waits keeps its place, and asks with the new number.
+    /// Like [`run`](Self::run). But if a resize changes the number of permits meanwhile, a task
+    /// that waits keeps its place, and asks with the new number.
     pub(in crate::session) async fn run_through_resizes(
         &mut self,
     ) -> Result<Option<(Arc<Held>, Turn)>, Error> {
         loop {
             match self.run().await {
-                Err(error) if self.adopts_new_number(&error).await => {}
-                ended => return ended,
+                Err(error) => self.adopt_number(error)?,
+                got => return got,
             }
         }
     }
 
-    /// Takes over the number that a resize has set. Returns whether there is one that suffices.
-    async fn adopts_new_number(&mut self, error: &Error) -> bool {
-        let Claim::Permits { want, of } = self.spec.claim() else { return false };
-        // A task that has waited used the right number before.
-        if error.kind() != ErrorKind::Config || !self.decisions.has_waited() {
-            return false;
+    /// Takes over the number of permits that a resize has set. Any other error stays.
+    fn adopt_number(&mut self, error: Error) -> Result<(), Error> {
+        let (Claim::Permits { want, .. }, Some(Usage::Permits { of })) =
+            (self.spec.claim(), error.usage())
+        else {
+            return Err(error);
+        };
+        // The store has accepted the number of this task before, or it would not wait.
+        if !self.decisions.has_waited() {
+            return Err(error);
         }
-        let seen = self.session.store.inspect(self.spec.key.clone()).await;
-        let Some(permits) = seen.ok().and_then(|seen| seen.permits) else { return false };
-        if permits.of == of || permits.of < want {
-            return false;
+        if of < want {
+            return Err(too_few_left(want, of));
         }
-        Arc::make_mut(&mut self.spec).claim = Claim::Permits { want, of: permits.of };
-        true
+        // The refusal is not why this task goes on waiting.
+        self.note_outage(None);
+        Arc::make_mut(&mut self.spec).claim = Claim::Permits { want, of };
+        Ok(())
     }
+}
+
+fn too_few_left(want: u32, of: u32) -> Error {
+    let message = format!(
+        "a resize left {of} permits, and this request wants {want}; nothing was acquired; ask for \
+         1 to {of}"
+    );
+    Error::new(ErrorKind::Config, message)
 }

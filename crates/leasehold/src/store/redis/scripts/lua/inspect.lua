@@ -52,10 +52,10 @@ end
 local waiting = call('ZCOUNT', ENDS, '(' .. whole(now_ms), '+inf')
 local shares = open_shares(token)
 -- A lock may remember how many permits its name had as a semaphore.
-local is_alone = token and not is_mark(token)
+local is_lock = token and token ~= PERMITS
 local of, taken = 0, 0
 -- A user who only locks has no right to ZSCORE.
-if not is_alone and call('EXISTS', SHARES) == 1 then
+if not is_lock and call('EXISTS', SHARES) == 1 then
   of = shares.limit() or 0
 end
 local holders = {}
