@@ -291,7 +291,7 @@ impl Latch {
     async fn wait_until(&self, wait: Wait, has_counted: bool) -> Result<(), Error> {
         self.check()?;
         let session = self.locking.session();
-        let mut outage = Some(not_answered());
+        let mut outage = None;
         let ended = tokio::select! {
             biased;
             open = self.until_open(has_counted, &mut outage) => open,
@@ -324,14 +324,6 @@ impl Latch {
             session.pause(&mut pauses).await;
         }
     }
-}
-
-fn not_answered() -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        "the store did not answer before the wait ended; nothing was changed; check that the store \
-         is running",
-    )
 }
 
 fn not_seen_open() -> Error {

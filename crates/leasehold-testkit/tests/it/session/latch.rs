@@ -265,10 +265,6 @@ fn a_wait_that_ends_in_an_outage_returns_the_error_of_the_store() {
             assert!(is_outage, "{failed}");
             scene.faults.end_outage();
         }
-        // Not even the first look is answered.
-        scene.faults.next(Request::Inspect, Fault::LoseRequest);
-        let failed = ready(&ours).wait_timeout(ms(50)).await.expect_err("silent");
-        assert_eq!((failed.kind(), failed.name()), (ErrorKind::Unavailable, Some("ready")));
     });
 }
 
