@@ -81,6 +81,9 @@ async fn a_server_that_ended_on_a_full_disk_has_every_lock_when_it_is_started_ag
     server.kill();
     server.restart();
     until("the lease is renewed", async || guard.renew().await.is_ok()).await;
+    // Renewals have a connection of their own. The other one is tried again after a pause.
+    let connected = async || one.mutex("c").try_lock().await.is_ok();
+    until("the other requests of the holder are answered", connected).await;
     let mut taken = None;
     until("the other client is answered", async || {
         taken = other.mutex("a").try_lock().await.ok();
