@@ -126,7 +126,7 @@ impl State {
             Delivery::WaitOver(id, number) => self.wait_over(now, id, number),
             Delivery::HungUp(id) => {
                 self.server.unsubscribe(id.0);
-                self.connections.lose_all(id);
+                self.connections.forget(id);
             }
         }
     }

@@ -178,8 +178,39 @@ impl Connections {
         all
     }
 
-    /// Loses everything that is on its way on this connection.
-    pub(super) fn lose_all(&mut self, id: ConnectionId) {
+    /// Forgets a connection that neither end uses any more.
+    pub(super) fn forget(&mut self, id: ConnectionId) {
         self.known.remove(&id);
+    }
+
+    /// Loses everything that is on its way on this connection. The client can still read what has
+    /// arrived, as on Linux.
+    pub(super) fn lose_all(&mut self, id: ConnectionId) {
+        let Some(connection) = self.known.get_mut(&id) else { return };
+        if connection.arrived.is_empty() {
+            return self.forget(id);
+        }
+        connection.break_after(0);
+        connection.waits = None;
+        connection.behind.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_takes_back_nothing_that_has_arrived() {
+        let mut all = Connections::default();
+        let (read, unread) = (all.open(ProcessId(1)), all.open(ProcessId(1)));
+        all.find_mut(unread).expect("it is open").bring(b"+OK\r\n");
+        all.lose_all(read);
+        all.lose_all(unread);
+        assert!(all.find(read).is_none(), "nothing is left to read");
+        let left = all.find_mut(unread).expect("it has bytes that nobody has read");
+        left.bring(b"too late");
+        assert_eq!(left.arrived, b"+OK\r\n");
+        assert!(left.has_ended && !left.lets_through(), "no request reaches the server any more");
     }
 }
