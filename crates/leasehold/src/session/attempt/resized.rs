@@ -24,13 +24,14 @@ impl Attempt {
 
     /// Takes over the number of permits that a resize has set. Any other error stays.
     fn adopt_number(&mut self, error: Error) -> Result<(), Error> {
-        let (Claim::Permits { want, .. }, Some(Usage::Permits { of })) =
+        let (Claim::Permits { want, of: asked }, Some(Usage::Permits { of })) =
             (self.spec.claim(), error.usage())
         else {
             return Err(error);
         };
-        // The store has accepted the number of this task before, or it would not wait.
-        if !self.decisions.has_waited() {
+        // The store has accepted the number of this task before, or it would not wait. A store that
+        // refuses the number that it names would refuse it again, without a pause.
+        if !self.decisions.has_waited() || of == asked {
             return Err(error);
         }
         if of < want {
