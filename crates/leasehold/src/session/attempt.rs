@@ -234,7 +234,7 @@ impl Attempt {
 
     /// Releases any lease or place that the current token has, or may still get.
     fn give_up_token(&self) {
-        let release = self.session.begin_release(self.lease_id(), &self.spec);
+        let release = self.session.give_up(self.lease_id(), &self.spec);
         drop(if self.would_count_twice() { release.noted() } else { release });
     }
 

@@ -253,14 +253,16 @@ impl Session {
         if self.closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
     }
 
-    /// Submits the release of a token and follows it up without a caller. The request is sent
-    /// before this returns. `spec` tells how the token was acquired.
+    /// Submits the release of a lease and follows it up without a caller. The request is sent
+    /// before this returns. `spec` tells how the lease was acquired.
     fn release_in_background(self: &Arc<Self>, lease: LeaseId, spec: &Spec) {
-        drop(self.begin_release(lease, spec));
+        let keeps_at_most = spec.kept_ttl().get();
+        drop(ReleaseInFlight::submit(Arc::clone(self), lease, spec.on_release(), keeps_at_most));
     }
 
-    fn begin_release(self: &Arc<Self>, lease: LeaseId, spec: &Spec) -> ReleaseInFlight {
-        let keeps_at_most = spec.kept_ttl().get();
+    /// Submits the release of a token that may have a lease, or only a place in line.
+    fn give_up(self: &Arc<Self>, lease: LeaseId, spec: &Spec) -> ReleaseInFlight {
+        let keeps_at_most = spec.kept_for_an_ask();
         ReleaseInFlight::submit(Arc::clone(self), lease, spec.on_release(), keeps_at_most)
     }
 

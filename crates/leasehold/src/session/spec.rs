@@ -136,6 +136,15 @@ impl Spec {
     pub(crate) fn kept_ttl(&self) -> Ttl {
         self.ttl.with_delay(self.lock_delay)
     }
+
+    /// How long the store keeps a key at most for an ask that was sent before now. The ask may have
+    /// got a place in line only, and the store may hand the key over when that place is about to
+    /// end.
+    pub(crate) fn kept_for_an_ask(&self) -> Duration {
+        let place = self.ttl.waiter_ttl();
+        let handed_over = place.with_delay(self.lock_delay);
+        self.kept_ttl().get().max(place.get() + handed_over.get())
+    }
 }
 
 /// How long to wait for the lock.

@@ -119,6 +119,31 @@ fn a_release_in_the_background_is_repeated_until_the_store_answers() {
     }
 }
 
+/// The store hands the key over to a place that its client could not leave. So the client has a
+/// lease longer than the ttl after it gave up.
+#[test]
+fn a_waiter_that_gave_up_in_an_outage_releases_what_its_place_was_granted_afterwards() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client_of(ms(3_000)).await, scene.calm_client().await);
+        let held = other.mutex("a").lock().await.expect("free");
+        let mutex = client.mutex("a");
+        let waiting = scene.host.task(async move { mutex.lock_timeout(ms(500)).await });
+        scene.pass(ms(400)).await;
+        scene.faults.all_from_now_on(Fault::Refuse);
+        scene.faults.hints(Hints::AreLost);
+        let error = waiting.await.expect_err("taken");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
+        // The place lives for 3 s, and the lease that it is granted for 3 s more.
+        scene.pass(ms(2_000)).await;
+        assert_eq!(held.release().await.expect("answered"), Release::Released);
+        scene.pass(ms(1_500)).await;
+        assert!(other.mutex("a").try_lock().await.expect("answered").is_none(), "handed over");
+        scene.faults.heal();
+        scene.pass(ms(1_025)).await;
+        assert!(other.mutex("a").try_lock().await.expect("answered").is_some(), "given back");
+    });
+}
+
 /// A caller must learn at once that the store was never reached.
 #[test]
 fn the_first_ask_reports_its_error() {
