@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import org.apache.curator.framework.CuratorFrameworkFactory;
@@ -14,6 +15,8 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.RetryForever;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 final class Bench {
@@ -39,16 +42,45 @@ final class Bench {
     // Redisson renews its locks after a third of this time.
     config.setLockWatchdogTimeout(ttlMs);
     var client = Redisson.create(config);
+    if (library.equals("redisson-semaphore")) return permits(client, ttlMs);
     Function<String, RLock> of =
         switch (library) {
           case "redisson" -> client::getLock;
           case "redisson-fair" -> client::getFairLock;
           case "redisson-fenced" -> client::getFencedLock;
+          case "redisson-rwlock" -> readersAndWriters(client);
           default -> throw new IllegalArgumentException(library);
         };
     return key -> {
       RLock lock = of.apply(key);
       return new Lock(lock::lock, lock::unlock);
+    };
+  }
+
+  /** Each tenth lock is for a writer. */
+  private static Function<String, RLock> readersAndWriters(RedissonClient client) {
+    var taken = new AtomicLong();
+    return key -> {
+      var both = client.getReadWriteLock(key);
+      return taken.incrementAndGet() % 10 == 0 ? both.writeLock() : both.readLock();
+    };
+  }
+
+  /** Each key has ten permits. */
+  private static Function<String, Lock> permits(RedissonClient client, int ttlMs) {
+    Map<String, RPermitExpirableSemaphore> known = new ConcurrentHashMap<>();
+    Function<String, RPermitExpirableSemaphore> begin =
+        key -> {
+          var semaphore = client.getPermitExpirableSemaphore(key);
+          semaphore.trySetPermits(10);
+          return semaphore;
+        };
+    return key -> {
+      var semaphore = known.computeIfAbsent(key, begin);
+      var permit = new String[1];
+      return new Lock(
+          () -> permit[0] = semaphore.acquire(ttlMs, TimeUnit.MILLISECONDS),
+          () -> semaphore.release(permit[0]));
     };
   }
 

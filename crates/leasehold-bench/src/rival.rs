@@ -4,6 +4,7 @@
 
 mod command;
 mod compat;
+mod shared;
 
 #[path = "../../../interop/rust/src/orders.rs"]
 mod orders;
@@ -20,6 +21,7 @@ use leasehold_testkit::servers::{Proxy, Way};
 use self::command::Run;
 use self::compat::{GoZero, Jedis, Redsync};
 use self::orders::{Library, obey};
+use self::shared::{Permits, Readers};
 use crate::bare_lock::BareLock;
 
 /// A program of the bench.
@@ -29,6 +31,10 @@ pub(crate) enum Program {
     Leasehold,
     /// Mutexes without both
     LeaseholdUnfenced,
+    /// Read-write locks. Each tenth lock is for a writer
+    LeaseholdRwlock,
+    /// Semaphores of ten permits
+    LeaseholdSemaphore,
     /// The command: `leasehold run`, which was built beside this program
     LeaseholdRun,
     /// The types of `leasehold-compat`
@@ -57,8 +63,7 @@ impl Library for Leasehold {
     }
 
     async fn release(held: Guard) -> Result<(), String> {
-        let released = held.release().await.map_err(|error| error.to_string())?;
-        was_held(released == Release::Released)
+        release(held).await
     }
 }
 
@@ -103,6 +108,10 @@ pub(crate) async fn run(program: Program, address: &str, ttl_ms: u64) -> Result<
             let is_plain = matches!(program, Program::LeaseholdUnfenced);
             obey(Leasehold { client, ttl, is_plain }).await
         }
+        Program::LeaseholdRwlock => obey(Readers::of(Client::connect(url).await?, ttl)).await,
+        Program::LeaseholdSemaphore => {
+            obey(Permits { client: Client::connect(url).await?, ttl }).await
+        }
         Program::LeaseholdRun => obey(Run { url: url.to_owned(), ttl }).await,
         Program::CompatGoZero => obey(GoZero { store: store().await?, ttl }).await,
         Program::CompatJedis => obey(Jedis { store: store().await? }).await,
@@ -128,6 +137,11 @@ pub(crate) fn serve_zookeeper() {
     let server = ZookeeperServer::start();
     println!("ready\nat 127.0.0.1:{}", server.port(0));
     let _end = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+async fn release(held: Guard) -> Result<(), String> {
+    let released = held.release().await.map_err(|error| error.to_string())?;
+    was_held(released == Release::Released)
 }
 
 fn was_held(held: bool) -> Result<(), String> {

@@ -43,6 +43,10 @@ pub(crate) enum Contends {
     Never,
     /// Only in scenarios with contention, since it is another subject with other pauses.
     Only,
+    /// Only where clients read and write under one key.
+    Readers,
+    /// Only where clients want permits of one key.
+    Permits,
 }
 
 impl Subject {
@@ -174,12 +178,17 @@ const fn redisson(library: &'static str, title: &'static str) -> Subject {
     java(library, title, "<artifactId>redisson</artifactId>")
 }
 
+/// A subject that lets several clients have one key.
+const fn shares(subject: Subject, library: &'static str, contends: Contends) -> Subject {
+    Subject { name: library, library, contends, ..subject }
+}
+
 /// Curator, which is not on the bench, since the bench's server is Redis.
 pub(crate) static CURATOR: Subject =
     java("curator", "Curator `InterProcessMutex`", "<artifactId>curator-recipes</artifactId>");
 
 /// All subjects of the bench, in the order of the tables.
-pub(crate) static SUBJECTS: [Subject; 24] = [
+pub(crate) static SUBJECTS: [Subject; 28] = [
     Subject { has_quorum: true, ..BASE },
     Subject {
         name: "leasehold-unfenced",
@@ -219,6 +228,22 @@ pub(crate) static SUBJECTS: [Subject; 24] = [
     redisson("redisson", "Redisson `RLock`"),
     redisson("redisson-fair", "Redisson `RFairLock`"),
     redisson("redisson-fenced", "Redisson `RFencedLock`"),
+    shares(
+        Subject { title: "**Leasehold** `RwLock`", ..BASE },
+        "leasehold-rwlock",
+        Contends::Readers,
+    ),
+    shares(redisson("", "Redisson `RReadWriteLock`"), "redisson-rwlock", Contends::Readers),
+    shares(
+        Subject { title: "**Leasehold** `Semaphore`", ..BASE },
+        "leasehold-semaphore",
+        Contends::Permits,
+    ),
+    shares(
+        redisson("", "Redisson `RPermitExpirableSemaphore`"),
+        "redisson-semaphore",
+        Contends::Permits,
+    ),
 ];
 
 /// The subjects of that name, and of that library with other settings.

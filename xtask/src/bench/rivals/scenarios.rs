@@ -21,6 +21,8 @@ pub(super) struct Scenario {
     /// Whether it has several servers. Then only the subjects that lock over several servers take
     /// part.
     pub(super) over_several: bool,
+    /// Whether several clients may have the key. Then only the subjects of this kind take part.
+    pub(super) shared_by: Option<Contends>,
     /// Whether it starts processes of its own. Then the processes of earlier scenarios end first.
     pub(super) starts_its_own: bool,
     /// Measures a subject once: a value for each figure.
@@ -51,12 +53,22 @@ const BASE: Scenario = Scenario {
     warms_up: false,
     contended: false,
     over_several: false,
+    shared_by: None,
     starts_its_own: false,
     turn: alone::roundtrip,
 };
 
+/// Many tasks of several processes want one key.
+const HOT: Scenario = Scenario {
+    name: "hot",
+    figures: &[more("cycles", "/s"), less("longest wait", "ms"), less("longest ÷ mean wait", "×")],
+    contended: true,
+    turn: contended::hot,
+    ..BASE
+};
+
 /// All scenarios.
-pub(super) static SCENARIOS: [Scenario; 9] = [
+pub(super) static SCENARIOS: [Scenario; 11] = [
     Scenario {
         name: "roundtrip",
         figures: &[less("p50", "µs"), less("p99", "µs")],
@@ -92,17 +104,9 @@ pub(super) static SCENARIOS: [Scenario; 9] = [
         turn: contended::handoff,
         ..BASE
     },
-    Scenario {
-        name: "hot",
-        figures: &[
-            more("cycles", "/s"),
-            less("longest wait", "ms"),
-            less("longest ÷ mean wait", "×"),
-        ],
-        contended: true,
-        turn: contended::hot,
-        ..BASE
-    },
+    HOT,
+    Scenario { name: "readers", shared_by: Some(Contends::Readers), ..HOT },
+    Scenario { name: "permits", shared_by: Some(Contends::Permits), ..HOT },
     Scenario {
         name: "waiters",
         figures: &[less("requests at the server", "/s")],
@@ -154,9 +158,11 @@ impl Scenario {
     /// Whether a subject takes part in this scenario.
     pub(super) fn takes(&self, subject: &Subject) -> bool {
         let is_asked = match subject.contends {
+            _ if self.shared_by.is_some() => self.shared_by == Some(subject.contends),
             Contends::Always => true,
             Contends::Never => !self.contended,
             Contends::Only => self.contended,
+            Contends::Readers | Contends::Permits => false,
         };
         is_asked && (subject.has_quorum || !self.over_several)
     }
@@ -168,4 +174,23 @@ pub(super) fn named(name: &str) -> Result<&'static Scenario, String> {
         let names = SCENARIOS.each_ref().map(|scenario| scenario.name).join(", ");
         format!("no scenario {name} with rivals; there are {names}")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals::SUBJECTS;
+
+    #[test]
+    fn a_key_is_shared_only_where_all_share_it_in_the_same_way() {
+        let names = |scenario: &str| -> Vec<_> {
+            let scenario = named(scenario).expect("it exists");
+            SUBJECTS.iter().filter(|it| scenario.takes(it)).map(|it| it.name).collect()
+        };
+        assert_eq!(names("readers"), ["leasehold-rwlock", "redisson-rwlock"]);
+        assert_eq!(names("permits"), ["leasehold-semaphore", "redisson-semaphore"]);
+        let hot = names("hot");
+        assert!(hot.contains(&"leasehold") && hot.contains(&"redisson"), "{hot:?}");
+        assert!(hot.iter().all(|it| !it.ends_with("rwlock")), "{hot:?}");
+    }
 }

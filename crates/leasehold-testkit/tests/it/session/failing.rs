@@ -34,8 +34,7 @@ fn a_lost_reply_to_an_ask_is_repaired_by_the_same_token() {
     });
 }
 
-/// The grant is unknown, so the client releases it. `Unavailable` would wrongly say that no grant
-/// remains.
+/// `Unavailable` would wrongly say that no grant remains.
 #[test]
 fn a_refusal_after_a_request_without_an_answer_leaves_the_outcome_unknown() {
     play(0..3, async |scene| {
@@ -119,8 +118,7 @@ fn a_release_in_the_background_is_repeated_until_the_store_answers() {
     }
 }
 
-/// The store hands the key over to a place that its client could not leave. So the client has a
-/// lease longer than the ttl after it gave up.
+/// Its place lives for 3 s, and the lease that the place is granted for 3 s more.
 #[test]
 fn a_waiter_that_gave_up_in_an_outage_releases_what_its_place_was_granted_afterwards() {
     play(0..5, async |scene| {
@@ -131,9 +129,7 @@ fn a_waiter_that_gave_up_in_an_outage_releases_what_its_place_was_granted_afterw
         scene.pass(ms(400)).await;
         scene.faults.all_from_now_on(Fault::Refuse);
         scene.faults.hints(Hints::AreLost);
-        let error = waiting.await.expect_err("taken");
-        assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
-        // The place lives for 3 s, and the lease that it is granted for 3 s more.
+        assert_eq!(waiting.await.expect_err("taken").kind(), ErrorKind::WaitElapsed);
         scene.pass(ms(2_000)).await;
         assert_eq!(held.release().await.expect("answered"), Release::Released);
         scene.pass(ms(1_500)).await;
