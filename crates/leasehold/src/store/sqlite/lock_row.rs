@@ -60,10 +60,11 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Restarts the ttl. Never shortens the lease.
+    /// Restarts the ttl. Never shortens the lease. After a restart of the machine, no lease lasts
+    /// longer than the ttl, so a lease that lasts longer anyway keeps the time that it has left.
     pub(super) fn prolong(&mut self, now: Moment, ttl: Duration) {
-        self.expires = self.expires.max(now + ttl);
-        self.ttl = ttl;
+        self.ttl = ttl.max(self.expires.since(now));
+        self.expires = now + self.ttl;
     }
 }
 

@@ -29,7 +29,7 @@ impl Step for Renew {
             return Ok(None);
         }
         const SQL: &str = "UPDATE locks SET version = version + 1, expires = max(expires, ?4),
-                ttl = ?5, idle = ?6, touched = ?3
+                ttl = max(?5, expires - ?3), idle = ?6, touched = ?3
             WHERE key = ?1 AND owner = ?2 AND expires > ?3
             RETURNING fence_first, fence_count, EXISTS (
                 SELECT 1 FROM places WHERE places.key = locks.key AND places.expires > ?3),

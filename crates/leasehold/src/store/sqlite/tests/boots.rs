@@ -40,6 +40,12 @@ fn a_restart_of_the_machine_revives_no_lease_that_had_ended() {
     granted(run(before.acquire(ask("ended", owner(1, 1)))));
     world.clock.advance(Duration::from_secs(6));
     granted(run(before.acquire(ask("running", owner(1, 2)))));
+    // A renewal with a shorter ttl does not shorten the lease, now or later.
+    for reserve in [0, 1] {
+        let renewal = Renewal::new(lease("running", owner(1, 2)), ttl(10));
+        let renewed = run(before.renew(Renewal { reserve, ..renewal })).expect("an answer");
+        assert!(matches!(renewed, Renewed::Renewed { .. }), "{renewed:?}");
+    }
     world.clock.advance(Duration::from_secs(5));
     // The last moment of the first boot that the file knows. `ended` had ended by then.
     granted(run(before.acquire(ask("last", owner(1, 3)))));
