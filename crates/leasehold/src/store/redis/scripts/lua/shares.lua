@@ -107,7 +107,9 @@ local function open_shares(holder)
     if kept_ms ~= -2 then
       expire(GRANT, whole(math.max(kept_ms, left)))
     end
-    expire(SHARES, whole(math.max(call('PTTL', SHARES), left, is_semaphore and FENCE_IDLE_MS or 0)))
+    -- The number of permits stays known for a while after the last use.
+    local known = is_semaphore and left + FENCE_IDLE_MS or left
+    expire(SHARES, whole(math.max(call('PTTL', SHARES), known)))
   end
 
   -- Returns the part that the living holders have.
@@ -258,11 +260,14 @@ local function open_shares(holder)
   -- How many permits the living holders have, for `inspect`.
   function shares.count()
     local taken = tonumber(call('ZSCORE', SHARES, TAKEN) or 0)
-    local past = '(' .. whole(now_ms)
-    local dead = call('ZRANGEBYSCORE', SHARES, SCORE_MIN, past, 'LIMIT', 0, BURIED_MAX)
-    for _, owner in ipairs(dead) do
-      taken = taken - details_of(owner).want
-    end
+    local past, at, dead = '(' .. whole(now_ms), 0, nil
+    repeat
+      dead = call('ZRANGEBYSCORE', SHARES, SCORE_MIN, past, 'LIMIT', at, BURIED_MAX)
+      for _, owner in ipairs(dead) do
+        taken = taken - details_of(owner).want
+      end
+      at = at + #dead
+    until #dead < BURIED_MAX
     return taken
   end
 
