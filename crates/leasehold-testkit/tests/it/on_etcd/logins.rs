@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, ErrorKind};
+use leasehold::{Client, ErrorKind, Release};
 use leasehold_testkit::servers::{Authority, EtcdServer};
 
 use super::{client, until};
@@ -41,6 +41,19 @@ async fn a_cluster_that_wants_logins_says_so_and_a_login_is_renewed() {
     server.set_password("another");
     let error = one.mutex("b").try_lock().await.expect_err("the password is wrong now");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
+async fn a_client_logs_in_when_the_cluster_begins_to_want_logins() {
+    let server = EtcdServer::start();
+    let url = format!("etcd://app:secret@127.0.0.1:{}/app", server.port(0));
+    let client = client(&url).await;
+    let mutex = |name| client.mutex(name).ttl(Duration::from_secs(120));
+    let guard = mutex("a").lock().await.expect("free");
+    server.want_logins();
+    guard.renew().await.expect("it has logged in");
+    assert_eq!(guard.release().await.expect("answered"), Release::Released);
+    assert!(mutex("b").try_lock().await.expect("answered").is_some());
 }
 
 #[tokio::test]

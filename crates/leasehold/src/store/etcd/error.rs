@@ -48,10 +48,12 @@ impl Failure {
         matches!(self, Self::Unsent(_)) || self.is_old_token() || self.is_cut_off()
     }
 
-    /// Whether the login has run out, or the server was told to use another one.
+    /// Whether the login has run out, or the server was told to use another one, or it wants logins
+    /// only since this connection was made.
     pub(super) fn is_old_token(&self) -> bool {
+        let texts = ["revision of auth store is old", "user name is empty"];
         matches!(self, Self::Refused { code, text }
-            if *code == code::UNAUTHENTICATED || text.contains("revision of auth store is old"))
+            if *code == code::UNAUTHENTICATED || texts.iter().any(|it| text.contains(it)))
     }
 
     /// Whether the member knows no leader. The others may have one.

@@ -432,7 +432,9 @@ impl Asking<'_> {
         // it of the end of the lease. Only people and timers use it, so a failure does not matter.
         let lease = held.filter(|_| self.place.is_none()).map_or(0, |held| held.kv.lease);
         let left = if lease == 0 { None } else { core.wire.seconds_left(lease).await.ok() };
-        let retry_in = left.map(|left| Duration::from_secs(left.unwrap_or(0).unsigned_abs()));
+        // The leader is late to end a lease that is over. Asking at once would not help it.
+        let left = left.flatten().filter(|left| *left > 0);
+        let retry_in = left.map(|left| Duration::from_secs(left.unsigned_abs()));
         Ok(Refusal::taken(retry_in, ahead).into())
     }
 }

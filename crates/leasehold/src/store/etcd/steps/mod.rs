@@ -23,6 +23,7 @@ use crate::core::moment::Moment;
 use crate::core::token::OwnerToken;
 use crate::host::Host;
 use crate::store::Sinks;
+use crate::store::errors::after_a_change;
 use crate::store::net::Home;
 
 /// How often a step starts again before it gives up. Each time, another client was faster.
@@ -106,7 +107,11 @@ impl Core {
         let reads = Txn { then: glance(&self.keys, key), ..Txn::default() };
         for _ in 0..CONFIRM_MAX {
             let (renewed, seen) = tokio::join!(self.wire.keep_alive(lease), self.wire.txn(&reads));
-            let state = State::glanced(sure(seen)?);
+            let seen = sure(seen).map_err(|error| match renewed {
+                Ok(_) => after_a_change(error),
+                Err(_) => error,
+            });
+            let state = State::glanced(seen?);
             let Some(held) = state.held_by(owner) else { return Ok(None) };
             // A new leader may not know the lease yet, so its answer alone ends nothing.
             let is_same = held.kv.lease == lease;

@@ -34,7 +34,7 @@ impl Core {
                 self.remember(&renewal, held, sent);
                 return Ok(renewed(entry, held.kv.modified, &now));
             };
-            let taken = self.lease_for(key, &wanted, held, sent).await?;
+            let taken = self.lease_for(key, &wanted, held, sent).await.map_err(after_a_change)?;
             let wanted = Entry { lasts: taken.lease.seconds, ..wanted };
             match self.rewrite(key, (held, &wanted), taken).await {
                 Ok(Some(done)) => {
@@ -52,7 +52,8 @@ impl Core {
                 }
                 // Another step of this client may have given the lock another lease.
                 Ok(None) | Err(Fault::NoLease) => {
-                    state = self.prolong(key, owner, held.kv.lease).await?;
+                    let prolonged = self.prolong(key, owner, held.kv.lease).await;
+                    state = prolonged.map_err(after_a_change)?;
                 }
                 Err(Fault::Error(error)) => return Err(error),
             }
