@@ -121,9 +121,12 @@ async fn until_it_waits(client: &Client) {
 #[tokio::test]
 async fn a_waiter_goes_on_after_an_outage_that_is_longer_than_its_session() {
     const SESSION: Duration = Duration::from_secs(4);
-    let server = ZookeeperServer::start();
+    // Another server of the URL of the waiter is none of ZooKeeper.
+    let (server, other) = (ZookeeperServer::start(), FakeServer::speaking_http());
     let url = format!("{}?session_timeout={}s", server.url("a"), SESSION.as_secs());
-    let (holder, ours) = (client(&url).await, client(&url).await);
+    let right = format!("127.0.0.1:{}", server.port(0));
+    let both = url.replace(&right, &format!("127.0.0.1:{},{right}", other.port()));
+    let (holder, ours) = (client(&url).await, client(&both).await);
     let mutex = |client: &Client| client.mutex("a").ttl(SESSION / 2);
     let guard = mutex(&holder).lock().await.expect("free");
     let waiting = {
@@ -134,7 +137,8 @@ async fn a_waiter_goes_on_after_an_outage_that_is_longer_than_its_session() {
     server.kill(0);
     let began = Instant::now();
     until("the client gives its session up", async || {
-        ours.inspect("a").await.expect_err("no server");
+        let error = ours.inspect("a").await.expect_err("no server");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         began.elapsed() > 3 * SESSION
     })
     .await;

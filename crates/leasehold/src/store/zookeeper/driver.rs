@@ -87,7 +87,7 @@ impl Drop for Driver {
 
 /// The error of a server that does not go on with the session. The URL has led to the ensemble
 /// before, so waiters keep waiting, even if one server refuses.
-fn for_now(error: Error) -> Error {
+pub(super) fn for_now(error: Error) -> Error {
     if error.is_retryable() {
         return error;
     }

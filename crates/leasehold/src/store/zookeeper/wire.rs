@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, oneshot};
 
 use super::connect::{Opened, ZookeeperConnector};
-use super::driver::Driver;
+use super::driver::{Driver, for_now};
 use super::session::{Board, Session};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::{Host, random_u32};
@@ -123,6 +123,9 @@ impl Slot {
                 Ok(session)
             }
             Err(error) => {
+                // Once the URL has led to the ensemble, waiters keep waiting.
+                let has_led = self.session.lock().session.is_some();
+                let error = if has_led { for_now(error) } else { error };
                 pause.failed(&**host, &error);
                 Err(error)
             }
