@@ -115,15 +115,12 @@ impl<T> Guarded<T> {
     async fn lock_until(&self, wait: Wait) -> Result<GuardedRef<'_, T>, Error> {
         let locking = self.mutex.locking();
         locking.check()?;
-        let session = locking.session();
+        let (session, key) = (locking.session(), locking.key()?);
         let value = tokio::select! {
             biased;
             value = self.value.lock() => Ok(value),
-            () = session.sleep(wait) => Err(Error::new(
-                ErrorKind::WaitElapsed,
-                "another task of this process had the data until the wait ended; nothing was \
-                 acquired; wait longer or try again later",
-            )),
+            // The task that has the data may wait for a store that does not answer.
+            () = session.sleep(wait) => Err(session.outage(key).unwrap_or_else(data_stayed_taken)),
             // The task that has the data may never give it back.
             () = session.until_closed() => Err(closed_meanwhile()),
         };
@@ -136,6 +133,14 @@ impl<T> Guarded<T> {
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
+}
+
+fn data_stayed_taken() -> Error {
+    Error::new(
+        ErrorKind::WaitElapsed,
+        "another task of this process had the data until the wait ended; nothing was acquired; \
+         wait longer or try again later",
+    )
 }
 
 impl<T> fmt::Debug for Guarded<T> {

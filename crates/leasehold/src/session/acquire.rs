@@ -281,6 +281,14 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Why the task that asks for this key has no answer of the store now. `None` if nobody asks,
+    /// or the store has answered.
+    pub(crate) fn outage(&self, key: &Key) -> Option<Error> {
+        self.lines.with(key, |line| line.outage.clone())
+    }
+}
+
 /// Waits until a task is told something, or its time is over.
 async fn until_told(mut place: Place, wait: Wait) -> Result<NextStep, Error> {
     let session = Arc::clone(&place.session);
@@ -288,8 +296,7 @@ async fn until_told(mut place: Place, wait: Wait) -> Result<NextStep, Error> {
         biased;
         next = &mut place => Ok(next),
         () = session.sleep(wait) => {
-            let outage = session.lines.with(&place.spec.key, |line| line.outage.clone());
-            Err(outage.unwrap_or_else(wait_elapsed))
+            Err(session.outage(&place.spec.key).unwrap_or_else(wait_elapsed))
         }
     }
 }

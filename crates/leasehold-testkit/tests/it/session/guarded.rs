@@ -70,6 +70,31 @@ fn the_time_to_wait_is_for_the_data_and_the_lock_together() {
     });
 }
 
+/// The task before it has neither the data in its hands nor the lock.
+#[test]
+fn a_wait_behind_a_task_without_an_answer_of_the_store_does_not_end_as_taken() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let _held = other.mutex("stock").lock().await.expect("free");
+        let stock = Arc::new(Guarded::new(ours.mutex("stock"), 3));
+        let lock = |wait| {
+            let stock = Arc::clone(&stock);
+            scene.host.task(async move { stock.lock_timeout(wait).await.map(drop) })
+        };
+        let _first = lock(ms(60_000));
+        scene.pass(ms(100)).await;
+        scene.faults.all_from_now_on(Fault::Refuse);
+        let second = lock(ms(4_000));
+        scene.pass(ms(4_000)).await;
+        let error = second.await.expect_err("its time is over");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        scene.faults.heal();
+        scene.pass(ms(2_000)).await;
+        let error = lock(ms(500)).await.expect_err("its time is over");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
+    });
+}
+
 #[test]
 fn the_next_task_waits_until_a_lost_reference_is_dropped() {
     play(0..3, async |scene| {
