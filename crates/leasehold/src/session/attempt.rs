@@ -468,11 +468,8 @@ impl Attempt {
             // Most likely another client waits by now. If not, the next renewal says so.
             held.want(now);
         }
-        self.session.registry.adopt(&self.session, Arc::clone(&held));
+        self.session.take_over(&held);
         self.standing = Standing::Fresh;
-        if !self.spec.asks_alone() {
-            self.session.enter_lease(&held);
-        }
         (held, turn)
     }
 

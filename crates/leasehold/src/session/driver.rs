@@ -232,9 +232,11 @@ impl Session {
         sent: Moment,
         renewed: Result<&Renewed, &Error>,
     ) -> bool {
-        let now = self.now();
         let mut is_asked = false;
         let mut life = held.life();
+        // Read it under the lock. Otherwise another task could see the deadline pass, and then this
+        // answer would count by an older moment.
+        let now = self.now();
         let (counted, lost) = match renewed {
             Ok(Renewed::Renewed { fencing, wanted, revoked, .. }) => {
                 is_asked = revoked.as_ref().is_some_and(|revoked| held.revoke(revoked));
@@ -274,6 +276,22 @@ impl Session {
             _ => {}
         }
         counted
+    }
+
+    /// Takes care of a new lease from now on. The tasks of this client may pass it on, unless each
+    /// of them asks alone.
+    pub(super) fn take_over(self: &Arc<Self>, held: &Arc<Held>) {
+        // Do this first. If the driver found that the lease is lost before the tasks know the
+        // lease, they would wait for it for ever.
+        if !held.spec.asks_alone() {
+            let now = self.now();
+            self.lines.with(&held.id.key, |line| {
+                if line.enter(held) {
+                    held.want(now);
+                }
+            });
+        }
+        self.registry.adopt(self, Arc::clone(held));
     }
 
     /// Tells the holder that the lease was lost. Releases the token, in case the store still keeps

@@ -455,16 +455,6 @@ impl Session {
         }
     }
 
-    /// Adds a lease that the tasks of this client may pass on from now on.
-    pub(super) fn enter_lease(&self, held: &Arc<Held>) {
-        let now = self.now();
-        self.lines.with(&held.id.key, |line| {
-            if line.enter(held) {
-                held.want(now);
-            }
-        });
-    }
-
     /// Removes a lease that cannot be passed on any more, so waiting tasks must ask.
     pub(super) fn forget_lease(&self, held: &Arc<Held>) {
         self.lines.with(&held.id.key, |line| line.tasks.forget(held));

@@ -108,10 +108,7 @@ impl Leaving {
                     life.end_passing(now);
                 }
                 let held = Held::new(self.heir.clone(), Arc::clone(&self.spec), life);
-                self.session.registry.adopt(&self.session, Arc::clone(&held));
-                if !self.spec.asks_alone() {
-                    self.session.enter_lease(&held);
-                }
+                self.session.take_over(&held);
                 Some((held, turn))
             }
             Ok(Released::Freed | Released::HandedOver | Released::NotHeld) => {

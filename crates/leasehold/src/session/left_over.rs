@@ -12,6 +12,7 @@ use futures_util::future::{Shared, WeakShared};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::Session;
+use super::release::may_be_repeated;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::store::{BoxAnswer, LeaseId, OnRelease, Store};
@@ -118,10 +119,14 @@ async fn end_all(session: Arc<Session>, leases: Vec<(LeaseId, OnRelease)>) -> Re
     let mut ended = Ok(());
     while let Some((lease, answer)) = answers.next().await {
         match answer {
-            Err(error) if error.is_retryable() => {
+            Err(error) if may_be_repeated(&error) => {
+                let kind = match error.kind() {
+                    ErrorKind::Denied => ErrorKind::Denied,
+                    _ => ErrorKind::Unknown,
+                };
                 let message = "an earlier request for this lock may have left a grant, which could \
                                not be released yet; nothing was acquired; try again";
-                ended = Err(Error::new(ErrorKind::Unknown, message).with_source(error));
+                ended = Err(Error::new(kind, message).with_source(error));
             }
             _ => session.left_over.forget(&lease),
         }

@@ -9,7 +9,7 @@ use super::Session;
 use super::left_over::Noted;
 use super::story::TARGET;
 use crate::core::backoff::Backoff;
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::store::{BoxAnswer, LeaseId, OnRelease, Released, Store};
 
@@ -52,7 +52,7 @@ impl ReleaseInFlight {
         let answer = std::task::ready!(answer.as_mut().poll(context));
         follow_up.answer = None;
         match &answer {
-            Err(error) if error.is_retryable() => {
+            Err(error) if may_be_repeated(error) => {
                 follow_up.by_holder = false;
                 follow_up.note();
                 self.leave_to_the_driver();
@@ -171,7 +171,7 @@ impl FollowUp {
         };
         // This request may have ended the lease, so the next answer tells nothing of the holder.
         self.by_holder = false;
-        if error.is_retryable() && self.counted.session.now() < self.keeps_until {
+        if may_be_repeated(error) && self.counted.session.now() < self.keeps_until {
             self.note();
             return false;
         }
@@ -220,6 +220,12 @@ impl Drop for Releasing {
     fn drop(&mut self) {
         self.session.registry.release_ended(self.released);
     }
+}
+
+/// Whether a release that failed in this way is repeated. The server may have lost the rights of
+/// this client for a while, and the lease is still there when they are back.
+pub(super) fn may_be_repeated(error: &Error) -> bool {
+    error.is_retryable() || error.kind() == ErrorKind::Denied
 }
 
 /// Whether the answer ended a lease, and not only a place in line.

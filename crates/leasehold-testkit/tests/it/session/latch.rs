@@ -125,6 +125,28 @@ fn a_count_that_could_not_be_taken_back_is_taken_back_before_its_repetition() {
     }
 }
 
+/// The server has lost the rights of the client for a while, as after a restart without its file of
+/// users. Otherwise the party would count twice once they are back.
+#[test]
+fn a_count_that_was_denied_to_be_taken_back_is_taken_back_once_it_is_allowed() {
+    play(0..3, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        scene.faults.next(Request::Acquire, Fault::LoseReply);
+        scene.faults.from_now_on(Request::Acquire, Fault::Deny);
+        scene.faults.from_now_on(Request::Release, Fault::Deny);
+        let denied = ready(&ours).count_down().await.expect_err("denied");
+        assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
+        assert_eq!(remaining(&other).await, 1, "the store counted, and nobody was told");
+        let denied = ready(&ours).count_down().await.expect_err("still denied");
+        assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
+        scene.faults.heal();
+        counts(&ours).await;
+        assert_eq!(remaining(&other).await, 1, "it counted once");
+        scene.pass(ms(20_000)).await;
+        assert_eq!(remaining(&other).await, 1, "nothing was taken back later");
+    });
+}
+
 #[test]
 fn a_party_that_has_arrived_waits_for_outages_to_end() {
     // Rights may be missing while a password is changed.

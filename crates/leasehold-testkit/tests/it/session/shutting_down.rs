@@ -80,6 +80,20 @@ fn a_shutdown_ends_with_its_grace_and_tells_what_is_left() {
     });
 }
 
+/// Its key stays taken until the lease ends.
+#[test]
+fn a_shutdown_tells_of_a_lease_whose_release_is_denied() {
+    play(0..5, async |scene| {
+        let (client, other) = (scene.client().await, scene.calm_client().await);
+        let dropped = client.mutex("a").lock().await.expect("free");
+        scene.faults.from_now_on(Request::Release, Fault::Deny);
+        drop(dropped);
+        let report = client.shutdown(ms(700)).await;
+        assert_eq!((report.released, report.not_released), (0, 1));
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_none());
+    });
+}
+
 /// Otherwise the waiters would wait for ever.
 #[test]
 fn a_waiter_is_told_that_the_client_was_shut_down() {
