@@ -25,6 +25,7 @@ mod listing;
 mod moved;
 mod openings;
 mod pausing;
+mod permits;
 mod plain;
 mod proxied;
 mod refusals;

@@ -37,7 +37,8 @@ pub(super) fn kept(server: &RedisServer) -> Vec<String> {
     keys
 }
 
-fn left(server: &RedisServer, key: &str) -> i64 {
+/// How long a key lasts, in ms.
+pub(super) fn left(server: &RedisServer, key: &str) -> i64 {
     server.command(&["PTTL", key]).int()
 }
 
@@ -110,9 +111,7 @@ fn the_set_of_holders_that_share_a_key_stays_as_long_as_their_longest_lease() {
             let ask = |actor: &Actor| actor.ask(&key(name)).claim(claim).reserve(reserve);
             granted(ask(&anna).ttl(hour).send().await);
             let hour_left = i64::try_from(hour).expect("small");
-            // The number of permits stays known for ten minutes more.
-            let known = if claim == Claim::Shared { 0 } else { 600_000 };
-            let both = || (left(server, name), left(server, &shares) - known);
+            let both = || (left(server, name), left(server, &shares));
             assert_eq!(both(), (hour_left, hour_left));
             // A share that comes later, for a shorter time, shortens nothing.
             granted(ask(&bert).send().await);
@@ -122,23 +121,6 @@ fn the_set_of_holders_that_share_a_key_stays_as_long_as_their_longest_lease() {
             renewed(anna.renew_as(&key(name), claim, 2 * hour).await);
             assert_eq!(both(), (2 * hour_left, 2 * hour_left));
         }
-    });
-}
-
-/// A step forgets at most 1 000 of them, and `inspect` none.
-#[test]
-fn permits_whose_leases_have_ended_are_free_however_many_they_are() {
-    on_server(async |world, server| {
-        let anna = world.actor();
-        granted(anna.ask(&key("a")).permits(2, 5_000).send().await);
-        for number in 0..2_500 {
-            let owner = format!("an owner {number}");
-            server.command(&["ZADD", "{a}:lh:shares", "1000001", &owner]);
-            server.command(&["HSET", "{a}:lh:grant", &format!("+{owner}"), "1|0|0||"]);
-            server.command(&["ZINCRBY", "{a}:lh:shares", "1", "\ttaken"]);
-        }
-        let permits = world.inspect(&key("a")).await.permits.expect("a semaphore");
-        assert_eq!((permits.taken, permits.of), (2, 5_000));
     });
 }
 

@@ -8,6 +8,8 @@
 local ALONE = 'j'
 local OF, TAKEN = '\tof', '\ttaken'
 local BURIED_MAX = 1000
+-- The most pages of ended holders that `inspect` reads.
+local PAGES_MAX = 1000
 
 -- Whether a value of the lock says that holders share it.
 local function is_mark(holder)
@@ -107,9 +109,7 @@ local function open_shares(holder)
     if kept_ms ~= -2 then
       expire(GRANT, whole(math.max(kept_ms, left)))
     end
-    -- The number of permits stays known for a while after the last use.
-    local known = is_semaphore and left + FENCE_IDLE_MS or left
-    expire(SHARES, whole(math.max(call('PTTL', SHARES), known)))
+    expire(SHARES, whole(math.max(call('PTTL', SHARES), left, is_semaphore and FENCE_IDLE_MS or 0)))
   end
 
   -- Returns the part that the living holders have.
@@ -245,7 +245,10 @@ local function open_shares(holder)
       end
     else
       call('DEL', LOCK, GRANT)
-      if holder == SHARED and not shares.limit() then
+      if shares.limit() then
+        -- The number of permits stays known for as long after the last use.
+        expire(SHARES, FENCE_IDLE)
+      elseif holder == SHARED then
         call('DEL', SHARES)
       end
       holder = nil
@@ -260,14 +263,17 @@ local function open_shares(holder)
   -- How many permits the living holders have, for `inspect`.
   function shares.count()
     local taken = tonumber(call('ZSCORE', SHARES, TAKEN) or 0)
-    local past, at, dead = '(' .. whole(now_ms), 0, nil
-    repeat
-      dead = call('ZRANGEBYSCORE', SHARES, SCORE_MIN, past, 'LIMIT', at, BURIED_MAX)
+    local past = '(' .. whole(now_ms)
+    for page = 1, PAGES_MAX do
+      local at = (page - 1) * BURIED_MAX
+      local dead = call('ZRANGEBYSCORE', SHARES, SCORE_MIN, past, 'LIMIT', at, BURIED_MAX)
       for _, owner in ipairs(dead) do
         taken = taken - details_of(owner).want
       end
-      at = at + #dead
-    until #dead < BURIED_MAX
+      if #dead < BURIED_MAX then
+        break
+      end
+    end
     return taken
   end
 
