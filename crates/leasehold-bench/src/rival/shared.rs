@@ -9,10 +9,10 @@ use leasehold::{Client, Guard};
 use super::orders::Library;
 use super::release;
 
-/// How many locks there are for each one of a writer. The programs of other libraries agree.
+/// One of this many locks is a writer's, as in the programs of other libraries.
 const ONE_WRITER_IN: u64 = 10;
 
-/// How many permits each key has. The programs of other libraries agree.
+/// How many permits each key has, as in the programs of other libraries.
 const PERMITS: u32 = 10;
 
 /// Read-write locks.

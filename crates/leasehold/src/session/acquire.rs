@@ -279,9 +279,7 @@ impl Session {
             }
         })
     }
-}
 
-impl Session {
     /// Why the task that asks for this key has no answer of the store now. `None` if nobody asks,
     /// or the store has answered.
     pub(crate) fn outage(&self, key: &Key) -> Option<Error> {

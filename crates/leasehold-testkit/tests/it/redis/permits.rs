@@ -1,4 +1,4 @@
-//! What a semaphore leaves on the server, and how it is counted.
+//! The keys of a semaphore on the server, and the count of its permits.
 
 use leasehold::store::{Claim, Released};
 use leasehold_testkit::conformance::check::{granted, released};
