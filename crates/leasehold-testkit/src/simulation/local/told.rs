@@ -95,37 +95,38 @@ impl Teller {
     fn tell_answers(&self, by_thread: bool) {
         let mut answered = Vec::new();
         lock(&self.open).retain(|sent| {
-            let owner = sent.answered();
-            answered.extend(owner.map(|owner| (Arc::clone(sent), owner)));
-            owner.is_none()
+            let implied = sent.answered();
+            answered.extend(implied.map(|implied| (Arc::clone(sent), implied)));
+            implied.is_none()
         });
-        for (number, (sent, owner)) in answered.iter().enumerate() {
-            let Some(owner) = owner else {
+        for (number, (sent, implied)) in answered.iter().enumerate() {
+            let Some(implied) = implied else {
                 self.local.note_refusal();
                 continue;
             };
             let key = &sent.asked().key;
-            let next = answered[number + 1..].iter().find(|(later, _)| later.asked().key == *key);
+            let later = answered[number + 1..].iter();
+            let mut later = later.filter(|(later, _)| later.asked().key == *key).peekable();
             let before = sent.before();
-            let held = self.local.held(key);
-            let held = match (next, owner) {
-                (None, _) | (Some(_), Owner::Another) => held,
-                (Some(_), owner) => {
-                    let token = match owner {
-                        Owner::Asker => Some(&sent.asked().token),
-                        Owner::AsBefore => before.as_ref(),
-                        Owner::Nobody | Owner::Another => None,
-                    };
-                    let is_last = |last: &Held| Some(&last.owner) == token;
-                    let new = |token: &Name| Held {
-                        owner: Arc::clone(token),
-                        left: Duration::ZERO,
-                        fencing: None,
-                    };
-                    held.filter(is_last).or_else(|| token.map(new))
+            let (next, last) = (later.peek().map(|(next, _)| next), self.local.held(key));
+            let last_owner = last.as_ref().map(|held| &held.owner);
+            let token = match implied.after {
+                _ if next.is_none() => last_owner.cloned(),
+                Owner::Asker => Some(Arc::clone(&sent.asked().token)),
+                Owner::AsBefore => before.clone(),
+                Owner::Nobody => None,
+                Owner::Unknown => {
+                    let next = later.filter_map(|(sent, implied)| {
+                        implied.map(|implied| (&sent.asked().token, implied))
+                    });
+                    owner_between(before.as_ref(), next, last_owner)
                 }
             };
-            if let Some((next, _)) = next {
+            let held = token.map(|owner| match last {
+                Some(last) if last.owner == owner => last,
+                _ => Held { owner, left: Duration::ZERO, fencing: None },
+            });
+            if let Some(next) = next {
                 next.begins(held.as_ref().map(|held| Arc::clone(&held.owner)));
             }
             self.local.note_answer(by_thread);
@@ -148,43 +149,73 @@ impl Teller {
     }
 }
 
+/// The owner of a key between a request whose answer does not say it and the next ones, each with
+/// its asker. `before` was the owner before that request, `last` is the owner after all of them.
+fn owner_between<'a>(
+    before: Option<&Name>,
+    next: impl Iterator<Item = (&'a Name, Implied)>,
+    last: Option<&Name>,
+) -> Option<Name> {
+    for (asker, implied) in next {
+        match implied {
+            Implied { was_asker: true, .. } => return Some(Arc::clone(asker)),
+            // Either it was the owner already, or it found the key free.
+            Implied { after: Owner::Asker, .. } => {
+                return before.filter(|before| *before == asker).cloned();
+            }
+            _ => {}
+        }
+    }
+    last.cloned()
+}
+
+/// What an answer says about the owner of the key.
+#[derive(Clone, Copy)]
+struct Implied {
+    /// Whether the asker was the owner before.
+    was_asker: bool,
+    after: Owner,
+}
+
 /// The owner of a key after a request.
 #[derive(Clone, Copy)]
 enum Owner {
     Asker,
     AsBefore,
     Nobody,
-    Another,
+    Unknown,
 }
 
 /// An answer that says who owns the key.
 trait Answer: Send + 'static {
-    fn owner(&self) -> Owner;
+    fn implied(&self) -> Implied;
 }
 
 impl Answer for Acquired {
-    fn owner(&self) -> Owner {
-        match self {
+    fn implied(&self) -> Implied {
+        let after = match self {
             Self::Granted { .. } => Owner::Asker,
             // The store may have handed the key over.
-            _ => Owner::Another,
-        }
+            _ => Owner::Unknown,
+        };
+        Implied { was_asker: false, after }
     }
 }
 
 impl Answer for Renewed {
-    fn owner(&self) -> Owner {
-        Owner::AsBefore
+    fn implied(&self) -> Implied {
+        Implied { was_asker: !matches!(self, Self::Lost), after: Owner::AsBefore }
     }
 }
 
 impl Answer for Released {
-    fn owner(&self) -> Owner {
-        match self {
+    fn implied(&self) -> Implied {
+        let after = match self {
             Self::Freed => Owner::Nobody,
             Self::NotHeld => Owner::AsBefore,
-            _ => Owner::Another,
-        }
+            _ => Owner::Unknown,
+        };
+        Implied { was_asker: !matches!(self, Self::NotHeld), after }
     }
 }
 
@@ -214,9 +245,9 @@ trait Open: Send + Sync {
     fn sent(&self) -> Moment;
     fn before(&self) -> Option<Name>;
     fn begins(&self, before: Option<Name>);
-    /// The owner that the answer implies. `None` if there is no answer, `Some(None)` if the request
-    /// was refused.
-    fn answered(&self) -> Option<Option<Owner>>;
+    /// What the answer implies. `None` if there is no answer, `Some(None)` if the request was
+    /// refused.
+    fn answered(&self) -> Option<Option<Implied>>;
 }
 
 impl<T: Answer> Sent<T> {
@@ -265,7 +296,7 @@ impl<T: Answer> Open for Sent<T> {
         lock(&self.state).before = before;
     }
 
-    fn answered(&self) -> Option<Option<Owner>> {
+    fn answered(&self) -> Option<Option<Implied>> {
         let mut state = lock(&self.state);
         // The task that waits for the answer must be woken in any case.
         let waker = state.waker.clone();
@@ -274,7 +305,7 @@ impl<T: Answer> Open for Sent<T> {
             return None;
         }
         Some(match &state.answering {
-            Answering::Answered(Ok(answer)) => Some(answer.owner()),
+            Answering::Answered(Ok(answer)) => Some(answer.implied()),
             _ => None,
         })
     }
@@ -341,6 +372,30 @@ impl HintSink for Relay {
         }
         if let Some(sink) = self.sink.upgrade() {
             sink.hint(hint);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread carries out several requests at once, and the file shows the last owner only.
+    #[test]
+    fn the_owner_between_two_requests_follows_from_the_next_answers() {
+        let names = ["a", "b"].map(Name::from);
+        let [a, b] = &names;
+        let was = |asker, after| (asker, Implied { was_asker: true, after });
+        let not = |asker, after| (asker, Implied { was_asker: false, after });
+        for (before, next, last, owner) in [
+            (None, vec![], Some(a), Some(a)),
+            (Some(a), vec![was(a, Owner::Unknown)], Some(b), Some(a)),
+            (Some(a), vec![not(b, Owner::AsBefore), was(a, Owner::Nobody)], None, Some(a)),
+            (Some(b), vec![not(b, Owner::Asker), was(b, Owner::Unknown)], Some(a), Some(b)),
+            (Some(a), vec![not(b, Owner::Asker)], Some(b), None),
+        ] {
+            let told = format!("{before:?} {last:?}");
+            assert_eq!(owner_between(before, next.into_iter(), last).as_ref(), owner, "{told}");
         }
     }
 }
