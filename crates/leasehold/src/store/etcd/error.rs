@@ -45,12 +45,12 @@ impl Failure {
 
     /// Whether the server certainly did nothing, and another connection may do better.
     pub(super) fn is_undone(&self) -> bool {
-        matches!(self, Self::Unsent(_)) || self.is_old_token() || self.is_cut_off()
+        matches!(self, Self::Unsent(_)) || self.wants_login_again() || self.is_cut_off()
     }
 
     /// Whether the login has run out, or the server was told to use another one, or it wants logins
     /// only since this connection was made.
-    pub(super) fn is_old_token(&self) -> bool {
+    pub(super) fn wants_login_again(&self) -> bool {
         let texts = ["revision of auth store is old", "user name is empty"];
         matches!(self, Self::Refused { code, text }
             if *code == code::UNAUTHENTICATED || texts.iter().any(|it| text.contains(it)))

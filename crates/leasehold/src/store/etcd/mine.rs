@@ -80,7 +80,8 @@ impl Mine {
         self.0.lock().known.get(&(key.clone(), owner.clone())).cloned().unwrap_or_default()
     }
 
-    /// Changes what is known of an owner.
+    /// Changes what is known of an owner. A lease that its lock or place has by now is no longer in
+    /// doubt, because the request has arrived.
     pub(super) fn note(
         &self,
         now: Moment,
@@ -89,9 +90,15 @@ impl Mine {
     ) {
         let mut all = self.0.lock();
         all.forget_old(now);
-        let known = all.known.entry((key.clone(), owner.clone())).or_default();
+        let Owners { known, in_doubt, .. } = &mut *all;
+        let known = known.entry((key.clone(), owner.clone())).or_default();
         known.used = now;
         change(known);
+        let arrived = [known.held.map(|(held, _)| held.id), known.place.map(|place| place.id)];
+        for settled in known.doubts.extract_if(.., |doubt| arrived.contains(&Some(*doubt))) {
+            in_doubt.remove(&settled);
+        }
+        in_doubt.extend(&known.doubts);
     }
 
     pub(super) fn forget(&self, key: &Key, owner: &OwnerToken) {
@@ -107,17 +114,6 @@ impl Mine {
     /// request was lost.
     pub(super) fn doubt(&self, now: Moment, of: (&Key, &OwnerToken), lease: i64) {
         self.note(now, of, |known| known.doubts.push(lease));
-        self.0.lock().in_doubt.insert(lease);
-    }
-
-    /// Notes that the request that wrote a key of an owner with this lease has arrived.
-    pub(super) fn settle(&self, (key, owner): (&Key, &OwnerToken), lease: i64) {
-        let mut all = self.0.lock();
-        if all.in_doubt.remove(&lease)
-            && let Some(known) = all.known.get_mut(&(key.clone(), owner.clone()))
-        {
-            known.doubts.retain(|doubt| *doubt != lease);
-        }
     }
 
     /// Whether a lease is in doubt. The release of its owner will end it, so no other key may get
@@ -139,7 +135,7 @@ mod tests {
         mine.doubt(now, (&key, &owner), 1);
         mine.doubt(now, (&key, &owner), 2);
         mine.doubt(now, (&other, &owner), 3);
-        mine.settle((&key, &owner), 1);
+        mine.note(now, (&key, &owner), |known| known.place = Some(Lease { id: 1, seconds: 5 }));
         assert_eq!(mine.of(&key, &owner).doubts, [2]);
         assert_eq!([1, 2, 3].map(|lease| mine.is_in_doubt(lease)), [false, true, true]);
         mine.forget(&key, &owner);

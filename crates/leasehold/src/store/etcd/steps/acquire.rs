@@ -253,9 +253,7 @@ impl Asking<'_> {
                         return Ok(Next::Answer(granted));
                     }
                     let still = core.prolong(key, &self.ask.owner, taken.lease.id).await;
-                    return match still
-                        .map_err(|error| self.doubted(taken, after_a_change(error)))?
-                    {
+                    return match still.map_err(after_a_change)? {
                         Some(_) => Ok(Next::Answer(granted)),
                         None => self.look().await.map(Next::again),
                     };
@@ -295,7 +293,6 @@ impl Asking<'_> {
             known.held = Some((lease, modified));
             (known.place, known.since) = (None, Some(now));
         });
-        core.mine.settle(of, lease.id);
         core.hints.done(of.0, of.1);
         Acquired::Granted { fencing }
     }
@@ -410,7 +407,6 @@ impl Asking<'_> {
         self.core.mine.note(self.core.wire.host.now(), of, |known| {
             (known.place, known.since) = (Some(lease), since);
         });
-        self.core.mine.settle(of, lease.id);
     }
 
     /// Answers *taken*, to an ask that saw the change `seen` of the cluster.

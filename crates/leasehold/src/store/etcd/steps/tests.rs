@@ -423,3 +423,24 @@ async fn the_release_of_a_kept_lock_ends_the_request_that_may_still_keep_it() {
     })
     .await;
 }
+
+/// Otherwise the release of the other token would end the lock that got the lease meanwhile.
+#[tokio::test]
+async fn the_lease_of_a_lock_that_may_still_be_kept_goes_to_no_other_lock() {
+    for is_kept in [true, false] {
+        let member = Member { loses_writes: is_kept, ..Member::new() };
+        member.lease.store(9, Ordering::Relaxed);
+        beside_member(member, async |core, _, ask| {
+            core.renew(Renewal::new(ask.lease(), ttl())).await.expect("answered");
+            if is_kept {
+                let owner = OwnerToken::new("x-next").expect("printable");
+                let keep = OnRelease::KeepIfAlone { owner, ttl: ttl(), reserve: 0, opens: false };
+                core.release(ask.lease(), keep).await.expect_err("no answer");
+            }
+            core.release(ask.lease(), OnRelease::Free).await.expect("answered");
+            let taken = core.leases.take(&core.wire, LASTS).await.expect("answered");
+            assert_eq!(taken.lease.id == 9, !is_kept);
+        })
+        .await;
+    }
+}
