@@ -85,13 +85,13 @@ impl Drop for Driver {
     }
 }
 
-/// The error of a server that does not go on with the session. The URL has led to the ensemble
-/// before, so waiters keep waiting, even if one server refuses.
+/// The error of a server that does not serve this client, although another one did. Waiters keep
+/// waiting.
 pub(super) fn for_now(error: Error) -> Error {
     if error.is_retryable() {
         return error;
     }
-    let message = format!("no server continues the session: {}", error.message());
+    let message = format!("no server serves this client for now: {}", error.message());
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 

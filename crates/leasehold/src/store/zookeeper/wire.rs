@@ -123,9 +123,10 @@ impl Slot {
                 Ok(session)
             }
             Err(error) => {
-                // Once the URL has led to the ensemble, waiters keep waiting.
-                let has_led = self.session.lock().session.is_some();
-                let error = if has_led { for_now(error) } else { error };
+                // Once the URL has led to the ensemble, it is right, and waiters keep waiting.
+                let was_right = self.session.lock().session.is_some();
+                let is_doubted = was_right && error.kind() == ErrorKind::Config;
+                let error = if is_doubted { for_now(error) } else { error };
                 pause.failed(&**host, &error);
                 Err(error)
             }

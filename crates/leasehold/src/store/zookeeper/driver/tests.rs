@@ -90,8 +90,8 @@ fn a_server_that_makes_the_session_shorter_is_not_used() {
 #[test]
 fn a_server_that_refuses_to_go_on_with_a_session_ends_no_wait() {
     for (kind, part) in [
-        (ErrorKind::Config, "no server continues the session: why"),
-        (ErrorKind::Denied, "no server continues the session: why"),
+        (ErrorKind::Config, "no server serves this client for now: why"),
+        (ErrorKind::Denied, "no server serves this client for now: why"),
         (ErrorKind::Unavailable, "why"),
     ] {
         let error = for_now(Error::new(kind, "why"));

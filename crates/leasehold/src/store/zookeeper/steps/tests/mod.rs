@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
 use tracing::{Event, Level};
 
-use self::server::{NO_AUTH, Rule, Server, kind};
+use self::server::{Greeting, NO_AUTH, Rule, Server, kind};
 use super::*;
 use crate::core::moment::WallTime;
 use crate::core::token::{ClientId, OwnerToken};
@@ -384,6 +384,14 @@ fn inbox_of(core: &Core) -> Arc<Inbox> {
     hints
 }
 
+/// Makes the server end a session.
+async fn end(session: &Session, server: &Server) {
+    server.greet(Greeting::HasForgotten);
+    server.rule(Some((kind::EXISTS, Rule::HangsUp)));
+    drop(session.ask(exists("/x/a"), Stat::read).await);
+    until(|| session.is_over()).await;
+}
+
 #[tokio::test]
 async fn waiters_are_told_once_that_their_session_has_ended() {
     beside(async |core, server, host| {
@@ -391,10 +399,7 @@ async fn waiters_are_told_once_that_their_session_has_ended() {
         server.add("/x/a/_c_other-lock-0000000000");
         assert!(core.acquire(joining(&inbox())).await.expect("answered").is_taken());
         let session = core.wire.session().await.expect("it lives");
-        server.has_forgotten.store(true, Ordering::SeqCst);
-        server.rule(Some((kind::EXISTS, Rule::HangsUp)));
-        drop(session.ask(exists("/x/a"), Stat::read).await);
-        until(|| session.is_over()).await;
+        end(&session, server).await;
         let looks = || host.long_sleeps.load(Ordering::SeqCst);
         for _ in 0..3 {
             let before = looks();
@@ -404,6 +409,25 @@ async fn waiters_are_told_once_that_their_session_has_ended() {
         assert_eq!(*hints.0.lock().expect("no panic"), [Hint::Missed]);
     })
     .await;
+}
+
+/// Waiters give up after an error that no retry can help. Before the first session, the URL may be
+/// wrong. Later, a server may be down while another one is none of ZooKeeper.
+#[tokio::test]
+async fn a_server_that_is_none_of_zookeeper_ends_waits_only_before_the_first_session() {
+    for (has_led, kind) in [(false, ErrorKind::Config), (true, ErrorKind::Unavailable)] {
+        beside(async |core, server, _| {
+            if has_led {
+                end(&core.wire.session().await.expect("it begins"), server).await;
+            }
+            server.greet(Greeting::IsNoZookeeper);
+            let refused = core.acquire(joining(&inbox())).await.expect_err("it is no ZooKeeper");
+            let refused = Error::from(refused);
+            assert_eq!(refused.kind(), kind, "{refused}");
+            assert!(refused.to_string().contains("does not answer as ZooKeeper"), "{refused}");
+        })
+        .await;
+    }
 }
 
 /// A client whose tasks cannot be woken.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,6 +41,18 @@ pub(super) enum Rule {
     AnswersWithTheNext,
 }
 
+/// What the server answers to a client that connects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Greeting {
+    /// That the session of the client lasts.
+    #[default]
+    Welcomes,
+    /// That it knows no such session.
+    HasForgotten,
+    /// What a web server answers.
+    IsNoZookeeper,
+}
+
 /// The change that made a node, its version, and its data.
 type Node = (i64, i32, Vec<u8>);
 
@@ -52,11 +64,15 @@ pub(super) struct Server {
     /// The kinds of the requests that came, without pings.
     asked: Mutex<Vec<i32>>,
     rule: Mutex<Option<(i32, Rule)>>,
-    /// Whether it knows no session any more.
-    pub(super) has_forgotten: AtomicBool,
+    greeting: Mutex<Greeting>,
 }
 
 impl Server {
+    /// Sets the answer to clients that connect from now on.
+    pub(super) fn greet(&self, greeting: Greeting) {
+        *self.greeting.lock().expect("no panic") = greeting;
+    }
+
     /// Sets the rule for requests of a kind from now on.
     pub(super) fn rule(&self, rule: Option<(i32, Rule)>) {
         *self.rule.lock().expect("no panic") = rule;
@@ -85,8 +101,15 @@ impl Server {
     async fn serve_one(&self, mut stream: TcpStream) -> Option<()> {
         stream.set_nodelay(true).ok()?;
         read(&mut stream).await?;
-        let timeout = if self.has_forgotten.load(Ordering::SeqCst) { 0 } else { TIMEOUT };
         let mut answers = Vec::new();
+        let greeting = *self.greeting.lock().expect("no panic");
+        let timeout = match greeting {
+            Greeting::Welcomes => TIMEOUT,
+            Greeting::HasForgotten => 0,
+            Greeting::IsNoZookeeper => {
+                return stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.ok();
+            }
+        };
         let begun = Message::default().int(0).int(timeout).long(SESSION).bytes(&[0; 16]);
         begun.flag(false).frame(&mut answers);
         loop {
