@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
@@ -151,6 +152,39 @@ fn once_another_client_waits_a_lock_is_passed_on_for_20_ms_at_most() {
             task.await;
         }
         assert!(tokens_rise(&served));
+    });
+}
+
+/// The hint that somebody waits went to the holder before it. Without fencing tokens, the client
+/// has no other reason to ask the store.
+#[test]
+fn a_client_whose_turn_came_gives_way_to_the_next_in_line() {
+    gives_way(Hints::Arrive);
+    gives_way(Hints::AreLost);
+}
+
+fn gives_way(hints: Hints) {
+    play(0..5, async |scene| {
+        scene.faults.hints(hints);
+        let mutex = |client: &Client| client.mutex("a").fencing(false);
+        let (client, next) = (scene.client().await, mutex(&scene.client().await));
+        let held = mutex(&scene.calm_client().await).lock().await.expect("free");
+        let turns = Arc::new(AtomicUsize::new(0));
+        for _ in 0..100 {
+            let (host, mutex, turns) = (scene.host.clone(), mutex(&client), turns.clone());
+            scene.host.spawn(Box::pin(async move {
+                let guard = mutex.lock().await.expect("in turn");
+                turns.fetch_add(1, Ordering::SeqCst);
+                host.advance(ms(7)).await;
+                drop(guard);
+            }));
+        }
+        scene.pass(ms(10)).await;
+        let next = scene.host.task(async move { next.lock().await.expect("in turn") });
+        scene.pass(ms(10)).await;
+        drop(held);
+        drop(next.await);
+        assert_eq!(turns.load(Ordering::SeqCst), 1 + 20 / 7);
     });
 }
 

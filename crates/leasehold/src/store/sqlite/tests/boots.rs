@@ -14,8 +14,7 @@ fn leases_of_an_earlier_boot_run_out_on_our_own_clock() {
 
     // The steady clock restarts, two hours of the wall clock later.
     let later = TODAY + 7_200_000_000;
-    let clock = SetClock::at(Duration::from_secs(5), later);
-    let world = World { clock, ..world };
+    let world = world.restart(Duration::from_secs(5), later);
     let after = world.open_in_boot("second");
     let seen = run(after.inspect(key("a"))).expect("an answer");
     assert_eq!(seen.holders[0].ttl_left, Some(Duration::from_secs(10)));
@@ -54,8 +53,7 @@ fn a_restart_of_the_machine_revives_no_lease_that_had_ended() {
     renew("last", 3, 1);
     drop(before);
 
-    let clock = SetClock::at(Duration::from_secs(5), TODAY + 7_200_000_000);
-    let world = World { clock, ..world };
+    let world = world.restart(Duration::from_secs(5), TODAY + 7_200_000_000);
     let after = world.open_in_boot("second");
     let left = |name| {
         let seen = run(after.inspect(key(name))).expect("an answer");

@@ -124,6 +124,15 @@ impl World {
         Arc::new(OnClock(Arc::clone(&self.clock)))
     }
 
+    /// Restarts the machine: its steady clock begins again, and its wall clock is set. Waits for
+    /// the threads of all stores first, because no process outlives a restart.
+    fn restart(self, now: Duration, wall_micros: u64) -> Self {
+        while Arc::strong_count(&self.clock) > 1 {
+            std::thread::yield_now();
+        }
+        Self { clock: SetClock::at(now, wall_micros), ..self }
+    }
+
     /// Opens a handle, as another process would.
     fn open(&self) -> SqliteStore {
         self.open_in_boot("this boot")

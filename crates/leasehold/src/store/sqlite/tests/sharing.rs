@@ -149,8 +149,7 @@ fn shares_of_an_earlier_boot_run_out_on_our_own_clock() {
     is_shared(run(before.acquire(shared("a", owner(2, 1), permits(1, 3)))));
     drop(before);
 
-    let clock = SetClock::at(Duration::from_secs(5), TODAY + 7_200_000_000);
-    let world = World { clock, ..world };
+    let world = world.restart(Duration::from_secs(5), TODAY + 7_200_000_000);
     let after = world.open_in_boot("second");
     let left = |store: &SqliteStore| -> Vec<_> {
         let seen = run(store.inspect(key("a"))).expect("an answer");
