@@ -312,10 +312,10 @@ pub(crate) struct Unlock {
 /// `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// The ttl of your locks. Round trips, clocks and failovers are judged by it
+    /// The ttl that your locks have. Round trips, clocks and failovers are judged by it
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::typed)]
     pub(crate) ttl: Typed,
-    /// Exit with 1 if there is a warning
+    /// Exit with 1 if there is a warning, or a check that could not be made
     #[arg(long)]
     pub(crate) strict: bool,
     /// Print the ACL rule for a user of the server who takes locks whose names begin with PREFIX,
@@ -370,7 +370,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
         Ok(cli) => {
             refuse_time_as_name(&cli.command, &args)?;
             Ok(Parsed::Invocation(Box::new(Invocation {
-                globals: globals(cli.globals),
+                globals: globals(everywhere(cli.globals, &args)?),
                 command: cli.command,
             })))
         }
@@ -400,6 +400,32 @@ fn refuse_time_as_name(command: &Command, args: &[OsString]) -> Result<(), Failu
         "-n takes no duration; nothing was acquired; to wait, write -w {time} instead; if {time} \
          is the name of a lock, write -n after the names"
     );
+    Err(Failure::new(Exit::USAGE, "usage", message))
+}
+
+/// The options of every command, which may stand before and after the subcommand. clap looks at
+/// each place alone: it drops what stands before if the same stands after, and sees no conflict
+/// between the two.
+fn everywhere(mut args: GlobalArgs, words: &[OsString]) -> Result<GlobalArgs, Failure> {
+    let before = GlobalArgs::augment_args(clap::Command::new("leasehold"));
+    let before = before.allow_external_subcommands(true).try_get_matches_from(words);
+    let before = before.and_then(|it| GlobalArgs::from_arg_matches(&it));
+    let Ok(before) = before else { return Ok(args) };
+    if before.url != args.url {
+        args.url.splice(0..0, before.url);
+    }
+    let is_replaced = (before.url_file.is_some() && before.url_file != args.url_file)
+        || (before.namespace.is_some() && before.namespace != args.namespace);
+    let stores = [!args.url.is_empty(), args.url_file.is_some(), args.local];
+    let message = if stores.into_iter().filter(|is_given| *is_given).count() > 1 {
+        "only one of --url, --url-file and --local can be given; nothing was done; leave one out"
+    } else if is_replaced {
+        "--url-file and --namespace can be given once; nothing was done; leave one out"
+    } else if args.quiet && args.verbose > 0 {
+        "-q and -v exclude each other; nothing was done; leave one out"
+    } else {
+        return Ok(args);
+    };
     Err(Failure::new(Exit::USAGE, "usage", message))
 }
 

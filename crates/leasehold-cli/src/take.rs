@@ -213,7 +213,7 @@ fn after_quarantine(quarantine: &Quarantine) -> &'static str {
     if view::is_too_long(quarantine) {
         "nothing was acquired"
     } else {
-        "nothing was acquired; use -w 2m to wait"
+        "nothing was acquired; try again later, or use -w 2m to wait"
     }
 }
 

@@ -139,6 +139,26 @@ fn global_flags_stand_anywhere_before_the_command() {
     }
 }
 
+/// clap drops or ignores the first ones.
+#[test]
+fn global_flags_on_both_sides_of_the_subcommand_count_together() {
+    let urls = |line| parsed(line).expect(line).globals.store.urls;
+    let quorum = "leasehold --url a: --url b: run x --url c: -- true";
+    assert_eq!(urls(quorum), ["a:", "b:", "c:"]);
+    assert_eq!(urls("leasehold --url a: run x -- leasehold --url b: ls"), ["a:"]);
+    for (line, part) in [
+        ("leasehold --url a: run x --local -- true", "--local"),
+        ("leasehold --url a: run x --url-file f -- true", "--url-file"),
+        ("leasehold --url-file f run x --url-file g -- true", "once"),
+        ("leasehold --namespace f run x --namespace g -- true", "once"),
+        ("leasehold -q run x -v -- true", "-v"),
+    ] {
+        let refused = parsed(line).expect_err(line);
+        assert!(refused.message.contains(part), "{line}: {}", refused.message);
+        assert_eq!(refused.exit, Exit::USAGE, "{line}");
+    }
+}
+
 #[test]
 fn a_name_may_begin_with_a_hyphen() {
     for line in ["leasehold run --name=-x -- true", "leasehold run --name -x -- true"] {

@@ -74,7 +74,8 @@ impl Holding<'_> {
         ttl: Duration,
     ) -> Result<Vec<(&'static str, Option<String>)>, Failure> {
         let Self { context, client, names, joined, .. } = self;
-        let expires = SystemHost.wall() + guard.remaining();
+        let of_joined = joined.iter().filter_map(|lock| lock.holder.as_ref()?.ttl_left);
+        let expires = SystemHost.wall() + of_joined.fold(guard.remaining(), Duration::min);
         let own = guard.guards().iter().map(Joined::from);
         let mut locks: Vec<_> = joined.iter().cloned().chain(own).collect();
         locks.sort_by_key(|lock| names.iter().position(|name| *name == lock.name));

@@ -31,8 +31,11 @@ use crate::signals::to_pass_on;
 /// Our own program, even after its file was replaced or deleted.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// A keeper must answer an order to kill within this time.
+/// A keeper must answer an order to kill within this time, and before its own moment to kill.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
+
+/// The least time in which a keeper must answer an order to kill.
+const ANSWERED_WITHIN_MIN: Duration = Duration::from_millis(5);
 
 /// A smaller change of the moment to kill is not sent to the keeper.
 const SAME_END: Duration = Duration::from_millis(1);
@@ -340,7 +343,7 @@ impl Child {
             // This includes a keeper that hangs.
             return self.tree.signal(&[Signal::KILL]);
         }
-        match self.kill_order.next(SystemHost.now(), self.census.took) {
+        match self.kill_order.next(SystemHost.now(), self.census.took, self.kill_at) {
             Next::Give => self.order(&Order::Kill),
             Next::Wait => {}
             // The next call of `changes` sees that it has ended.
@@ -384,11 +387,15 @@ impl KillOrder {
     }
 
     /// The step at `now`. Looking at all processes takes `look`. A keeper that kills already may be
-    /// in the middle of a round when the order comes.
-    fn next(&mut self, now: Moment, look: Duration) -> Next {
+    /// in the middle of a round when the order comes. At `kill_at`, a keeper that runs kills
+    /// without an order, so one that has not answered by then is stopped.
+    fn next(&mut self, now: Moment, look: Duration, kill_at: Moment) -> Next {
         let round = if self.is_killing { look * TIMES_A_LOOK } else { Duration::ZERO };
+        let answers_by = |since: Moment| {
+            kill_at.max(since + ANSWERED_WITHIN_MIN).min(since + ANSWERED_WITHIN) + round
+        };
         match self.given {
-            Some(since) if now.since(since) >= ANSWERED_WITHIN + round => Next::GiveUp,
+            Some(since) if now >= answers_by(since) => Next::GiveUp,
             Some(_) => Next::Wait,
             None => {
                 self.given = Some(now);
@@ -436,16 +443,27 @@ mod tests {
 
     #[test]
     fn a_keeper_that_does_not_answer_is_given_up_and_one_that_kills_may_finish_its_round() {
-        let look = Duration::from_millis(500);
+        let (look, end) = (Duration::from_millis(500), at(60_000));
         let mut order = KillOrder::default();
         for (ms, next) in [(0, Next::Give), (99, Next::Wait), (100, Next::GiveUp)] {
-            assert_eq!(order.next(at(ms), look), next, "{ms}");
+            assert_eq!(order.next(at(ms), look, end), next, "{ms}");
         }
         order.answered();
         for (ms, next) in
             [(1_000, Next::Give), (1_100, Next::Wait), (3_099, Next::Wait), (3_100, Next::GiveUp)]
         {
-            assert_eq!(order.next(at(ms), look), next, "{ms}");
+            assert_eq!(order.next(at(ms), look, end), next, "{ms}");
+        }
+    }
+
+    /// Otherwise the command would work on after the end of a short lease.
+    #[test]
+    fn a_keeper_that_does_not_answer_is_given_up_at_the_moment_at_which_it_would_kill() {
+        for (kill_at, given_up) in [(1_010, 1_010), (900, 1_005), (5_000, 1_100)] {
+            let mut order = KillOrder::default();
+            let mut next = |ms| order.next(at(ms), Duration::ZERO, at(kill_at));
+            assert_eq!(next(1_000), Next::Give);
+            assert_eq!((next(given_up - 1), next(given_up)), (Next::Wait, Next::GiveUp));
         }
     }
 
@@ -468,7 +486,7 @@ mod tests {
     fn each_answer_calls_for_another_order() {
         let mut order = KillOrder::default();
         for ms in [0, 90, 180, 270] {
-            assert_eq!(order.next(at(ms), Duration::ZERO), Next::Give, "{ms}");
+            assert_eq!(order.next(at(ms), Duration::ZERO, at(60_000)), Next::Give, "{ms}");
             order.answered();
         }
     }

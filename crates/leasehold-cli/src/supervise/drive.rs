@@ -110,10 +110,13 @@ fn of_signal(received: Received) -> Input {
 /// because they may have caused the changes.
 ///
 /// Once nothing is left of the command, a further request has nothing to kill or to leave behind.
-/// So only the first one counts, as the cause.
+/// So only the first one counts, as the cause. A HUP is no such request by itself.
 fn in_order(mut inputs: Vec<Input>, mut is_asked: bool) -> Vec<Input> {
     if inputs.contains(&Input::AllGone) {
-        inputs.retain(|input| !is_request(input) || !std::mem::replace(&mut is_asked, true));
+        inputs.retain(|input| match of_request(input) {
+            None | Some(Signal::HUP) => true,
+            Some(_) => !std::mem::replace(&mut is_asked, true),
+        });
     }
     inputs.sort_by_key(|input| match input {
         Input::Lost(_) => 0,
@@ -283,10 +286,11 @@ mod tests {
     fn only_one_request_counts_after_all_processes_ended() {
         let (ended, gone) = (Input::Ended(crate::exit::Exit::OK), Input::AllGone);
         let of = |signal| Input::Signal(Received { signal, sender: Sender::OurKeeper });
-        let (term, int) = (of(Signal::TERM), of(Signal::INT));
+        let (term, int, hup) = (of(Signal::TERM), of(Signal::INT), of(Signal::HUP));
         for (inputs, is_asked, expected) in [
             (vec![ended, gone, term, int], false, vec![term, ended, gone]),
             (vec![ended, gone, term, int], true, vec![ended, gone]),
+            (vec![ended, gone, hup, term, int], false, vec![hup, term, ended, gone]),
             (vec![ended, term, int], false, vec![term, int, ended]),
         ] {
             assert_eq!(in_order(inputs, is_asked), expected);

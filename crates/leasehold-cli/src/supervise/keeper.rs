@@ -314,7 +314,8 @@ impl Keeper {
 
     /// Passes a signal on to the command, or to its group if the signal
     /// [is meant for all](is_for_all). At a terminal only the command gets it, since `leasehold
-    /// run` is in the same group. Once the command has ended, the remaining processes get it.
+    /// run` is in the same group. Once the command has ended, the remaining processes get it if it
+    /// is meant for all, or is a HUP, which also tells of the end of a session.
     fn forward(&mut self, signal: Signal) {
         let is_for_group = self.group == 0 && is_for_all(signal);
         let send = if is_for_group { kill_process_group } else { kill_process };
@@ -324,7 +325,8 @@ impl Keeper {
                 // A process that has ended meanwhile needs no signal.
                 let _ = send(command, signal);
             }),
-            None => self.tree.signal(&signals),
+            None if is_for_all(signal) || signal == Signal::HUP => self.tree.signal(&signals),
+            None => {}
         }
     }
 

@@ -390,8 +390,8 @@ impl Supervision {
         }
     }
 
-    /// Whether a key ended the command. The terminal signals the command and us, and our own signal
-    /// may be late.
+    /// Whether Ctrl-C or Ctrl-\ ended the command. The terminal sends the signal to the command and
+    /// to us, and ours may arrive later.
     fn was_ended_by_a_key(&self) -> bool {
         let by_key = |exit| KEYS.iter().any(|key| exit == Exit::Signal(key.as_raw()));
         self.terminal.is_shared() && self.ended.is_some_and(|(exit, _)| by_key(exit))

@@ -104,7 +104,9 @@ impl Requests {
     pub(super) fn ended_by_hup(&self, exit: Exit, at: Moment) -> bool {
         // A shell that ends by a signal may report it as a code.
         let is_of_hup = [Exit::Signal(Signal::HUP.as_raw()), Exit::Code(129)].contains(&exit);
-        self.hung_up.is_some_and(|since| is_of_hup || at.since(since) < TOGETHER)
+        // The HUP may also have come after the end, for the processes that the command left.
+        let is_near = |hup: Moment| at.since(hup).max(hup.since(at)) < TOGETHER;
+        self.hung_up.is_some_and(|hup| is_of_hup || is_near(hup))
     }
 }
 
@@ -194,6 +196,8 @@ mod tests {
         assert!(!requests.ended_by_hup(Exit::Signal(1), at(5)), "there was none");
         requests.count(at(10_000), Signal::HUP);
         for (exit, ms, expected) in [
+            (Exit::Code(3), 9_000, false),
+            (Exit::Code(3), 9_001, true),
             (Exit::OK, 10_000, true),
             (Exit::Code(3), 10_999, true),
             (Exit::Code(3), 11_000, false),

@@ -136,6 +136,11 @@ fn the_locks_of_outer_runs_are_joined_and_the_others_taken(world: &World) {
     assert_eq!(shown[0], shown[4], "the lines have the order of the names");
     assert_ne!(shown[3], shown[4]);
     assert_eq!(shown[5..], ["1", "0"], "only the own lock is released: {done:?}");
+    // The outer lease is the first that ends.
+    let left = "echo $((LEASEHOLD_EXPIRES_AT_MS - $(date +%s%3N)))";
+    let script = format!("{EXE} run a b --ttl 1h -- sh -c '{left}'");
+    let left = finish(world.run("a", &LONG, &script)).code(0).stdout.trim().parse::<u64>();
+    assert!(left.as_ref().is_ok_and(|left| *left <= 300_000), "{left:?}");
     let script = format!("{EXE} run a a b -- true");
     finish(world.run("a", &[], &script)).code(78).says("named twice");
     // One lock is not free, so nothing is taken, and the outer run goes on.
