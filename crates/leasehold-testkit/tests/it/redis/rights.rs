@@ -7,10 +7,11 @@ use leasehold::store::redis::RedisConnector;
 use leasehold::store::{AnyStore, Evicted, Hint, RedisStore, Released, Store};
 use leasehold::{Error, ErrorKind};
 use leasehold_testkit::VirtualHost;
-use leasehold_testkit::conformance::check::{granted, kept, released, renewed, taken};
+use leasehold_testkit::conformance::check::{fence, granted, kept, released, renewed, taken};
 use leasehold_testkit::conformance::{Actor, World, key, ms};
 use leasehold_testkit::servers::{RedisServer, ServerOutside};
 
+use super::scripts::{kept as all_keys, left};
 use crate::stores::redis_on;
 
 /// The rights as GUARANTEES.md writes them.
@@ -281,4 +282,88 @@ fn the_rights_stand_in_the_guarantees() {
         let rights = rights.replace('|', "\\|");
         assert!(guarantees.contains(&format!("`{rights}`")), "`{rights}` is not documented");
     }
+}
+
+/// A user with one missing right leaves no key behind that never expires, and no counter that
+/// begins at one.
+#[test]
+fn a_missing_right_leaves_nothing_for_ever_and_no_low_counter() {
+    let commands = [
+        "decr",
+        "del",
+        "exists",
+        "get",
+        "hdel",
+        "hget",
+        "hmget",
+        "hset",
+        "incr",
+        "pexpire",
+        "pttl",
+        "set",
+        "time",
+        "zadd",
+        "zcard",
+        "zcount",
+        "zrange",
+        "zrangebyscore",
+        "zrank",
+        "zrem",
+        "zscore",
+    ];
+    play(async |scene| {
+        let (world, server) = (scene.world, scene.outside.server());
+        for command in commands {
+            server.flush();
+            let store = scene.store_with("~* &* +@all").await;
+            let (anna, bert) = (world.actor(), world.actor().through(&store));
+            let before = fence(bert.ask(&key("a")).send().await);
+            released(bert.release(&key("a")).await, Released::Freed);
+            server.command(&["ACL", "SETUSER", "app", &format!("-{command}")]);
+            // This looks as if the counter had expired after a long idle time.
+            server.command(&["DEL", "{a}:lh:fence"]);
+            world.pass(ms(1)).await;
+            for _ in 0..2 {
+                let again = bert.another();
+                if let Ok(answer) = again.ask(&key("a")).send().await {
+                    assert!(fence(Ok(answer)) > before, "{command}");
+                }
+                server.command(&["DEL", "a"]);
+            }
+            granted(anna.ask(&key("b")).send().await);
+            let _refused = bert.ask(&key("b")).join().why("a reason").send().await;
+            let _refused = anna.through(&store).release(&key("b")).await;
+            let _refused = bert.ask(&key("c")).why("a reason").reserve(0).send().await;
+            for (name, ask) in [
+                ("d", bert.ask(&key("d")).why("a reason")),
+                ("e", bert.ask(&key("e")).shared().why("a reason")),
+                ("f", bert.ask(&key("f")).permits(1, 2)),
+            ] {
+                // Without DEL, a script cannot undo a step, and nobody can release.
+                if ask.send().await.is_err() && command != "del" {
+                    assert_eq!(left(server, name), -2, "{name} is taken without {command}");
+                }
+            }
+            for name in all_keys(server) {
+                assert!(left(server, &name) > 0, "{name} has no end without {command}");
+            }
+        }
+    });
+}
+
+/// Hints are optional.
+#[test]
+fn a_key_changes_hands_even_without_the_right_to_publish() {
+    play(async |scene| {
+        let (world, server) = (scene.world, scene.outside.server());
+        let store = scene.store_with("~* +@all").await;
+        let (anna, bert) = (world.actor().through(&store), world.actor().through(&store));
+        granted(anna.ask(&key("a")).send().await);
+        taken(bert.ask(&key("a")).join().send().await);
+        released(anna.release(&key("a")).await, Released::HandedOver);
+        granted(bert.ask(&key("a")).send().await);
+        taken(anna.another().ask(&key("a")).watch(3_000).send().await);
+        released(bert.release(&key("a")).await, Released::Freed);
+        assert_eq!(left(server, "a"), -2, "free");
+    });
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use leasehold::core::FencingBlock;
-use leasehold::store::redis::RedisConnector;
-use leasehold::store::{AnyStore, Claim, FENCE_IDLE, RedisStore, Released, Store};
+use leasehold::store::{Claim, FENCE_IDLE, Released, Store};
 use leasehold::{Error, ErrorKind, Key, OwnerToken};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::conformance::check::{
@@ -253,71 +252,6 @@ fn at_the_memory_limit_a_release_that_may_open_the_line_is_not_refused() {
         released(anna.open(&key("a")).await, Released::HandedOver);
         kept_for(anna.keep_or_open(&heir, &key("b"), 5_000, 0).await);
         released(anna.open(&key("c")).await, Released::Freed);
-    });
-}
-
-/// A user with one missing right leaves no key behind that never expires, and no counter that
-/// begins at one.
-#[test]
-fn a_missing_right_leaves_nothing_for_ever_and_no_low_counter() {
-    let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
-    let commands = [
-        "decr", "del", "exists", "get", "hdel", "hget", "hmget", "hset", "incr", "pexpire", "pttl",
-        "set", "time", "zadd", "zcard", "zrange", "zrank", "zrem", "zscore",
-    ];
-    play(&outside, async |world, server| {
-        for command in commands {
-            server.flush();
-            let rights = ["on", "nopass", "~*", "&*", "+@all"];
-            server.command(&[["ACL", "SETUSER", "poor"].as_slice(), &rights].concat());
-            let url = server.url().replace("//", "//poor:any@");
-            let connector = outside.watch(RedisConnector::new(&url).expect("a URL"));
-            let store = RedisStore::connect_with(connector, world.host().clone()).await;
-            let store = AnyStore::new(store.expect("the user may connect"));
-            let (anna, bert) = (world.actor(), world.actor().through(&store));
-            let before = fence(bert.ask(&key("a")).send().await);
-            released(bert.release(&key("a")).await, Released::Freed);
-            server.command(&["ACL", "SETUSER", "poor", &format!("-{command}")]);
-            // This looks as if the counter had expired after a long idle time.
-            server.command(&["DEL", "{a}:lh:fence"]);
-            world.pass(ms(1)).await;
-            for _ in 0..2 {
-                let again = bert.another();
-                if let Ok(answer) = again.ask(&key("a")).send().await {
-                    assert!(fence(Ok(answer)) > before, "{command}");
-                }
-                server.command(&["DEL", "a"]);
-            }
-            granted(anna.ask(&key("b")).send().await);
-            let _refused = bert.ask(&key("b")).join().why("a reason").send().await;
-            let _refused = anna.through(&store).release(&key("b")).await;
-            let _refused = bert.ask(&key("c")).why("a reason").reserve(0).send().await;
-            for name in kept(server) {
-                assert!(left(server, &name) > 0, "{name} has no end without {command}");
-            }
-        }
-    });
-}
-
-/// Hints are optional.
-#[test]
-fn a_key_changes_hands_even_without_the_right_to_publish() {
-    let outside = ServerOutside::new(Box::new(RedisServer::builder().with_clock().start()));
-    play(&outside, async |world, server| {
-        let rights = ["on", "nopass", "~*", "resetchannels", "+@all"];
-        server.command(&[["ACL", "SETUSER", "mute"].as_slice(), &rights].concat());
-        let url = server.url().replace("//", "//mute:any@");
-        let connector = outside.watch(RedisConnector::new(&url).expect("a URL"));
-        let store = RedisStore::connect_with(connector, world.host().clone()).await;
-        let store = AnyStore::new(store.expect("the user may connect"));
-        let (anna, bert) = (world.actor().through(&store), world.actor().through(&store));
-        granted(anna.ask(&key("a")).send().await);
-        taken(bert.ask(&key("a")).join().send().await);
-        released(anna.release(&key("a")).await, Released::HandedOver);
-        granted(bert.ask(&key("a")).send().await);
-        taken(anna.another().ask(&key("a")).watch(3_000).send().await);
-        released(bert.release(&key("a")).await, Released::Freed);
-        assert_eq!(left(server, "a"), -2, "free");
     });
 }
 

@@ -32,17 +32,19 @@ if is_plain and ARGV[3] == '1' and call('EXISTS', FENCE, FENCE, FENCE, LINE, OPE
   -- Lua passes text on as it is. Turning a number into text would take as long as a command.
   if call('SET', LOCK, owner, 'NX', 'PX', ARGV[2]) then
     local counter = redis.pcall('INCR', FENCE)
-    if type(counter) == 'number' then
+    local is_counted = type(counter) == 'number'
+    if is_counted and counter > 1 and counter <= FENCING_MAX then
       local idle = ttl > FENCE_IDLE_MS and ARGV[2] or FENCE_IDLE
-      local in_range = counter > 1 and counter <= FENCING_MAX
-      if in_range and type(redis.pcall('PEXPIRE', FENCE, idle)) == 'number' then
+      if type(redis.pcall('PEXPIRE', FENCE, idle)) == 'number' then
         return counter
       end
-      call('DECR', FENCE)
     end
     -- The counter has reached its end or must not be used. acquire.lua continues from the old
-    -- state.
+    -- state. The lock is deleted first, so that an error on the way grants nothing.
     call('DEL', LOCK)
+    if is_counted then
+      call('DECR', FENCE)
+    end
   end
 elseif is_plain and ARGV[3] == '0' and call('EXISTS', LINE, FENCE, OPEN) == 0 then
   if call('SET', LOCK, owner, 'NX', 'PX', ARGV[2]) then
@@ -72,7 +74,7 @@ elseif not wish and ARGV[3] == '1' and ARGV[4] == '1' and call('EXISTS', LINE, O
     return token
   end
   -- After this, acquire.lua finds the key free, writes the rest again, and gives the error.
-  call('DEL', LOCK)
+  call('DEL', LOCK, GRANT)
 end
 local holder = call('GET', LOCK)
 -- Answers like acquire.lua for a client that takes no place, if one holder has the key alone.

@@ -24,14 +24,16 @@ if wish == 's' and ARGV[3] == '0' and ARGV[4] == '0' and (why == '' or why == '-
       call('ZCOUNT', SHARES, SCORE_MIN, string.format('(%.0f', now_ms)) == 0
       and not call('ZSCORE', SHARES, owner)
     then
+      local kept_ms, lock_ms = call('PTTL', SHARES), call('PTTL', LOCK)
       call('ZADD', SHARES, ends, owner)
-      if call('PTTL', SHARES) < ttl then
-        call('PEXPIRE', SHARES, ARGV[2])
+      if
+        (kept_ms >= ttl or type(redis.pcall('PEXPIRE', SHARES, ARGV[2])) == 'number')
+        and (lock_ms >= ttl or type(redis.pcall('PEXPIRE', LOCK, ARGV[2])) == 'number')
+      then
+        return 0
       end
-      if call('PTTL', LOCK) < ttl then
-        call('PEXPIRE', LOCK, ARGV[2])
-      end
-      return 0
+      -- acquire.lua gives the error.
+      call('ZREM', SHARES, owner)
     end
   end
 end

@@ -47,12 +47,20 @@ local function open_shares(holder)
     }
   end
 
-  local function note(owner, details)
+  -- Writes a field of the notes, which last for at least this long. All that can be refused comes
+  -- before it, or is undone: a user may lack a right.
+  local function write_note(field, text, least_ms)
+    local kept_ms = math.max(call('PTTL', GRANT), least_ms)
+    call('HSET', GRANT, field, text)
+    expire(GRANT, whole(kept_ms))
+  end
+
+  local function note(owner, details, least_ms)
     local is_more = details.want > 0 or details.count > 0 or details.why ~= ''
     if is_more then
       local words =
         { details.want, whole(details.first), details.count, details.since, details.why }
-      call('HSET', GRANT, '+' .. owner, table.concat(words, '|'))
+      write_note('+' .. owner, table.concat(words, '|'), least_ms)
     end
   end
 
@@ -100,16 +108,17 @@ local function open_shares(holder)
     return living
   end
 
-  -- Lets the lock last as long as the last of the leases, and the companions too.
+  -- Lets the lock last as long as the last of the leases, and the companions too. The lock is
+  -- written last, so that an error on the way grants nothing.
   local function seal(is_semaphore)
     local last = call('ZRANGE', SHARES, '-1', '-1', 'WITHSCORES')
     local left = math.max(tonumber(last[2] or 0) - now_ms, 1)
-    call('SET', LOCK, is_semaphore and PERMITS or SHARED, 'PX', whole(left))
+    expire(SHARES, whole(math.max(call('PTTL', SHARES), left, is_semaphore and FENCE_IDLE_MS or 0)))
     local kept_ms = call('PTTL', GRANT)
     if kept_ms ~= -2 then
       expire(GRANT, whole(math.max(kept_ms, left)))
     end
-    expire(SHARES, whole(math.max(call('PTTL', SHARES), left, is_semaphore and FENCE_IDLE_MS or 0)))
+    call('SET', LOCK, is_semaphore and PERMITS or SHARED, 'PX', whole(left))
   end
 
   -- Returns the part that the living holders have.
@@ -168,8 +177,9 @@ local function open_shares(holder)
   -- Sets how many permits there are.
   function shares.limit_to(of)
     limit = of
+    local kept_ms = math.max(call('PTTL', SHARES), FENCE_IDLE_MS)
     call('ZADD', SHARES, whole(of), OF)
-    expire(SHARES, whole(math.max(call('PTTL', SHARES), FENCE_IDLE_MS)))
+    expire(SHARES, whole(kept_ms))
   end
 
   -- Adds a holder. Call `taken` before.
@@ -186,13 +196,18 @@ local function open_shares(holder)
     end
     local want = is_semaphore and claim or 0
     local since = (want > 0 or count > 0 or why ~= '') and whole(now_us()) or ''
-    note(owner, { want = want, first = first, count = count, since = since, why = why })
+    local details = { want = want, first = first, count = count, since = since, why = why }
+    note(owner, details, ttl_ms)
     living = count_living() + 1
     call('ZADD', SHARES, whole(now_ms + ttl_ms), owner)
     if is_semaphore then
       add_taken(want)
     end
-    seal(is_semaphore)
+    if not pcall(seal, is_semaphore) then
+      forget({ owner })
+      -- Raises the same error again, for the caller.
+      seal(is_semaphore)
+    end
     holder = is_semaphore and PERMITS or SHARED
   end
 
@@ -203,13 +218,12 @@ local function open_shares(holder)
 
   -- Keeps a request to let go beside a holder, until its lease ends.
   function shares.ask(owner, request)
-    local details = details_of(owner)
+    local details, least_ms = details_of(owner), math.max(call('PTTL', LOCK), 1)
     if not details.is_noted then
       -- Note the holder in any case: `forget` deletes the request only if there is a note.
-      call('HSET', GRANT, '+' .. owner, '0|0|0||')
+      write_note('+' .. owner, '0|0|0||', least_ms)
     end
-    call('HSET', GRANT, '?' .. owner, request)
-    expire(GRANT, whole(math.max(call('PTTL', GRANT), call('PTTL', LOCK), 1)))
+    write_note('?' .. owner, request, least_ms)
   end
 
   -- Restarts the time to live of a holder, and never shortens it. Returns its fencing tokens, and
@@ -229,8 +243,7 @@ local function open_shares(holder)
   function shares.note_block(owner, first, count)
     local details = details_of(owner)
     details.first, details.count = first, count
-    note(owner, details)
-    expire(GRANT, whole(math.max(call('PTTL', GRANT), call('PTTL', LOCK), 1)))
+    note(owner, details, math.max(call('PTTL', LOCK), 1))
   end
 
   -- Ends the lease of a holder. The lock ends with the last of the leases.
