@@ -108,7 +108,7 @@ impl Actor {
         self.renew_at_least(key, ttl_ms, None, 0)
     }
 
-    /// Renews another claim.
+    /// Renews its lease with this claim instead of [`Claim::Exclusive`].
     pub fn renew_as(
         &self,
         key: &Key,

@@ -10,8 +10,8 @@ use crate::guard::{Guard, Release};
 use crate::mutex::Mutex;
 use crate::session::{Wait, closed_meanwhile, lost_error};
 
-/// Data of this process that only the holder of a lock across processes reaches, such as a file
-/// handle, an account at a partner or a connection.
+/// Data of this process behind a lock that works across processes. Only the holder reaches it. It
+/// may be a file handle, an account at a partner or a connection.
 ///
 /// The compiler refuses to touch the data without the lock, as with [`std::sync::Mutex`]. But this
 /// lock can be lost. So a reference from [`lock`](Self::lock) gives no permanent access to the

@@ -198,8 +198,8 @@ fn meaning(state: &State) -> &'static str {
             "says `strict=yes`: its clients are strict, but clients without `strict=yes` are not \
              kept out; `leasehold strict on` does that"
         }
-        (Strictness::AsDatabase, true) => "says nothing: its clients are strict",
-        (Strictness::AsDatabase, false) => "says nothing: its clients are not strict",
+        (Strictness::AsDatabase, true) => "does not set `strict`: its clients are strict",
+        (Strictness::AsDatabase, false) => "does not set `strict`: its clients are not strict",
         (Strictness::No, true) => {
             "says `strict=no`: its clients are refused; leave `strict` out of it"
         }

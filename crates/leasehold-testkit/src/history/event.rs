@@ -267,7 +267,7 @@ pub enum What {
         /// The term of the leader, if the store knows it.
         term: Option<u64>,
     },
-    /// The permits of a key are the parties that have arrived at a barrier.
+    /// Declares that a key is a barrier: each permit is one party that has arrived.
     Meets {
         /// The key.
         key: Name,

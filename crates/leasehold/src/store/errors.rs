@@ -51,7 +51,7 @@ pub(crate) fn after_a_change(error: Error) -> Error {
         return error;
     }
     let message = "the servers did not confirm the whole request; a part of it has taken effect, \
-                   or will; try again";
+                   or will take effect later; try again";
     Error::new(ErrorKind::Unknown, message).with_source(error)
 }
 

@@ -45,13 +45,13 @@ fn a_database_is_switched_on_shown_and_switched_off() {
     let world = World::redis();
     let url = world.url();
     let status = |parts: &[&str]| shows(strict(&world, &[&url], &["status"]).code(0), parts);
-    status(&["strict mode is off", "never", "says nothing: its clients are not strict"]);
+    status(&["strict mode is off", "never", "does not set `strict`: its clients are not strict"]);
     let on = strict(&world, &[&url], &["on", "--why", "no file"]);
     shows(on.code(0), &["strict mode is now on", "on at ", " by ", "no file", "What this means"]);
     shows(&on, &["quarantine", "no new locks for 65 s more, from the first lock that"]);
     let again = strict(&world, &[&url], &["on", "--why", "another"]);
     shows(again.code(0), &["was on already, and nothing was changed", "no file"]);
-    status(&["strict mode is on", "no file", "says nothing: its clients are strict"]);
+    status(&["strict mode is on", "no file", "does not set `strict`: its clients are strict"]);
     let no = format!("{url}/0?strict=no");
     shows(strict(&world, &[&no], &["status"]).code(0), &["its clients are refused"]);
     // All clients follow: a long ttl is refused, and the first request begins a quarantine.
@@ -123,7 +123,7 @@ fn a_switch_of_a_quorum_reaches_each_server_that_answers_and_names_the_others() 
     two.command(&["DEL", ":lh:epoch"]);
     let mut inspect = world.bare();
     inspect.env("LEASEHOLD_URL", &urls).args(["inspect", "x"]);
-    finish(inspect).code(78).says("all nodes of a quorum must be strict, or none");
+    finish(inspect).code(78).says("all nodes of a quorum must agree");
 }
 
 #[test]

@@ -240,8 +240,8 @@ fn coverage(facts: &Facts, membership: &Membership) -> Check {
         Some("no") => COVERAGE.ok("if a slot has no node, the other slots are still served"),
         Some("yes") => COVERAGE.warn(
             "`cluster-require-full-coverage yes`: no slot is served while one has no node",
-            "CONFIG SET cluster-require-full-coverage no at every node, and write it into their \
-             configuration",
+            "run `CONFIG SET cluster-require-full-coverage no` at every node, and write it into \
+             the configuration of each",
         ),
         _ => untold(COVERAGE, "CONFIG GET"),
     }

@@ -31,7 +31,8 @@ pub(super) enum Failure {
     Unsent,
     /// The connection failed, or the server sent something that is not the protocol.
     Broken(String),
-    /// The login needs something that this client does not have, or must not do.
+    /// The server wants a way to log in that this client lacks, or the password itself over an
+    /// unencrypted connection.
     Login(&'static str),
 }
 

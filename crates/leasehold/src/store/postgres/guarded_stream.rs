@@ -39,7 +39,7 @@ pub(super) const NOT_PRIVATE: &str = "the server wants to see the password, and 
 
 const MALFORMED: &str = "the server sent bytes that are not the protocol of PostgreSQL";
 
-const TOO_MUCH: &str = "the server sent more than a PostgreSQL server does";
+const TOO_MUCH: &str = "the server sent more bytes than this client accepts in an answer";
 
 /// A stream from a server of PostgreSQL.
 pub(super) struct GuardedStream {

@@ -351,10 +351,9 @@ fn mixed_strictness(is_strict: bool, other: &str) -> Error {
     Error::new(
         ErrorKind::Config,
         format!(
-            "it {ours} strict, and {other} {theirs}; any node may forget, so all nodes of a \
-             quorum must be strict, or none; it has no vote; run `leasehold strict on` (or `off`) \
-             with all URLs, write the same `strict` into all of them, or into none, and start this \
-             program again"
+            "it {ours} strict, and {other} {theirs}, but all nodes of a quorum must agree; it has \
+             no vote; run `leasehold strict on` or `leasehold strict off` with all URLs, write the \
+             same `strict` into each URL, or into none, and start this program again"
         ),
     )
 }

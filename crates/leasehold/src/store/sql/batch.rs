@@ -31,8 +31,8 @@ const SQL_BYTES_MAX: usize = 256 * 1024;
 /// The most looks in one message. Each may have a long answer, and a client takes at most 8 MiB.
 const LOOKS_MAX: usize = 8;
 
-/// A message that took longer is followed by a shorter one, because nobody has an answer before its
-/// end, and the rows stay locked.
+/// After a message that took longer, the next one has fewer requests. Until a message ends, none of
+/// its callers has an answer, and its rows stay locked.
 const SLOW: Duration = Duration::from_millis(200);
 
 /// A message that took less time is followed by one with up to twice as many requests.

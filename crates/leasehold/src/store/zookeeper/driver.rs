@@ -24,7 +24,7 @@ const BATCH_MAX: usize = 256;
 /// How long a request may take. It is longer than the limit of any request of the contract.
 const ASK_LIMIT: Duration = Duration::from_millis(1_500);
 
-/// How often, at least, the driver looks for requests that take longer.
+/// The longest pause between two looks for requests that take longer than [`ASK_LIMIT`].
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long the end of a session may take.

@@ -178,7 +178,7 @@ fn refused(code: i32, unsure: ErrorKind, state: &str) -> Error {
         ),
         code::EPHEMERAL_ON_LOCAL_SESSION => (
             ErrorKind::Config,
-            "the server refuses the nodes of a lock in a local session",
+            "a lock needs ephemeral nodes, and the server makes none in a local session",
             "nothing was changed; set `localSessionsUpgradingEnabled` on the server",
         ),
         code::AUTH_FAILED => (

@@ -167,7 +167,7 @@ struct All {
     /// When to look at each node and each doubt. A renewal does not change this, so that neither a
     /// renewal nor a grant costs more if there are many nodes.
     due: BTreeMap<(Moment, usize), Due>,
-    /// The node that waits behind each path that is watched.
+    /// For each watched path, the node of this client that waits behind it.
     behind: HashMap<String, Arc<Node>>,
     /// The paths of nodes that are being deleted.
     dying: HashSet<String>,

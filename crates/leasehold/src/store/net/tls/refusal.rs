@@ -43,8 +43,8 @@ fn of_certificate(reason: &CertificateError) -> (&'static str, &'static str) {
         // Also if somebody shows a certificate without having its key.
         BadSignature => (
             "the server's certificate or its proof of the key has a wrong signature",
-            "check which server answers, and whether `ca` is the authority that signed, or another \
-             one of the same name",
+            "check that the right server answers, and that `ca` is the authority that signed its \
+             certificate: another authority may have the same name",
         ),
         Expired | ExpiredContext { .. } => (
             "the server's certificate has expired",

@@ -77,7 +77,7 @@ pub(super) async fn establish(stream: Box<dyn Stream>) -> Result<Subscriber, Err
 fn gone() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the connection for wake-ups ended; waiters get no wake-ups; connect again",
+        "the connection for hints ended; nothing is announced until there is a new one",
     )
 }
 

@@ -264,7 +264,7 @@ mod tests {
         assert!(answered.held.is_empty());
     }
 
-    /// A grant that came after its release would belong to nobody until its ttl ends.
+    /// If a release were served before its acquire, nobody would own the grant until its ttl ends.
     #[test]
     fn requests_about_one_key_keep_their_order() {
         let mut steps = Gathering::default();
