@@ -476,7 +476,9 @@ fn the_bound_that_ends_first_decides_how_a_stopped_command_ends_us() {
 #[test]
 fn a_request_to_let_go_tells_the_command_to_stop_once_and_never_kills_it() {
     let asked = (5, FRESH, Input::Revoked);
-    assert_eq!(last(POLICY, &[asked]), [Action::SignalAll(Signal::TERM)]);
+    for stop in [Signal::TERM, Signal::INT] {
+        assert_eq!(last(Policy { stop, ..POLICY }, &[asked]), [Action::SignalAll(stop)]);
+    }
     assert_eq!(last(POLICY, &[asked, asked]), []);
     assert_eq!(last(POLICY, &[asked, (3_600_000, FRESH, Input::Timer)]), []);
     for exit in [Exit::Code(0), Exit::Code(3), Exit::Signal(15)] {

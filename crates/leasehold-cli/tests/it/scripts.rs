@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use serde_json::Value;
 
-use crate::harness::{Done, World, finish, start};
+use crate::harness::{Done, World, finish, start, until};
 
 on_every_store! {
     a_script_takes_renews_and_releases_through_its_environment,
@@ -258,7 +258,7 @@ fn ls_shows_what_is_held_for_longer_than_some_time(world: &World) {
     };
     assert_eq!(older("1h"), 0);
     assert_eq!(older("0"), 1);
-    crate::harness::until("it is held for a second", || older("1s") == 1);
+    until("it is held for a second", || older("1s") == 1);
     let table = finish(world.leasehold(["ls"])).stdout;
     for part in ["COMMAND", "HELD FOR", "TTL", "LEFT", "leasehold acquire (detached)"] {
         assert!(table.contains(part), "{part} is not in {table}");
@@ -285,7 +285,17 @@ fn ls_watches_and_prints_what_has_changed(world: &World) {
     assert_eq!(next()["locks"], 0);
     acquire(world, "y", "1h");
     assert_eq!(next()["locks"], 1);
-    assert_eq!(next()["name"], "y");
+    let first = next()["holders"][0]["token_hint"].clone();
+    assert!(first.is_string(), "{first}");
+    // The same lock passes to another holder, so the number of locks stays.
+    let waiter = start(world.run("y", &[], "read line"));
+    until("it waits", || world.waiting("y") == 1);
+    finish(world.leasehold(["unlock", "y", "--force", "--yes", "--why", "the test"])).code(0);
+    until("its change is shown", || {
+        let hint = &next()["holders"][0]["token_hint"];
+        hint.is_string() && *hint != first
+    });
+    drop(waiter.end());
 }
 
 /// A living holder renews its lease every third of its ttl.
