@@ -1,7 +1,7 @@
 //! Readers and writers: `RwLock`, as clients see it.
 
 use leasehold::host::Host;
-use leasehold::{ErrorKind, Release};
+use leasehold::{Client, ErrorKind, Release};
 use leasehold_testkit::faults::{Fault, Request};
 
 use super::{TOLD, ms, play, play_on};
@@ -68,18 +68,20 @@ fn a_writer_waits_for_the_readers_before_it_and_for_no_others() {
     });
 }
 
-/// Each writer has its own place, as readers do.
+/// Each writer has its own place, as readers do. Without fencing tokens, a client that passes a
+/// lease on asks no store.
 #[test]
 fn writers_of_one_client_pass_no_reader_that_came_before_them() {
-    for is_ours in [true, false] {
+    for (is_ours, counts) in [(true, true), (true, false), (false, true), (false, false)] {
         play(0..3, async |scene| {
             let (client, other) = (scene.client().await, scene.calm_client().await);
-            let writer = client.rwlock("a").write().await.expect("free");
-            let lock = if is_ours { &client } else { &other }.rwlock("a");
-            let reading = scene.host.task(async move { lock.read().await.expect("in turn") });
+            let lock = |client: &Client| client.rwlock("a").fencing(counts);
+            let writer = lock(&client).write().await.expect("free");
+            let readers = lock(if is_ours { &client } else { &other });
+            let reading = scene.host.task(async move { readers.read().await.expect("in turn") });
             scene.host.settle().await;
-            let lock = client.rwlock("a");
-            let writing = scene.host.task(async move { lock.write().await.expect("in turn") });
+            let writers = lock(&client);
+            let writing = scene.host.task(async move { writers.write().await.expect("in turn") });
             scene.host.settle().await;
             drop(writer);
             let reader = scene.host.within(ms(100), reading).await.expect("its turn");

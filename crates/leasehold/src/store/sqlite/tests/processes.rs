@@ -159,3 +159,16 @@ fn contending_processes_never_share_a_lease_or_a_fencing_token() {
     tokens.dedup();
     assert_eq!(tokens.len(), 300);
 }
+
+/// The head of the line gets it, although it does not know yet that the key is free.
+#[test]
+fn nobody_passes_the_line_of_a_lease_that_ended_by_itself() {
+    let world = World::new();
+    let (store, other) = (world.open(), world.open());
+    granted(run(store.acquire(ask("a", owner(1, 1)))));
+    world.clock.advance(Duration::from_secs(8));
+    is_taken(run(store.acquire(join("a", owner(2, 1), 1))));
+    world.clock.advance(Duration::from_millis(2_500));
+    is_taken(run(other.acquire(ask("a", owner(3, 1)))));
+    granted(run(store.acquire(join("a", owner(2, 1), 2))));
+}
