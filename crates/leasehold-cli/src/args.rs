@@ -370,7 +370,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
         Ok(cli) => {
             refuse_time_as_name(&cli.command, &args)?;
             Ok(Parsed::Invocation(Box::new(Invocation {
-                globals: globals(everywhere(cli.globals, &args)?),
+                globals: globals(merged(cli.globals, &args)?),
                 command: cli.command,
             })))
         }
@@ -403,10 +403,10 @@ fn refuse_time_as_name(command: &Command, args: &[OsString]) -> Result<(), Failu
     Err(Failure::new(Exit::USAGE, "usage", message))
 }
 
-/// The options of every command, which may stand before and after the subcommand. clap looks at
-/// each place alone: it drops what stands before if the same stands after, and sees no conflict
-/// between the two.
-fn everywhere(mut args: GlobalArgs, words: &[OsString]) -> Result<GlobalArgs, Failure> {
+/// Merges the options of every command that stand before the subcommand into those after it. clap
+/// looks at each place alone: it drops an option before the subcommand if the same stands after it,
+/// and sees no conflict between the two.
+fn merged(mut args: GlobalArgs, words: &[OsString]) -> Result<GlobalArgs, Failure> {
     let before = GlobalArgs::augment_args(clap::Command::new("leasehold"));
     let before = before.allow_external_subcommands(true).try_get_matches_from(words);
     let before = before.and_then(|it| GlobalArgs::from_arg_matches(&it));

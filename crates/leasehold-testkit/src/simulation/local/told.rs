@@ -169,7 +169,7 @@ fn owner_between<'a>(
     last.cloned()
 }
 
-/// What an answer says about the owner of the key.
+/// The owner of the key, as far as it follows from an answer.
 #[derive(Clone, Copy)]
 struct Implied {
     /// Whether the asker was the owner before.
@@ -245,8 +245,8 @@ trait Open: Send + Sync {
     fn sent(&self) -> Moment;
     fn before(&self) -> Option<Name>;
     fn begins(&self, before: Option<Name>);
-    /// What the answer implies. `None` if there is no answer, `Some(None)` if the request was
-    /// refused.
+    /// The owner that follows from the answer. `None` if there is no answer, `Some(None)` if the
+    /// request was refused.
     fn answered(&self) -> Option<Option<Implied>>;
 }
 

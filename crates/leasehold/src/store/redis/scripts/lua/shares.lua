@@ -47,8 +47,8 @@ local function open_shares(holder)
     }
   end
 
-  -- Writes a field of the notes, which last for at least this long. All that can be refused comes
-  -- before it, or is undone: a user may lack a right.
+  -- Writes a field of the notes, which last for at least this long. A user may lack a right: PTTL
+  -- comes first, since after a refusal the notes would never end, and `expire` undoes the write.
   local function write_note(field, text, least_ms)
     local kept_ms = math.max(call('PTTL', GRANT), least_ms)
     call('HSET', GRANT, field, text)

@@ -41,7 +41,7 @@ pub(super) enum Rule {
     AnswersWithTheNext,
 }
 
-/// What the server answers to a client that connects.
+/// An answer to a client that connects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Greeting {
     /// That the session of the client lasts.
@@ -49,7 +49,7 @@ pub(super) enum Greeting {
     Welcomes,
     /// That it knows no such session.
     HasForgotten,
-    /// What a web server answers.
+    /// The answer of a web server.
     IsNoZookeeper,
 }
 
