@@ -33,8 +33,14 @@ const KNOWN: [&str; 11] =
     [URL, URL_FILE, NAMESPACE, TOKEN, NAME, CHAIN, FENCE, TTL_MS, EXPIRES_AT_MS, STORE, LOG];
 
 /// The prefixes of variables for the tests of this project.
-const OF_TESTS: [&str; 4] =
-    ["LEASEHOLD_TEST_", "LEASEHOLD_FUZZ_", "LEASEHOLD_TESTKIT_", "LEASEHOLD_COMPAT_"];
+const OF_TESTS: [&str; 6] = [
+    "LEASEHOLD_TEST_",
+    "LEASEHOLD_FUZZ_",
+    "LEASEHOLD_TESTKIT_",
+    "LEASEHOLD_COMPAT_",
+    "LEASEHOLD_CONFORMANCE_",
+    "LEASEHOLD_SUPERVISION_",
+];
 
 /// The most unknown variables to mention, and the longest part of a name to compare.
 const SHOWN_MAX: usize = 8;
@@ -200,7 +206,9 @@ mod tests {
             "LEASEHOLD_WEB_SERVICE_HOST",
         ];
         let ours = KNOWN.into_iter().chain(others).chain(of_kubernetes);
-        assert_eq!(unknown(ours.map(OsString::from)), []);
+        let of_tests = OF_TESTS.iter().map(|prefix| format!("{prefix}X"));
+        let all = ours.map(OsString::from).chain(of_tests.map(OsString::from));
+        assert_eq!(unknown(all), []);
         let many = (0..1_000).map(|number| OsString::from(format!("LEASEHOLD_N{number}")));
         assert_eq!(unknown(many).len(), SHOWN_MAX);
     }
