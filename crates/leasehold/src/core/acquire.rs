@@ -258,7 +258,7 @@ impl Acquisition {
             return if is_hidden { NextAsk::Now } else { NextAsk::GiveUp };
         }
         self.has_waited = true;
-        if self.is_called_up && is_far(ahead) && !is_hidden {
+        if self.is_called_up && self.polls.is_none() && is_far(ahead) && !is_hidden {
             // Wait this long even if the holder's lease ends first. The waiters ahead handle that.
             return NextAsk::At(now + far_pause(ahead));
         }

@@ -81,6 +81,12 @@ impl Lines {
         asking.iter().for_each(|wake| shield(|| wake.may_be_free()));
     }
 
+    /// Wakes the task that asks as this owner.
+    pub(super) fn call_up(&self, key: &Key, owner: &OwnerToken) {
+        let asking = self.with(key, |line| line.asking.get(owner).cloned());
+        asking.iter().for_each(|wake| shield(|| wake.wake()));
+    }
+
     pub(super) fn wake_all(&self) {
         let mut asking = Vec::new();
         self.with_each(|line| asking.extend(line.asking()));

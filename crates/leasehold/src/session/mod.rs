@@ -321,6 +321,7 @@ impl HintSink for Session {
             Hint::MaybeFree { key } => {
                 self.lines.wake(&key);
             }
+            Hint::CalledUp { key, owner } => self.lines.call_up(&key, &owner),
             Hint::Missed => {
                 self.lines.wake_all();
                 self.ask_whether_wanted();

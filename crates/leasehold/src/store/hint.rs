@@ -31,6 +31,14 @@ pub enum Hint {
         /// The key.
         key: Key,
     },
+    /// The place of this owner has come near the front of a long line, so the owner should ask
+    /// ([`Capabilities::calls_up`](super::Capabilities::calls_up)).
+    CalledUp {
+        /// The key.
+        key: Key,
+        /// The token of the waiter.
+        owner: OwnerToken,
+    },
     /// Hints may have been missed. Ask again for every awaited key.
     Missed,
 }

@@ -2,6 +2,7 @@
 
 mod another_grant;
 mod asking;
+mod called_up;
 mod cancelling;
 mod coexisting;
 mod curator;

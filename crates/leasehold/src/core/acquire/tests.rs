@@ -94,6 +94,16 @@ fn a_waiter_far_back_pauses_until_it_is_called_and_ignores_ending_leases() {
     }
 }
 
+/// It has no place, so nobody calls it.
+#[test]
+fn a_waiter_that_polls_asks_as_often_beside_a_long_line() {
+    let next = |ahead| {
+        let mut acquisition = Acquisition::new(ttl(10_000), true).called_up().polling();
+        acquisition.on_taken(at(0), Some(Duration::from_secs(9)), ahead, || 0)
+    };
+    assert_eq!(next(400), next(0));
+}
+
 #[test]
 fn a_hand_over_is_dated_from_the_ask_that_it_names() {
     let mut acquisition = Acquisition::new(ttl(10_000), true);

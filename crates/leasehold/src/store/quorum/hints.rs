@@ -123,7 +123,9 @@ pub(super) struct NodeHints {
 impl HintSink for NodeHints {
     fn hint(&self, hint: Hint) {
         match hint {
-            Hint::MaybeFree { key } => self.gathering.hear(self.node, Some(key)),
+            Hint::MaybeFree { key } | Hint::CalledUp { key, .. } => {
+                self.gathering.hear(self.node, Some(key));
+            }
             // In a quorum no node may hand the key over, so this counts only as a free key.
             Hint::Granted { key, .. } => self.gathering.hear(self.node, Some(key)),
             Hint::Missed => self.gathering.hear(self.node, None),

@@ -188,16 +188,19 @@ pub(super) fn leave(turn: &mut Turn<'_>, key: &Key, owner: &str) -> rusqlite::Re
 /// Tells waiters to ask if they came near the front when `left` places went. They asked rarely
 /// until now.
 fn call_up(turn: &mut Turn<'_>, key: &Key, left: usize) -> rusqlite::Result<()> {
-    const SQL: &str = "SELECT inbox FROM places WHERE key = ?1 ORDER BY seq LIMIT ?2 OFFSET ?3";
+    const SQL: &str =
+        "SELECT owner, inbox FROM places WHERE key = ?1 ORDER BY seq LIMIT ?2 OFFSET ?3";
     if left == 0 {
         return Ok(());
     }
     let (left, near) = (sql_count(left), i64::from(NEAR));
     let mut statement = turn.conn.prepare_cached(SQL)?;
     let called = params![key.as_str(), left, near - left];
-    for inbox in statement.query_map(called, |row| row.get::<_, String>(0))? {
-        if let Some(inbox) = ClientId::new(&inbox?) {
-            turn.effects.push(Effect::Mail(inbox, Hint::MaybeFree { key: key.clone() }));
+    let mut rows = statement.query(called)?;
+    while let Some(row) = rows.next()? {
+        let owner = OwnerToken::new(row.get_ref(0)?.as_str()?);
+        if let (Ok(owner), Some(inbox)) = (owner, ClientId::new(row.get_ref(1)?.as_str()?)) {
+            turn.effects.push(Effect::Mail(inbox, Hint::CalledUp { key: key.clone(), owner }));
         }
     }
     Ok(())

@@ -75,7 +75,8 @@ pub const QUEUE_MAX: usize = 100_000;
 /// The locks reach every process of the machine that opens the same file, which must be on a local
 /// disk. Leases and counters outlive the processes. A process that is stopped inside a transaction
 /// makes all others wait. Their requests then fail with `Unavailable` after a quarter of the ttl,
-/// at most 1 s, or in line after half of the ttl, at most 5 s.
+/// at most 1 s, or in line after half of the ttl, at most 5 s. A request behind one in line
+/// ends as `Unknown` after twice its own time.
 #[derive(Clone)]
 pub struct SqliteStore {
     /// The process that opened it. A forked copy has none of the file locks, but SQLite believes

@@ -175,7 +175,8 @@ impl KeyWaits {
         for (owner, place) in self.places.iter_mut().filter(|(_, place)| place.is_far) {
             if line_rows::is_near(conn, key, owner.as_str())? {
                 place.is_far = false;
-                hints.push((place.inbox.clone(), Hint::MaybeFree { key: key.clone() }));
+                let hint = Hint::CalledUp { key: key.clone(), owner: owner.clone() };
+                hints.push((place.inbox.clone(), hint));
             }
         }
         Ok(())

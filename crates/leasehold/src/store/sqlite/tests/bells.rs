@@ -181,12 +181,12 @@ fn waiters_that_come_near_the_front_are_told_to_ask_and_no_others() {
     assert_eq!(hints.try_recv().ok(), None);
     run(here.release(lease("a", owner(1, 1)), OnRelease::Free)).expect("an answer");
     let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
-    assert_eq!(hint, Hint::MaybeFree { key: key("a") });
+    assert_eq!(hint, Hint::CalledUp { key: key("a"), owner: owner(3, 1) });
     assert_eq!(last_hints.try_recv().ok(), None, "its turn is further away");
     // It is also told when a waiter ahead goes away.
     run(other.release(lease("a", owner(2, 9)), OnRelease::Free)).expect("an answer");
     let hint = last_hints.recv_timeout(EVENTUALLY).expect("a hint");
-    assert_eq!(hint, Hint::MaybeFree { key: key("a") });
+    assert_eq!(hint, Hint::CalledUp { key: key("a"), owner: owner(4, 1) });
 }
 
 #[test]
@@ -210,9 +210,9 @@ fn each_waiter_that_comes_near_the_front_is_told_when_several_places_die() {
     }
     world.clock.advance(Duration::from_secs(1));
     is_taken(run(other.acquire(join("a", owner(2, 3), 2))));
-    for (_sink, hints) in &watched {
+    for ((number, _), (_sink, hints)) in there.iter().zip(&watched) {
         let hint = hints.recv_timeout(EVENTUALLY).expect("a hint");
-        assert_eq!(hint, Hint::MaybeFree { key: key("a") });
+        assert_eq!(hint, Hint::CalledUp { key: key("a"), owner: owner(*number, 1) });
     }
 }
 
