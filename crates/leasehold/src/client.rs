@@ -300,9 +300,10 @@ impl Client {
         let key = Key::new(name)?;
         match &self.namespace {
             None => Ok(key),
-            Some(namespace) => {
-                Key::new(format!("{namespace}:{name}")).map_err(|error| error.about(name))
-            }
+            Some(namespace) => Key::new(format!("{namespace}:{name}")).map_err(|error| {
+                let message = format!("together with the namespace `{namespace}`: {error}");
+                Error::new(error.kind(), message).about(name)
+            }),
         }
     }
 

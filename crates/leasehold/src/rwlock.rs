@@ -225,6 +225,8 @@ impl RwLock {
     /// - [`Config`](ErrorKind::Config) for a guard of another name or another client, or of a
     ///   reader. It is released.
     /// - [`Lost`](ErrorKind::Lost) if the guard no longer holds the lock.
+    /// - [`Unsupported`](ErrorKind::Unsupported) on a store that has no readers. The lock is
+    ///   released.
     /// - Otherwise the error of the store if it gives no answer. Nothing is held then: the client
     ///   releases the lock in the background.
     ///

@@ -245,7 +245,9 @@ impl Session {
                 }
                 held.note_wanted(*wanted);
                 let wanted = *wanted || held.spec.others_wait_unseen();
-                (life.on_renewed(now, sent, *fencing, wanted), false)
+                // As of grants, tokens that were not asked for say nothing.
+                let fencing = fencing.filter(|_| held.spec.fencing);
+                (life.on_renewed(now, sent, fencing, wanted), false)
             }
             Ok(Renewed::Lost) => (false, life.on_lost()),
             Err(_) => {

@@ -269,12 +269,14 @@ impl Drop for Hold {
 
 /// The error of a downgrade without an answer.
 fn not_shared(cause: Error) -> Error {
-    Error::new(
-        cause.kind(),
+    let message = if cause.kind() == ErrorKind::Unsupported {
+        "this store has no readers, so the writer could not become one; nothing is held, and the \
+         lock is released in the background; use a store that has readers"
+    } else {
         "the store did not confirm that the writer became a reader; nothing is held, and the lock \
-         is released in the background; ask for it again",
-    )
-    .with_source(cause)
+         is released in the background; ask for it again"
+    };
+    Error::new(cause.kind(), message).with_source(cause)
 }
 
 /// The story of a downgrade. It ends with this value unless the reader takes it over.

@@ -27,6 +27,8 @@ struct Keeping {
     held: Arc<Held>,
     /// When the lease ends.
     until: Moment,
+    /// Until when the lease lasts if no request arrives.
+    deadline: Moment,
     /// When the lease has surely ended if no request arrived.
     ended_by: Moment,
     /// Dropped last, so that a shutdown waits for the answer.
@@ -42,10 +44,12 @@ impl Session {
         until: Moment,
         ending: Ending,
     ) -> BoxAnswer<()> {
+        let now = self.now();
         let keeping = Keeping {
             session: Arc::clone(self),
             until,
-            ended_by: self.now() + held.keeps_at_most(),
+            deadline: held.life().deadline(),
+            ended_by: now + held.keeps_at_most(),
             held: Arc::clone(held),
             _counted: Counted::new(self),
         };
@@ -88,7 +92,11 @@ impl Keeping {
         let mut pauses = Backoff { first: longest / 2, longest }.delays();
         let kept = loop {
             match answer.await {
-                Ok(Renewed::Lost) => break Err(lost_error(Lost::NotOurs)),
+                // After its deadline, a lease may have ended by itself, and its guard held it.
+                Ok(Renewed::Lost) if session.now() < self.deadline => {
+                    break Err(lost_error(Lost::NotOurs));
+                }
+                Ok(Renewed::Lost) => break Err(not_confirmed(None)),
                 Ok(_) => break Ok(()),
                 Err(error) if !error.is_retryable() || session.now() >= self.ended_by => {
                     break Err(not_confirmed(Some(error)));

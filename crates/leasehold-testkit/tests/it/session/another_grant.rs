@@ -8,6 +8,27 @@ use leasehold::{ErrorKind, Lost};
 use super::{Scene, TOLD, ms, play_on};
 use crate::stores;
 
+/// Adds a fencing token to each renewal.
+struct Talkative {
+    store: AnyStore,
+}
+
+impl Store for Talkative {
+    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
+        let answer = self.store.renew(renewal);
+        Box::pin(async move {
+            let mut renewed = answer.await?;
+            if let Renewed::Renewed { fencing, .. } = &mut renewed {
+                let first = FencingToken::new(41).expect("in range");
+                *fencing = Some(FencingBlock { first, count: 1 });
+            }
+            Ok(renewed)
+        })
+    }
+
+    leasehold_testkit::forward!(store: acquire, release, inspect, watch, rest);
+}
+
 /// Answers each renewal with the fencing tokens of a later grant.
 struct Confused {
     store: AnyStore,
@@ -27,6 +48,19 @@ impl Store for Confused {
     }
 
     leasehold_testkit::forward!(store: acquire, release, inspect, watch, rest);
+}
+
+/// A server that lost its record of such a grant answers with its last token.
+#[test]
+fn a_renewal_without_fencing_counts_whatever_token_the_store_adds() {
+    play_on(stores::memory, 0, async |scene: &Scene| {
+        let store = AnyStore::new(Talkative { store: scene.store().await });
+        let client = scene.client_on(store).await;
+        let guard = client.mutex("a").fencing(false).lock().await.expect("free");
+        scene.pass(ms(10_000)).await;
+        guard.renew().await.expect("it counts");
+        assert!(guard.is_held());
+    });
 }
 
 /// The lease belongs to somebody else, so the holder must not rely on it for longer.

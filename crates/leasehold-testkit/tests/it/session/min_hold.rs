@@ -133,6 +133,26 @@ fn a_release_that_is_not_confirmed_says_so() {
     });
 }
 
+/// The guard held the lock until its end. Afterwards, the lease ended by itself in the outage, and
+/// the store does not know it any more.
+#[test]
+fn a_guard_whose_lease_ended_in_an_outage_after_it_is_not_said_to_have_lost_it() {
+    play_on(stores::memory, 0, async |scene| {
+        let ours = scene.client_of(ms(10_000)).await;
+        let mail = ours.mutex("mail").min_hold(ms(30_000));
+        let guard = mail.lock().await.expect("free");
+        // The next renewal would leave soon.
+        scene.pass(ms(29_200)).await;
+        assert!(guard.is_held());
+        scene.faults.from_now_on(Request::Renew, Fault::LoseRequest);
+        let ending = scene.host.task(guard.release());
+        scene.pass(ms(8_000)).await;
+        scene.faults.heal();
+        let failed = ending.await.expect_err("the store does not know the lease any more");
+        assert_eq!(failed.kind(), ErrorKind::Unknown, "{failed}");
+    });
+}
+
 #[test]
 fn an_interval_out_of_bounds_and_a_strict_store_are_refused_before_anything_is_asked() {
     play(0..1, async |scene| {
