@@ -340,8 +340,8 @@ impl Asking {
 
     /// Takes a place that is only woken, for that many milliseconds.
     pub fn watch(mut self, waiter_ttl_ms: u64) -> Self {
-        self.ask.line =
-            Line::Watch { waiter_ttl: ttl(waiter_ttl_ms), inbox: self.actor.id.clone() };
+        let (waiter_ttl, inbox) = (ttl(waiter_ttl_ms), self.actor.id.clone());
+        self.ask.line = Line::Watch { waiter_ttl, ask_no: 1, inbox };
         self
     }
 

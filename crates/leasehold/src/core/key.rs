@@ -70,6 +70,12 @@ impl Key {
         Self(format!("{PROBE_PREFIX}{random}").into())
     }
 
+    /// A place in a listing. Another program may have written a name that no lock can have.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn place(name: &str) -> Self {
+        Self(name.into())
+    }
+
     /// Whether this is a key for testing a server.
     #[cfg(feature = "redis")]
     pub(crate) fn is_probe(&self) -> bool {

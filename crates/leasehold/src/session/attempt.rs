@@ -361,7 +361,8 @@ impl Attempt {
         let line = match self.wake.as_ref().filter(|_| !*unqueued) {
             None => Line::None,
             Some(_) if !self.session.has_line => {
-                Line::Watch { waiter_ttl: ttl.waiter_ttl(), inbox: self.session.id.clone() }
+                let (waiter_ttl, inbox) = (ttl.waiter_ttl(), self.session.id.clone());
+                Line::Watch { waiter_ttl, ask_no, inbox }
             }
             Some(_) => Line::Join {
                 waiter_ttl: ttl.waiter_ttl(),

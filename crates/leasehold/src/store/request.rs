@@ -76,6 +76,8 @@ pub enum Line {
     Watch {
         /// How long the place lives.
         waiter_ttl: Ttl,
+        /// The number of this ask in its acquisition.
+        ask_no: u32,
         /// The inbox for hints about this place.
         inbox: ClientId,
     },
@@ -279,8 +281,8 @@ impl Line {
                 (*waiter_ttl, *handed_ttl, *ask_no, inbox, Stance::Joined)
             }
             // A watching place never gets a hand-over, so this ttl does not matter.
-            Self::Watch { waiter_ttl, inbox } => {
-                (*waiter_ttl, *waiter_ttl, 0, inbox, Stance::Watching)
+            Self::Watch { waiter_ttl, ask_no, inbox } => {
+                (*waiter_ttl, *waiter_ttl, *ask_no, inbox, Stance::Watching)
             }
         };
         Some(PlaceTerms { waiter_ttl, handed_ttl, ask_no, inbox, stance })

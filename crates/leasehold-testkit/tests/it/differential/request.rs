@@ -203,7 +203,7 @@ fn ask(
         0 | 1 => Line::None,
         // Only a quorum watches, and a quorum shares no keys.
         2 if lease.claim == Claim::Shared => Line::None,
-        2 => Line::Watch { waiter_ttl, inbox },
+        2 => Line::Watch { waiter_ttl, ask_no, inbox },
         _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox },
     };
     let why = [None, None, Some("nightly | report")][random.below(3)];

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use leasehold::host::SystemHost;
 use leasehold::store::postgres::{PostgresConnector, PostgresStore, Stream, migrate};
 use leasehold::{Client, Error, ErrorKind};
-use leasehold_testkit::servers::{PostgresServer, Schema};
+use leasehold_testkit::servers::{PostgresServer, Proxy, Schema};
 
 /// The error with all of its causes as text, which must not show the password.
 #[track_caller]
@@ -74,6 +74,32 @@ async fn settings_of_a_user_that_break_steps_are_refused_with_advice() {
         server.sql(&format!("ALTER ROLE {user} SET {setting}"));
         check(&refused(&login(user)).await, kind, part);
     }
+}
+
+/// The name of a server that gave way to another one may lead to that one by now.
+#[tokio::test]
+async fn a_server_that_becomes_read_only_is_connected_to_anew() {
+    let server = PostgresServer::start();
+    let owner = server.url("leasehold");
+    migrate(&owner, SystemHost::shared()).await.expect("migrated");
+    let proxy = Proxy::to(server.port());
+    let url = owner.replace(&format!(":{}", server.port()), &format!(":{}", proxy.port()));
+    let client = Client::connect(&url).await.expect("connected");
+    drop(client.mutex("a").lock().await.expect("free"));
+    let read_only = |value: &str| {
+        server.sql(&format!("ALTER SYSTEM SET default_transaction_read_only = {value}"));
+        server.sql("SELECT pg_reload_conf()");
+    };
+    read_only("on");
+    let opened = proxy.counts().connections;
+    super::until("it connects anew", async || {
+        let error = client.mutex("b").try_lock().await.err();
+        error.inspect(|error| assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"));
+        proxy.counts().connections > opened
+    })
+    .await;
+    read_only("off");
+    super::until("it is asked", async || client.mutex("b").try_lock().await.is_ok()).await;
 }
 
 /// The rights in the documentation are enough. If one is missing, the error names it.

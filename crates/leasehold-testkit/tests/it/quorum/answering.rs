@@ -89,7 +89,7 @@ fn a_waiter_leaves_a_token_that_one_node_has_spent_although_the_lock_is_taken() 
         let quorum = scene.quorum(nodes).await;
         let inbox = ClientId::from_random([1; ClientId::CHARS]);
         let mut waits = ask();
-        waits.line = Line::Watch { waiter_ttl: Ttl::DEFAULT, inbox };
+        waits.line = Line::Watch { waiter_ttl: Ttl::DEFAULT, ask_no: 1, inbox };
         let answer = quorum.acquire(waits).await.expect("an answer");
         let Acquired::Refused(refusal) = answer else { panic!("granted") };
         assert!(refusal.is_taken(), "{refusal:?}");

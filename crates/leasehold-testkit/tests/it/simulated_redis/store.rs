@@ -174,7 +174,7 @@ impl Player {
         let ask_no = u32::try_from(self.random.below(5)).expect("small");
         let line = match self.random.below(6) {
             0 | 1 => Line::None,
-            2 => Line::Watch { waiter_ttl, inbox: id.clone() },
+            2 => Line::Watch { waiter_ttl, ask_no, inbox: id.clone() },
             _ => Line::Join { waiter_ttl, handed_ttl, ask_no, inbox: id.clone() },
         };
         let mut record = ClientRecord::new(id);

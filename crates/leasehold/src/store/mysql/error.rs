@@ -72,7 +72,8 @@ impl Failure {
         // If a step was cut off, its transaction may still be open and keep rows locked. A server
         // that became read-only does not end its connections, and its name may lead to another
         // server now.
-        is_cut_off(said.code) || is_read_only(said.code) || is_apart(said.code)
+        let has_ended = is_cut_off(said.code) || said.code == IDLE_FOR_LONG;
+        has_ended || is_read_only(said.code) || is_apart(said.code)
     }
 }
 
@@ -95,6 +96,9 @@ const fn is_apart(code: u16) -> bool {
 const fn is_procedure_missing(code: u16) -> bool {
     matches!(code, 1305 | OTHER_ARGUMENTS)
 }
+
+/// The server ended the connection, since no request came for its `wait_timeout`.
+const IDLE_FOR_LONG: u16 = 4031;
 
 /// A procedure takes another number of arguments.
 const OTHER_ARGUMENTS: u16 = 1318;
@@ -170,6 +174,11 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
             "the server has no connection left for this user; nothing was changed; raise \
              `max_connections` or the limit of the user, or close others",
         ),
+        IDLE_FOR_LONG => (
+            ErrorKind::Unavailable,
+            "the server ended the connection, which had been idle for long; nothing was changed; \
+             try again",
+        ),
         1021 | 1114 | 3675 => DISK_FULL,
         1053 | 1927 => {
             (ErrorKind::Unavailable, "the server is stopping; nothing was changed; try again")
@@ -202,6 +211,7 @@ mod tests {
             (1213, ErrorKind::Unavailable),
             (1040, ErrorKind::Unavailable),
             (1114, ErrorKind::Unavailable),
+            (4031, ErrorKind::Unavailable),
         ] {
             let (explained, message) = explain(code).expect("it is known");
             assert_eq!(explained, kind, "{code}");
@@ -246,6 +256,7 @@ mod tests {
             (1213, true),
             (1305, true),
             (1290, true),
+            (4031, true),
             (1317, false),
             (1927, false),
             // The errors of ProxySQL when it lost the server, or waited for too long.
@@ -272,6 +283,7 @@ mod tests {
             (1836, true),
             (1047, true),
             (1318, true),
+            (4031, true),
             (1205, false),
             (1305, false),
         ] {

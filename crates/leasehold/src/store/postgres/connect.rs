@@ -270,6 +270,25 @@ mod tests {
     use super::*;
     use crate::host::SystemHost;
 
+    /// Only over a private connection the client shows its password.
+    #[tokio::test]
+    async fn a_connection_that_the_server_does_not_encrypt_is_not_private() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let at = server.local_addr().expect("it is bound");
+        let serve = async {
+            let (mut stream, _) = server.accept().await.expect("a client");
+            let _request = stream.read(&mut [0; 8]).await.expect("it asks for TLS, or goes");
+            let _sent = stream.write_all(b"N").await;
+        };
+        let ours = PostgresConnector::new("postgres://app@h/app").expect("a URL");
+        let client = async {
+            let stream = TcpStream::connect(at).await.expect("it listens");
+            encrypted(stream, "h", (ours.tls.as_ref(), &ours.address.tls)).await
+        };
+        let (_stream, is_private) = tokio::join!(client, serve).0.expect("without encryption");
+        assert!(!is_private);
+    }
+
     #[test]
     fn a_server_that_cannot_keep_locks_is_refused_with_advice() {
         let fine = Facts {

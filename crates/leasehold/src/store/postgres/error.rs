@@ -50,6 +50,12 @@ pub(super) fn is_missing(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|said| is_code_of_missing(said.code().code()))
 }
 
+/// Whether the server became read-only. It does not end its connections, and its name may lead to
+/// another server now.
+pub(super) fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|said| said.code().code() == "25006")
+}
+
 fn is_code_of_missing(code: &str) -> bool {
     matches!(code, "3F000" | "42P01" | "42703" | "42883")
 }

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, SimpleQueryMessage};
 
-use super::error::{failure, is_missing, is_refusal};
+use super::error::{failure, is_missing, is_read_only, is_refusal};
 use crate::core::error::Error;
 use crate::store::net::Io;
 use crate::store::net::Stream;
@@ -86,7 +86,7 @@ impl sql::Link for Link {
             let ended = asked.map(|answers| answers.into_iter().for_each(|it| batch.answer(it)));
             let ended = ended.map_err(|Refused { at, error }| {
                 let spares_others = is_refusal(&error);
-                let ends_connection = !spares_others || is_missing(&error);
+                let ends_connection = !spares_others || is_missing(&error) || is_read_only(&error);
                 let error = failure(&error, Stage::Asking);
                 sql::Refused { at, error, spares_others, ends_connection }
             });

@@ -189,16 +189,14 @@ pub(super) fn page(rows: &[Row]) -> Page {
     let mut page = Page::default();
     let mut last = None;
     for row in rows.iter().map(Columns) {
-        // Skip a name that another program wrote and Leasehold would refuse.
-        let Some(key) = row.text(0).and_then(|name| Key::new(name).ok()) else { continue };
+        let Some(name) = row.text(0) else { continue };
         if page.keys.len() == PAGE_KEYS_MAX {
             page.next = last;
             return page;
         }
-        if row.truth(1) {
-            page.keys.push(key.clone());
-        }
-        last = Some(key);
+        // Skip a name that no lock can have: of a probe, or written by another program.
+        page.keys.extend(Key::new(name).ok().filter(|_| row.truth(1)));
+        last = Some(Key::place(name));
     }
     // The procedures send one row more than a page has keys.
     let is_cut = rows.len() > PAGE_KEYS_MAX;
@@ -292,12 +290,14 @@ mod tests {
         let names: Vec<_> = (0..=PAGE_KEYS_MAX).map(|at| format!("key-{at:04}")).collect();
         // Another program wrote a name that no client of Leasehold can ask for.
         let strange: Vec<_> = [&["\n".to_owned()], &names[1..]].concat();
+        let probe = ["leasehold:probe:x".to_owned()];
         for (rows, keys, next) in [
             (listed(&names[..3], true), 3, None),
             (listed(&names[..3], false), 3, Some("key-0002")),
             (listed(&names[..PAGE_KEYS_MAX], true), PAGE_KEYS_MAX, None),
             (listed(&names, true), PAGE_KEYS_MAX, Some("key-0999")),
             (listed(&strange, true), PAGE_KEYS_MAX, Some("key-1000")),
+            (listed(&probe, false), 0, Some("leasehold:probe:x")),
         ] {
             let page = page(&rows);
             assert_eq!((page.keys.len(), page.next.as_ref().map(Key::as_str)), (keys, next));

@@ -256,9 +256,9 @@ mod tests {
         assert_args(
             Call {
                 tag: Some(41),
-                ..call(&Step::Acquire(ask(Line::Watch { waiter_ttl, inbox }, None)))
+                ..call(&Step::Acquire(ask(Line::Watch { waiter_ttl, ask_no: 1, inbox }, None)))
             },
-            &["anna", "10000", "1", "0", "", "w|3000|3000|0|{41}BBBBBBBBBBBB"],
+            &["anna", "10000", "1", "0", "", "w|3000|3000|1|{41}BBBBBBBBBBBB"],
         );
     }
 

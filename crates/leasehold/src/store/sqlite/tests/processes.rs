@@ -72,7 +72,7 @@ fn a_watcher_in_another_process_is_told_that_the_key_may_be_free() {
     let (here, there) = (world.open(), world.open());
     let (_sink, hints) = watch(&there, &client(2));
     granted(run(here.acquire(ask("a", owner(1, 1)))));
-    let line = Line::Watch { waiter_ttl: ttl(3_000), inbox: client(2) };
+    let line = Line::Watch { waiter_ttl: ttl(3_000), ask_no: 1, inbox: client(2) };
     is_taken(run(there.acquire(Ask { line, ..ask("a", owner(2, 1)) })));
     let released = run(here.release(lease("a", owner(1, 1)), OnRelease::Free));
     assert_eq!(released.expect("an answer"), Released::Freed);
