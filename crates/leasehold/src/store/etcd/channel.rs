@@ -189,8 +189,13 @@ impl Answers {
             if let Some(refusal) = refusal(response.headers()) {
                 return Err(refusal);
             }
-            if response.status() != http::StatusCode::OK {
-                return Err(Failure::Malformed);
+            match response.status().as_u16() {
+                200 => {}
+                // A proxy that does not reach its member, as gRPC reads these numbers.
+                status @ (429 | 502..=504) => {
+                    return Err(Failure::Refused { code: 14, text: format!("HTTP {status}") });
+                }
+                _ => return Err(Failure::Malformed),
             }
             self.body = Some(response.into_body());
         }

@@ -13,7 +13,7 @@ use super::message::{Malformed, Message};
 use super::rpc::{LeaseAnswer, Ranged, Txn, TxnDone, lease, lease_grant};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
-use crate::store::net::{ConnectPause, Effect, Home};
+use crate::store::net::{ConnectPause, Effect, Home, for_now};
 use crate::unpoisoned::Unpoisoned;
 
 /// How long a call may take before its member counts as cut off. It is longer than the limit of any
@@ -37,11 +37,13 @@ struct Making {
     /// The number of the member to try first.
     first: usize,
     pause: ConnectPause,
+    /// Whether the URL has led to the cluster.
+    was_right: bool,
 }
 
 impl Wire {
     pub(super) fn new(connector: EtcdConnector, host: Arc<dyn Host>) -> Self {
-        let making = Making { first: 0, pause: ConnectPause::default() };
+        let making = Making { first: 0, pause: ConnectPause::default(), was_right: false };
         let slot = Slot { channel: Unpoisoned::default(), making: Mutex::new(making) };
         Self { host, connector, slot: Arc::new(slot) }
     }
@@ -195,12 +197,15 @@ impl Slot {
         }
         match connector.connect(host, making.first).await {
             Ok((channel, number)) => {
-                making.first = number;
+                (making.first, making.was_right) = (number, true);
                 making.pause = ConnectPause::default();
                 *self.channel.lock() = Some(channel.clone());
                 Ok(channel)
             }
             Err(error) => {
+                // Once the URL has led to the cluster, it is right, and waiters keep waiting.
+                let is_doubted = making.was_right && error.kind() == ErrorKind::Config;
+                let error = if is_doubted { for_now(error) } else { error };
                 making.pause.failed(&**host, &error);
                 Err(error)
             }

@@ -1,7 +1,7 @@
 //! The pause after a connection could not be made.
 
 use crate::core::backoff::{Backoff, Delays};
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::{Host, random_u32};
 
@@ -52,12 +52,21 @@ impl ConnectPause {
     }
 }
 
+/// The error of a server that does not serve this client, although another one did. Waiters keep
+/// waiting.
+pub(crate) fn for_now(error: Error) -> Error {
+    if error.is_retryable() {
+        return error;
+    }
+    let message = format!("no server serves this client for now: {}", error.message());
+    Error::new(ErrorKind::Unavailable, message).with_source(error)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::core::error::ErrorKind;
     use crate::host::SystemHost;
 
     #[test]

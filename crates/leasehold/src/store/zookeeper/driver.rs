@@ -17,6 +17,7 @@ use crate::core::backoff::{Backoff, Delays};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::{Host, Sleep, random_u32};
+use crate::store::net::for_now;
 
 /// How many requests are sent at a time.
 const BATCH_MAX: usize = 256;
@@ -83,16 +84,6 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// The error of a server that does not serve this client, although another one did. Waiters keep
-/// waiting.
-pub(super) fn for_now(error: Error) -> Error {
-    if error.is_retryable() {
-        return error;
-    }
-    let message = format!("no server serves this client for now: {}", error.message());
-    Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
 impl Driver {

@@ -62,6 +62,7 @@ mod code {
     pub(super) const NO_NODE: i32 = -101;
     pub(super) const NO_AUTH: i32 = -102;
     pub(super) const BAD_VERSION: i32 = -103;
+    pub(super) const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
     pub(super) const NODE_EXISTS: i32 = -110;
     pub(super) const SESSION_EXPIRED: i32 = -112;
     pub(super) const INVALID_ACL: i32 = -114;
@@ -69,6 +70,7 @@ mod code {
     pub(super) const SESSION_MOVED: i32 = -118;
     pub(super) const NOT_READ_ONLY: i32 = -119;
     pub(super) const EPHEMERAL_ON_LOCAL_SESSION: i32 = -120;
+    pub(super) const WANTS_LOGIN: i32 = -124;
     pub(super) const QUOTA_EXCEEDED: i32 = -125;
     pub(super) const THROTTLED: i32 = -127;
 }
@@ -106,17 +108,17 @@ impl From<Fault> for Error {
             Fault::NoNode | Fault::NodeExists | Fault::OtherVersion => (
                 ErrorKind::Unavailable,
                 "other clients change the nodes of this lock again and again; nothing was \
-                 acquired; try again",
+                 changed; try again",
             ),
             Fault::Unknown => (
                 ErrorKind::Config,
-                "the server does not know a request that locks need; nothing was acquired; use \
+                "the server does not know a request that locks need; nothing was changed; use \
                  ZooKeeper 3.5 or newer",
             ),
             Fault::SessionOver => (
                 ErrorKind::Unavailable,
                 "the session of this client has ended, and all its locks with it; nothing was \
-                 acquired; try again",
+                 changed; try again",
             ),
         };
         Self::new(kind, message)
@@ -186,6 +188,18 @@ fn refused(code: i32, unsure: ErrorKind, state: &str) -> Error {
             "the server refuses the login",
             "nothing was changed; correct the user and the password in the URL",
         ),
+        code::WANTS_LOGIN => (
+            ErrorKind::Denied,
+            "the server wants a login of another kind, or any login",
+            "nothing was changed; write the user and the password in the URL, or allow digest \
+             logins on the server (`enforce.auth.schemes`)",
+        ),
+        code::NO_CHILDREN_FOR_EPHEMERALS => (
+            ErrorKind::Config,
+            "a node of another program with this name ends with its session, so nothing can be \
+             below it",
+            "nothing was changed; choose another name",
+        ),
         code::NOT_READ_ONLY => (
             ErrorKind::Unavailable,
             "the server has lost the majority and only reads",
@@ -226,6 +240,8 @@ mod tests {
             (Failure::Refused(-115), ErrorKind::Denied, "the user and the password"),
             (Failure::Refused(-114), ErrorKind::Denied, "nothing was changed"),
             (Failure::Refused(-120), ErrorKind::Config, "nothing was changed"),
+            (Failure::Refused(-124), ErrorKind::Denied, "nothing was changed"),
+            (Failure::Refused(-108), ErrorKind::Config, "nothing was changed"),
             (Failure::Refused(-119), ErrorKind::Unavailable, "nothing was changed"),
             (Failure::Refused(-118), ErrorKind::Unavailable, "nothing was changed"),
             (Failure::Refused(-1), ErrorKind::Unknown, "code -1; the request may have"),

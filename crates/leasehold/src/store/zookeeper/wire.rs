@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, oneshot};
 
 use super::connect::{Opened, ZookeeperConnector};
-use super::driver::{Driver, for_now};
+use super::driver::Driver;
 use super::session::{Board, Session};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::{Host, random_u32};
-use crate::store::net::{ConnectPause, Home};
+use crate::store::net::{ConnectPause, Home, for_now};
 use crate::unpoisoned::Unpoisoned;
 
 /// How many earlier sessions are remembered. No server keeps more of them, because each session

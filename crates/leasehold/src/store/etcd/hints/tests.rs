@@ -131,6 +131,18 @@ fn a_waiter_behind_the_new_holder_is_told_when_the_lock_is_free() {
     }
 }
 
+/// The holder may get a longer lease, become idle, or be asked to let go.
+#[test]
+fn a_holder_that_writes_again_moves_nobody_up() {
+    let other = OwnerToken::new("other").expect("printable");
+    let waits = HashMap::from([(owner(), wait(3, 20))]);
+    let mut watched = Watched { number: 1, waits, ..Watched::after(20) };
+    for (modified, ahead) in [(21, 2), (22, 2), (23, 2)] {
+        watched.take(&key(), event(modified, Some(other.clone())), &mut Mail::new());
+        assert_eq!(watched.waits[&owner()].ahead, ahead, "change {modified}");
+    }
+}
+
 #[test]
 fn only_new_watches_and_those_that_ended_are_looked_at() {
     let (mut state, keys) = (State::default(), Keys::new("x"));

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::{Core, ROUNDS_MAX};
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::line::PLACES_MAX;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, FencingBlock};
@@ -269,6 +269,7 @@ impl Asking<'_> {
                 Err(Fault::Error(error)) => return Err(self.doubted(taken, error)),
             }
         }
+        self.taken = Some(taken);
         self.look().await.map(Next::again)
     }
 
@@ -280,8 +281,12 @@ impl Asking<'_> {
         }
     }
 
-    /// Remembers the lease if the error leaves open whether its key is written. Returns the error.
+    /// Remembers the lease if the error leaves open whether its key is written. Otherwise keeps the
+    /// lease for later. Returns the error.
     fn doubted(&self, taken: Taken, error: Error) -> Error {
+        if error.kind() != ErrorKind::Unknown {
+            self.core.give_back(taken.lease, Some(taken.since));
+        }
         self.core.doubted((&self.ask.key, &self.ask.owner), taken.lease.id, error)
     }
 
@@ -333,7 +338,8 @@ impl Asking<'_> {
                 Ok(Next::Answer(self.granted(taken.lease, modified, fencing)))
             }
             Ok(None) => {
-                self.taken = Some(taken);
+                let earlier = self.taken.replace(taken);
+                earlier.into_iter().for_each(|it| core.give_back(it.lease, Some(it.since)));
                 self.look().await.map(Next::again)
             }
             Err(Fault::NoLease) => self.look().await.map(Next::again),
@@ -360,6 +366,7 @@ impl Asking<'_> {
                 Err(Fault::Error(error)) => return Err(self.doubted(taken, error)),
             }
         }
+        core.give_back(taken.lease, Some(taken.since));
         self.look().await.map(Next::again)
     }
 

@@ -89,10 +89,15 @@ impl Core {
         let reads = Txn { then: glance(&self.keys, key), ..Txn::default() };
         let renewal = self.wire.keep_alive(taken.lease.id);
         let (renewed, seen) = tokio::join!(renewal, self.wire.txn(&reads));
-        let term = sure(seen)?.header.term;
-        if renewed.is_ok_and(|it| it.is_confirmed_in(term)) {
+        let seen = sure(seen);
+        let is_confirmed =
+            |seen: &TxnDone| renewed.is_ok_and(|it| it.is_confirmed_in(seen.header.term));
+        if seen.as_ref().is_ok_and(is_confirmed) {
             return Ok(Taken { is_new: true, since, ..taken });
         }
+        // Nobody knows how long it lasts.
+        self.give_back(taken.lease, None);
+        seen?;
         self.leases.make(&self.wire, asked).await
     }
 

@@ -65,10 +65,6 @@ impl Core {
             }
             _ => self.look(key).await?,
         };
-        // These keys exist, so the requests that wrote them have arrived.
-        let place = state.place_of(owner).map(|at| &state.line[at]);
-        let arrived = [state.held_by(owner), place].map(|seen| seen.map(|seen| seen.kv.lease));
-        known.doubts.retain(|doubt| !arrived.contains(&Some(*doubt)));
         let released = self.end_by(&lease, end, state).await?;
         if let End::Keep(keep) = end {
             // The lock may have been kept with the lease of a request that arrived meanwhile.
@@ -194,14 +190,18 @@ impl Core {
             // The lock may still be written for the new owner. The release of that owner ends it.
             Err(Fault::Error(error)) => return Err(self.doubted((key, keep.owner), lease, error)),
         };
+        let is_new = held.kv.lease != lease;
         if !done.succeeded {
+            if is_new {
+                self.give_back(taken.lease, Some(taken.since));
+            }
             return Ok(Err(State::of(done)));
         }
         if !lasts && self.prolong(key, keep.owner, lease).await.map_err(after_a_change)?.is_none() {
             // Somebody ended the lock in this very moment.
             return Ok(Ok(Released::Freed));
         }
-        if held.kv.lease != lease {
+        if is_new {
             self.give_back_of(key, held);
         }
         let (now, modified) = (self.wire.host.now(), done.header.revision);

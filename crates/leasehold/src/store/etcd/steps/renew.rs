@@ -36,9 +36,10 @@ impl Core {
             };
             let taken = self.lease_for(key, &wanted, held, sent).await.map_err(after_a_change)?;
             let wanted = Entry { lasts: taken.lease.seconds, ..wanted };
+            let is_another = taken.lease.id != held.kv.lease;
             match self.rewrite(key, (held, &wanted), taken).await {
                 Ok(Some(done)) => {
-                    if taken.lease.id != held.kv.lease {
+                    if is_another {
                         held.lease().into_iter().for_each(|it| self.give_back(it, Some(sent)));
                     }
                     // Prolong again, to see that the lease lasts and who waits.
@@ -52,10 +53,19 @@ impl Core {
                 }
                 // Another step of this client may have given the lock another lease.
                 Ok(None) | Err(Fault::NoLease) => {
+                    if is_another {
+                        self.give_back(taken.lease, Some(taken.since));
+                    }
                     let prolonged = self.prolong(key, owner, held.kv.lease).await;
                     state = prolonged.map_err(after_a_change)?;
                 }
-                Err(Fault::Error(error)) => return Err(error),
+                Err(Fault::Error(error)) => {
+                    // If the key may be written, the release finds the lease there.
+                    if is_another && error.kind() != ErrorKind::Unknown {
+                        self.give_back(taken.lease, Some(taken.since));
+                    }
+                    return Err(after_a_change(error));
+                }
             }
         }
         let message = "other clients write to this lock again and again; the lease was renewed for \

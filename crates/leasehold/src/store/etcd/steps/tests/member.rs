@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU16, Ordering};
 
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -40,6 +40,10 @@ pub(super) struct Member {
     pub(super) is_silent: bool,
     /// Whether it leaves a write to the key of the lock without an answer.
     pub(super) loses_writes: bool,
+    /// Whether it refuses a write to the key of the lock, for lack of a right.
+    pub(super) denies_writes: bool,
+    /// The status of HTTP with which it answers. A proxy has its own if it does not reach a member.
+    pub(super) status: AtomicU16,
     /// Whether it answers the first request to end a lease.
     pub(super) revokes: bool,
     /// The owner that has the lock.
@@ -65,6 +69,8 @@ impl Member {
             renews: true,
             is_silent: false,
             loses_writes: false,
+            denies_writes: false,
+            status: AtomicU16::new(200),
             revokes: true,
             holder: OWNER,
             lease: AtomicI64::new(0),
@@ -108,9 +114,20 @@ impl Member {
         while let Some(part) = body.data().await {
             asked.extend_from_slice(&part.expect("it is sent whole"));
         }
+        let is_write = path.ends_with("Txn") && writes_a_lock(&asked[5..]);
+        let code = match self.status.load(Ordering::Relaxed) {
+            200 if !self.renews && path.ends_with("LeaseKeepAlive") => Some("1"),
+            200 if self.denies_writes && is_write => Some("7"),
+            200 => None,
+            status => {
+                let response = Response::builder().status(status).body(()).expect("a status");
+                to.send_response(response, true).expect("it listens");
+                return;
+            }
+        };
         let mut status = HeaderMap::new();
-        if !self.renews && path.ends_with("LeaseKeepAlive") {
-            status.insert("grpc-status", HeaderValue::from_static("1"));
+        if let Some(code) = code {
+            status.insert("grpc-status", HeaderValue::from_static(code));
             let mut response = Response::new(());
             *response.headers_mut() = status;
             to.send_response(response, true).expect("it listens");
@@ -120,7 +137,7 @@ impl Member {
         let is_first = self.revoked.lock().expect("no panic").len() == 1;
         let is_lost = path.ends_with("LeaseRevoke") && is_first && !self.revokes
             || path.ends_with("LeaseKeepAlive") && self.is_silent
-            || path.ends_with("Txn") && self.loses_writes && writes_a_lock(&asked[5..]);
+            || self.loses_writes && is_write;
         if is_lost {
             std::future::pending::<()>().await;
         }
