@@ -18,7 +18,7 @@ const REACHABLE: Subject = Subject {
 
 const TABLES: Subject = Subject {
     id: "tables",
-    why: "Steps are functions in the database. Old functions lack what newer builds have mended.",
+    why: "Steps are functions in the database. Old functions lack the fixes of newer builds.",
 };
 
 const OFFSET: Subject = Subject {
@@ -76,7 +76,7 @@ fn deployment(facts: &DatabaseFacts) -> Deployment {
             (*flush == 1 && (*syncs_log || !has_log), *has_log)
         }
         #[cfg(feature = "postgres")]
-        Some(Keeping::Postgres { commit, has_fsync, standbys }) => {
+        Some(Keeping::Postgres { commit, has_fsync, standbys, .. }) => {
             (*has_fsync && commit != "off", *standbys > 0)
         }
     };
@@ -98,12 +98,12 @@ fn tables(about: &About) -> Check {
     let About { version, ours, .. } = about;
     match version.cmp(ours) {
         Ordering::Less => TABLES.warn(
-            format!("they are of version {version}, and this build makes version {ours}"),
+            format!("they are of version {version}, and the version of this build is {ours}"),
             MIGRATE,
         ),
         Ordering::Equal => TABLES.ok(format!("they are of version {version}, as in this build")),
         Ordering::Greater => TABLES.ok(format!(
-            "they are of version {version}, and serve this build, which makes version {ours}"
+            "they are of version {version}, and this build, whose version is {ours}, can use them"
         )),
     }
 }
@@ -162,9 +162,8 @@ fn standbys(keeping: &Keeping) -> Check {
         #[cfg(feature = "postgres")]
         Keeping::Postgres { standbys: 0, .. } => STANDBYS.ok("no standby is connected"),
         #[cfg(feature = "postgres")]
-        Keeping::Postgres { commit, standbys, .. } => {
-            if matches!(&**commit, "on" | "remote_write" | "remote_apply") {
-                // `synchronous_standby_names` decides whether commits wait for them.
+        Keeping::Postgres { commit, standbys, names_standbys, .. } => {
+            if *names_standbys && matches!(&**commit, "on" | "remote_write" | "remote_apply") {
                 STANDBYS.ok(format!("{standbys} connected"))
             } else {
                 STANDBYS.warn(
@@ -202,7 +201,8 @@ pub(super) mod tests {
     use crate::doctor::Verdict;
 
     fn keeping(commit: &str, has_fsync: bool, standbys: u32) -> Keeping {
-        Keeping::Postgres { commit: commit.to_owned(), has_fsync, standbys }
+        let (commit, names_standbys) = (commit.to_owned(), true);
+        Keeping::Postgres { commit, has_fsync, standbys, names_standbys }
     }
 
     pub(in crate::doctor) fn healthy() -> DatabaseFacts {
@@ -256,9 +256,14 @@ pub(super) mod tests {
     #[test]
     fn commits_of_postgres_are_kept_as_its_settings_say() {
         use Verdict::{Ok, Warn};
+        // Commits wait for the standbys that are named alone. By default, none is.
+        let commit = "on".to_owned();
+        let unnamed =
+            Keeping::Postgres { commit, has_fsync: true, standbys: 1, names_standbys: false };
         assert_kept(&[
             (keeping("on", true, 0), Ok, Ok, true, false),
             (keeping("on", true, 1), Ok, Ok, true, true),
+            (unnamed, Ok, Warn, true, true),
             (keeping("remote_write", true, 1), Ok, Ok, true, true),
             (keeping("remote_apply", true, 1), Ok, Ok, true, true),
             (keeping("local", true, 0), Ok, Ok, true, false),

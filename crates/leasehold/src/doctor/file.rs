@@ -75,6 +75,15 @@ fn reachable(facts: &FileFacts) -> Check {
         None if facts.exists => {
             REACHABLE.ok("the file is a store, and SQLite keeps a log beside it")
         }
+        // The first lock would be refused.
+        None if matches!(facts.shared_by, Ok(Some(_))) => {
+            let evidence = "there is no file yet, and the file system is not local";
+            REACHABLE.fail(evidence, "choose a path on a local disk")
+        }
+        None if !facts.has_boot_id => {
+            let evidence = "there is no file yet, and the boot of this machine cannot be told";
+            REACHABLE.fail(evidence, "mount `/proc`")
+        }
         None => match &facts.no_new_file {
             None => REACHABLE.ok("there is no file yet: the first lock makes it"),
             Some(error) => REACHABLE.fail(
@@ -180,6 +189,17 @@ mod tests {
         assert_eq!(verdict(None), None);
         let new = FileFacts { exists: false, owner: None, ..healthy() };
         assert!(checks(&new, Ttl::DEFAULT).iter().all(|check| check.verdict == Verdict::Ok));
+    }
+
+    #[test]
+    fn a_file_that_the_first_lock_could_not_make_is_not_reachable() {
+        let new = || FileFacts { exists: false, owner: None, ..healthy() };
+        for facts in [
+            FileFacts { shared_by: Ok(Some("NFS")), ..new() },
+            FileFacts { has_boot_id: false, ..new() },
+        ] {
+            assert_eq!(reachable(&facts).verdict, Verdict::Fail, "{facts:?}");
+        }
     }
 
     #[test]

@@ -37,7 +37,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "redis")]
-use futures_util::future::join_all;
+use futures_util::future::join;
+use futures_util::future::{BoxFuture, join_all, ready};
 
 use self::check::Subject;
 pub use self::check::{Check, Diagnosis, Verdict};
@@ -55,11 +56,11 @@ use crate::store::mysql;
 #[cfg(feature = "postgres")]
 use crate::store::postgres;
 #[cfg(feature = "redis")]
-use crate::store::redis::Connector as _;
-#[cfg(feature = "redis")]
 use crate::store::redis::examine::cluster::{self, ClusterFacts};
 #[cfg(feature = "redis")]
 use crate::store::redis::examine::{Facts, Patient};
+#[cfg(feature = "redis")]
+use crate::store::redis::{Connector as _, RedisConnector};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite;
 #[cfg(feature = "zookeeper")]
@@ -133,74 +134,95 @@ fn canary(namespace: Option<&str>, host: &dyn Host) -> String {
     format!("{prefix}leasehold:probe:{random}")
 }
 
+/// Examines all stores at the same time, so that a slow one costs the others no time.
 #[allow(unused_variables, reason = "not every build has stores that need them all")]
 async fn examine(named: Vec<Named>, canary: &str, host: &Arc<dyn Host>, ttl: Ttl) -> Found {
-    let mut found = Found::default();
+    let mut examining: Vec<BoxFuture<'_, Examined>> = Vec::new();
+    #[cfg(feature = "redis")]
+    let mut of_redis = Vec::new();
     #[cfg(feature = "redis")]
     let is_quorum = named.len() > 1;
-    #[cfg(feature = "redis")]
-    let (mut patients, ends) = (Vec::new(), host.now() + LIMIT);
     for (number, named) in (1..).zip(named) {
-        let examined = match named {
-            Named::Memory(_) => {
-                let evidence = "the store is in the memory of this process";
-                let check = PRIVATE.fail(evidence, "name a file or a server by its URL");
-                let deployment = Deployment { kind: Kind::Memory, ..Deployment::default() };
-                Examined { checks: vec![check.at("memory:")], deployment, refused: None }
-            }
+        examining.push(match named {
+            Named::Memory(_) => Box::pin(ready(memory())),
             #[cfg(feature = "redis")]
             Named::Redis(connector) => {
-                let canary = format!("{canary}:{number}");
-                let mut of_url = Vec::new();
-                if connector.seeds().is_empty() {
-                    of_url.push(Patient::new(connector, Arc::clone(host), ends, canary));
-                } else {
-                    let (facts, nodes) =
-                        cluster::read(&connector, (host, ends), (number, &canary)).await;
-                    found.clusters.push(facts);
-                    let nodes = nodes.into_iter();
-                    of_url.extend(nodes.map(|node| Patient::of_node(node, Arc::clone(host), ends)));
-                }
-                for patient in &mut of_url {
-                    let place = &mut patient.facts.place;
-                    (place.url, place.is_in_quorum) = (number, is_quorum);
-                    if patients.iter().any(|it: &Patient| it.facts.place.label == place.label) {
-                        // Otherwise its checks could not be told apart from those of the other URL.
-                        place.label.push_str(&format!(" (URL {number})"));
-                    }
-                }
-                patients.append(&mut of_url);
+                of_redis.push((number, connector));
                 continue;
             }
             #[cfg(feature = "etcd")]
-            Named::Etcd(connector) => {
+            Named::Etcd(connector) => Box::pin(async move {
                 etcd::examined(etcd_store::examine::examine(connector, host, canary).await, ttl)
-            }
+            }),
             #[cfg(feature = "mysql")]
-            Named::Mysql(connector) => {
+            Named::Mysql(connector) => Box::pin(async move {
                 database::examined(mysql::examine::examine(connector, host, canary).await, ttl)
-            }
+            }),
             #[cfg(feature = "postgres")]
-            Named::Postgres(connector) => {
+            Named::Postgres(connector) => Box::pin(async move {
                 database::examined(postgres::examine::examine(connector, host, canary).await, ttl)
-            }
+            }),
             #[cfg(feature = "sqlite")]
-            Named::File(path) => {
+            Named::File(path) => Box::pin(async move {
                 file::examined(&sqlite::examine::examine(&path, host, canary).await, ttl)
-            }
+            }),
             #[cfg(feature = "zookeeper")]
-            Named::Zookeeper(connector) => {
+            Named::Zookeeper(connector) => Box::pin(async move {
                 let facts = zookeeper_store::examine::examine(connector, host, canary).await;
                 zookeeper::examined(facts, ttl)
-            }
-        };
-        found.others.push(examined);
+            }),
+        });
     }
     #[cfg(feature = "redis")]
     {
-        found.servers = examine_servers(patients).await;
+        let servers = examine_redis(of_redis, is_quorum, (host, canary));
+        let ((servers, clusters), others) = join(servers, join_all(examining)).await;
+        Found { servers, clusters, others }
     }
-    found
+    #[cfg(not(feature = "redis"))]
+    {
+        Found { others: join_all(examining).await }
+    }
+}
+
+fn memory() -> Examined {
+    let evidence = "the store is in the memory of this process";
+    let check = PRIVATE.fail(evidence, "name a file or a server by its URL");
+    let deployment = Deployment { kind: Kind::Memory, ..Deployment::default() };
+    Examined { checks: vec![check.at("memory:")], deployment, refused: None }
+}
+
+/// Examines the servers of all URLs of Redis, with the numbers of the URLs.
+#[cfg(feature = "redis")]
+async fn examine_redis(
+    named: Vec<(usize, RedisConnector)>,
+    is_quorum: bool,
+    (host, canary): (&Arc<dyn Host>, &str),
+) -> (Vec<Facts>, Vec<ClusterFacts>) {
+    let (mut patients, mut clusters) = (Vec::new(), Vec::new());
+    let ends = host.now() + LIMIT;
+    for (number, connector) in named {
+        let canary = format!("{canary}:{number}");
+        let mut of_url = Vec::new();
+        if connector.seeds().is_empty() {
+            of_url.push(Patient::new(connector, Arc::clone(host), ends, canary));
+        } else {
+            let (facts, nodes) = cluster::read(&connector, (host, ends), (number, &canary)).await;
+            clusters.push(facts);
+            let nodes = nodes.into_iter();
+            of_url.extend(nodes.map(|node| Patient::of_node(node, Arc::clone(host), ends)));
+        }
+        for patient in &mut of_url {
+            let place = &mut patient.facts.place;
+            (place.url, place.is_in_quorum) = (number, is_quorum);
+            if patients.iter().any(|it: &Patient| it.facts.place.label == place.label) {
+                // Otherwise its checks could not be told apart from those of the other URL.
+                place.label.push_str(&format!(" (URL {number})"));
+            }
+        }
+        patients.append(&mut of_url);
+    }
+    (examine_servers(patients).await, clusters)
 }
 
 /// Asks all servers at the same time. Different URLs may name the same server.
@@ -263,8 +285,8 @@ fn judge(found: Found, ttl: Ttl) -> Diagnosis {
 }
 
 /// The checks without which a node grants no lock.
-const VITAL: [&str; 8] =
-    ["reachable", "role", "mode", "cluster", "writes", "rights", "release", "session"];
+const VITAL: [&str; 9] =
+    ["reachable", "role", "mode", "cluster", "writes", "copies", "rights", "release", "session"];
 
 /// The checks that clients make too. If one of them fails, they refuse the store.
 const FINAL: [&str; 4] = ["strict", "same-terms", "independent-nodes", "reach"];

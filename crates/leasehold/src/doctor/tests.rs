@@ -13,7 +13,8 @@ const FAILOVER: &str = "a failover to a replica that lacks a lease";
 fn keeping(has_fsync: bool, standbys: u32) -> Examined {
     let mut facts = database();
     let about = facts.about.as_mut().expect("it is known");
-    about.keeping = Keeping::Postgres { commit: "on".to_owned(), has_fsync, standbys };
+    let (commit, names_standbys) = ("on".to_owned(), true);
+    about.keeping = Keeping::Postgres { commit, has_fsync, standbys, names_standbys };
     examined(facts, Ttl::DEFAULT)
 }
 

@@ -52,7 +52,7 @@ pub(super) fn encryption(facts: &Facts) -> Check {
     let place = &facts.place;
     if place.has_tls {
         ENCRYPTION.ok("the connection uses TLS")
-    } else if place.is_here() {
+    } else if facts.is_here() {
         ENCRYPTION.ok("the connection stays on this machine")
     } else if place.has_login {
         let evidence = "the password and the tokens go to another machine without TLS";

@@ -71,6 +71,7 @@ pub(super) fn checks(facts: &Facts, ttl: Ttl) -> Vec<Check> {
         if facts.membership.is_none() {
             checks.push(strict::strict(facts));
         }
+        checks.extend(replicas::copies(facts));
         checks.push(replicas::replicas(facts));
         checks.extend(replicas::min_replicas(facts));
         checks.extend([
@@ -94,7 +95,10 @@ pub(super) fn deployment(servers: &[Facts], clusters: &[ClusterFacts]) -> Deploy
     let any = |holds: fn(&Facts) -> bool| servers.iter().any(holds);
     Deployment {
         has_log: all(|it| it.has_log() == Some(true)),
-        is_on_disk: all(|it| it.terms.copies.fsync || it.appendfsync.as_deref() == Ok("always")),
+        is_on_disk: all(|it| {
+            let is_synced = it.terms.copies.fsync || it.appendfsync.as_deref() == Ok("always");
+            it.has_log() == Some(true) && is_synced
+        }),
         is_strict: all(strict::stays_strict),
         has_failover: all(|it| it.place.has_sentinels || it.membership.is_some())
             && clusters.iter().all(cluster::can_fail_over),

@@ -203,7 +203,8 @@ pub(super) fn proxy(facts: &Facts) -> Check {
         (Some(run_id), Ok(_)) => {
             PROXY.ok(format!("two connections lead to one process, {}", short(run_id)))
         }
-        _ => match &facts.info {
+        (Some(_), Err(gap)) => unanswered(PROXY, gap, facts.user(), "INFO"),
+        (None, _) => match &facts.info {
             Err(gap) => unanswered(PROXY, gap, facts.user(), "INFO"),
             Ok(_) => PROXY.warn("the server names no `run_id`, as some proxies do", REMEDY),
         },

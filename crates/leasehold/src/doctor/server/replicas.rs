@@ -9,7 +9,12 @@ use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::{cause_of, span};
 use crate::store::redis::Replicas;
-use crate::store::redis::examine::{Facts, Info, SentinelFacts};
+use crate::store::redis::examine::{Facts, Gap, Info, SentinelFacts};
+
+const COPIES: Subject = Subject {
+    id: "copies",
+    why: "A grant counts only with the copies that the URL wants. Without them, none is made.",
+};
 
 const REPLICAS: Subject = Subject {
     id: "replicas",
@@ -18,7 +23,7 @@ const REPLICAS: Subject = Subject {
 
 const MIN_REPLICAS: Subject = Subject {
     id: "min-replicas",
-    why: "A primary that is cut off from its replicas still grants locks, and so does the new one.",
+    why: "A primary that is cut off from its replicas grants locks, and so does a promoted one.",
 };
 
 const SENTINELS: Subject = Subject {
@@ -36,6 +41,59 @@ const DOWN_AFTER: Subject = Subject { id: "down-after", why: SLOW_FAILOVER };
 /// The lag of a replica, in seconds, that is worth a warning. A replica reports each second.
 const LAG_MAX: u64 = 2;
 
+/// How many entries of replicas to read. A server that names more is not believed.
+const READ_MAX: u64 = 1_000;
+
+/// Whether the server can make the copies that the URL wants. `None` if it wants none.
+pub(super) fn copies(facts: &Facts) -> Option<Check> {
+    let copies = facts.terms.copies;
+    let wanted = match copies.replicas {
+        Replicas::Count(count) => i64::from(count),
+        Replicas::Majority => 1,
+    };
+    if copies.fsync {
+        let remedy = "CONFIG SET appendonly yes, and write it into the server's configuration";
+        match &facts.fsync {
+            _ if facts.has_log() == Some(false) => {
+                let evidence = "the URL wants grants on disk, and there is no append-only file";
+                return Some(COPIES.fail(evidence, remedy));
+            }
+            Err(gap @ (Gap::Denied | Gap::Absent)) => {
+                return Some(no_command(facts, gap, "WAITAOF"));
+            }
+            _ => {}
+        }
+    }
+    if wanted > 0 {
+        match &facts.wait {
+            Ok(confirmed) if *confirmed < wanted => {
+                let evidence = format!(
+                    "the URL wants the copies of {wanted} replicas at least, and {confirmed} \
+                     confirmed a write"
+                );
+                let remedy = "start the replicas, or want fewer (`replicas`) in the URLs of all \
+                              clients";
+                return Some(COPIES.fail(evidence, remedy));
+            }
+            Err(gap @ (Gap::Denied | Gap::Absent)) if !copies.fsync => {
+                return Some(no_command(facts, gap, "WAIT"));
+            }
+            Err(gap) if !copies.fsync => {
+                return Some(unanswered(COPIES, gap, facts.user(), "WAIT"));
+            }
+            _ => {}
+        }
+    }
+    (copies.fsync || wanted > 0)
+        .then(|| COPIES.ok("the server makes the copies that the URL wants"))
+}
+
+/// The check if the client cannot ask for copies.
+fn no_command(facts: &Facts, gap: &Gap, command: &str) -> Check {
+    let asked = unanswered(COPIES, gap, facts.user(), command);
+    COPIES.fail(asked.evidence, asked.remedy.unwrap_or_default())
+}
+
 pub(super) fn replicas(facts: &Facts) -> Check {
     let Some(count) = facts.number("connected_slaves") else {
         return no_info(REPLICAS, facts);
@@ -43,7 +101,9 @@ pub(super) fn replicas(facts: &Facts) -> Check {
     if count == 0 {
         return REPLICAS.ok("the server has no replicas");
     }
-    let lag = (0..count).filter_map(|number| lag_of(facts.text(&format!("slave{number}"))?)).max();
+    let lag = (0..count.min(READ_MAX))
+        .filter_map(|number| lag_of(facts.text(&format!("slave{number}"))?))
+        .max();
     let lag_text = lag.map_or_else(String::new, |lag| format!(", lag {lag} s at most"));
     let confirmed = facts.wait.as_ref().ok().copied().and_then(|wait| u64::try_from(wait).ok());
     let heard = confirmed.map_or_else(String::new, |it| format!(", {it} confirmed a write"));
@@ -152,7 +212,7 @@ fn agreement(facts: &Facts) -> Check {
         return SENTINELS.fail(silent.join(" | "), "start the sentinels, or correct the URL");
     };
     let number = |info: &Info, name| info.number(name).unwrap_or(0);
-    let known = number(first, "num-other-sentinels") + 1;
+    let known = number(first, "num-other-sentinels").saturating_add(1);
     let quorum = number(first, "quorum");
     let evidence = format!(
         "{} of {} sentinels answer; they know {known}, and {quorum} must agree",
@@ -168,7 +228,7 @@ fn agreement(facts: &Facts) -> Check {
         let evidence = format!("{evidence}; {}", silent.join(" | "));
         return SENTINELS.warn(evidence, "start these sentinels, or remove them from the URL");
     }
-    if known < 3 || quorum * 2 <= known {
+    if known < 3 || quorum.saturating_mul(2) <= known {
         let remedy = "run at least three sentinels on separate machines, and let a majority agree: \
                       SENTINEL SET NAME quorum 2";
         return SENTINELS.warn(evidence, remedy);

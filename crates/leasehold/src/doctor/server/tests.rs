@@ -318,7 +318,7 @@ fn replicas_are_judged_by_what_the_clients_wait_for() {
         covered(it);
         it.wait = Ok(0);
     });
-    assert_eq!(ids(&late), ["replicas"]);
+    assert_eq!(ids(&late), ["copies", "replicas"]);
     let lagging = faults(|it| {
         covered(it);
         info(it, &[("slave0", "ip=h,port=1,state=online,offset=9,lag=7")]);

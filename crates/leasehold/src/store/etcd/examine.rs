@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::error::explain;
 use super::message::Message;
 use super::rpc::Status;
@@ -44,11 +46,12 @@ pub(crate) async fn examine(
     host: &Arc<dyn Host>,
     canary: &str,
 ) -> EtcdFacts {
-    let mut members = Vec::new();
-    for (number, name) in connector.members.names().enumerate() {
-        let said = ask(&connector, host, number).await;
-        members.push(MemberFacts { name, said });
-    }
+    let names = connector.members.names().enumerate();
+    let asking = names.map(async |(number, name)| MemberFacts {
+        name,
+        said: ask(&connector, host, number).await,
+    });
+    let members = join_all(asking).await;
     let store = EtcdStore::open(connector, Arc::clone(host));
     let mut facts = EtcdFacts {
         label: store.label(),

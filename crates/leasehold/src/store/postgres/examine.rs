@@ -33,7 +33,8 @@ async fn ask(
 ) -> Result<Option<About>, Error> {
     const SQL: &str = "SELECT current_setting('server_version'),
         current_setting('synchronous_commit'), current_setting('fsync'),
-        (SELECT count(*) FROM pg_stat_replication), leasehold.clock()";
+        (SELECT count(*) FROM pg_stat_replication), leasehold.clock(),
+        current_setting('synchronous_standby_names')";
     let mut link = connector.connect(host).await?;
     let found = within(Arc::clone(host), LIMIT, connector.found(&mut link)).await?;
     let (version, ours) = (found.version, BUILD.version);
@@ -57,6 +58,7 @@ async fn ask(
             commit: text(1)?.to_owned(),
             has_fsync: text(2)? == "on",
             standbys: text(3)?.parse().ok()?,
+            names_standbys: !text(5)?.is_empty(),
         };
         let ahead_us = ahead_us(text(4)?.parse().ok()?, wall)?;
         let server = format!("PostgreSQL {}", text(0)?);

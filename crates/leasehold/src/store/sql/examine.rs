@@ -61,6 +61,8 @@ pub(crate) enum Keeping {
         has_fsync: bool,
         /// How many standbys are connected.
         standbys: u32,
+        /// Whether `synchronous_standby_names` names any.
+        names_standbys: bool,
     },
 }
 

@@ -76,7 +76,9 @@ fn free(directory: &Path) -> Option<u64> {
 
 /// Makes an empty file, as SQLite does beside the store, and removes it.
 fn make_and_remove(directory: &Path, canary: &str) -> io::Result<()> {
-    let path = directory.join(format!(".{}", canary.replace(['/', ':'], "-")));
+    // Without the namespace, which may be longer than the name of a file.
+    let random = canary.rsplit(':').next().unwrap_or_default();
+    let path = directory.join(format!(".leasehold-probe-{random}"));
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
     std::fs::remove_file(path)
 }

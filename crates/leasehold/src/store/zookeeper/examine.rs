@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::session::margin;
@@ -49,11 +50,12 @@ pub(crate) async fn examine(
     host: &Arc<dyn Host>,
     canary: &str,
 ) -> ZookeeperFacts {
-    let mut servers = Vec::new();
-    for (number, name) in connector.members.names().enumerate() {
-        let said = ask(&connector, host, number).await;
-        servers.push(ServerFacts { name, said });
-    }
+    let names = connector.members.names().enumerate();
+    let asking = names.map(async |(number, name)| ServerFacts {
+        name,
+        said: ask(&connector, host, number).await,
+    });
+    let servers = join_all(asking).await;
     let wanted = connector.address.session;
     let store = ZookeeperStore::open(connector, Arc::clone(host));
     let mut facts = ZookeeperFacts {

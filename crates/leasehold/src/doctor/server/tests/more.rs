@@ -110,3 +110,68 @@ fn nodes_of_a_quorum_that_keep_locks_in_other_ways_are_named() {
         assert!(check.evidence.contains(words), "{check:?}");
     }
 }
+
+#[test]
+fn a_server_that_cannot_make_the_copies_of_the_url_grants_nothing() {
+    use Verdict::Fail;
+    fn want(facts: &mut Facts, replicas: Replicas, fsync: bool) {
+        facts.terms = Copies::new(replicas, fsync).into();
+    }
+    assert_eq!(faults(|it| want(it, Replicas::Count(0), true)), []);
+    assert_found(&[
+        (|it| want(it, Replicas::Count(1), false), "copies", Fail, "1 replicas at least, and 0"),
+        (|it| want(it, Replicas::Majority, false), "copies", Fail, "and 0 confirmed"),
+        (
+            |it| {
+                want(it, Replicas::Count(1), false);
+                it.wait = Err(Gap::Denied);
+            },
+            "copies",
+            Fail,
+            "+wait",
+        ),
+        (
+            |it| {
+                want(it, Replicas::Count(0), true);
+                it.fsync = Err(Gap::Denied);
+            },
+            "copies",
+            Fail,
+            "+waitaof",
+        ),
+    ]);
+    let no_file = faults(|it| {
+        want(it, Replicas::Count(0), true);
+        info(it, &[("aof_enabled", "0")]);
+        it.fsync = Err(refused("ERR WAITAOF cannot be used when appendonly is disabled"));
+    });
+    assert!(no_file.iter().any(|it| (it.id, it.verdict) == ("copies", Fail)), "{no_file:?}");
+}
+
+/// A sentinel on each host of an application is usual. The primary is elsewhere.
+#[test]
+fn a_primary_behind_a_local_sentinel_may_be_on_another_machine() {
+    let of_primary_at = |ip: &str| {
+        let found = faults(|it| {
+            (it.place.has_tls, it.place.has_sentinels) = (false, true);
+            it.place.hosts = vec!["localhost".to_owned()];
+            let mut sentinel = sentinel("5000", "2", "2");
+            sentinel.primary = sentinel.primary.map(|primary| primary.with("ip", ip));
+            it.sentinels = vec![sentinel];
+        });
+        found.iter().any(|check| check.id == "encryption")
+    };
+    assert!(of_primary_at("10.0.0.5"));
+    assert!(!of_primary_at("127.0.0.1"));
+}
+
+/// Such a server must not keep the diagnosis busy for ever.
+#[test]
+fn a_server_that_names_endless_replicas_and_sentinels_is_judged_at_once() {
+    let endless = u64::MAX.to_string();
+    let found = faults(|it| {
+        info(it, &[("connected_slaves", &endless)]);
+        it.sentinels = vec![sentinel("5000", &endless, &endless)];
+    });
+    assert!(found.iter().any(|check| check.id == "replicas"), "{found:?}");
+}

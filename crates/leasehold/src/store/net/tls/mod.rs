@@ -119,6 +119,12 @@ impl Tls {
 
     /// The settings for the next connection.
     async fn config(&self) -> Result<Arc<ClientConfig>, Error> {
+        // Without files, nothing changes, and no thread is needed.
+        if self.shared.options.paths().next().is_none()
+            && let Some(config) = self.shared.loaded.lock().for_files(&[])
+        {
+            return Ok(config);
+        }
         let reading = match Arc::clone(&self.shared.reading).try_acquire_owned() {
             Ok(reading) => reading,
             Err(_another_reads) => {

@@ -287,6 +287,16 @@ impl Facts {
         }
     }
 
+    /// Whether nothing leaves this machine. Sentinels may name a primary on another machine.
+    pub(crate) fn is_here(&self) -> bool {
+        let is_primary_here = |sentinel: &SentinelFacts| {
+            let ip = sentinel.primary.as_ref().ok().and_then(|primary| primary.text("ip"));
+            ip.is_some_and(is_loopback)
+        };
+        self.place.is_here()
+            && (!self.place.has_sentinels || self.sentinels.iter().any(is_primary_here))
+    }
+
     /// Whether the server says that it stands alone, is a node of a cluster, or is a sentinel.
     /// Valkey calls that `server_mode` in INFO, and Redis `redis_mode`.
     pub(crate) fn mode(&self) -> Option<&str> {
@@ -301,13 +311,14 @@ impl Facts {
 }
 
 impl Place {
-    /// Whether nothing leaves this machine.
-    pub(crate) fn is_here(&self) -> bool {
-        let is_loopback = |host: &String| {
-            host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-        };
-        self.hosts.iter().all(is_loopback)
+    /// Whether all hosts of the URL are this machine.
+    fn is_here(&self) -> bool {
+        self.hosts.iter().all(|host| is_loopback(host))
     }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
 #[cfg(test)]

@@ -40,6 +40,8 @@ pub(super) struct Line {
     again: Option<Arc<dyn Connector>>,
     /// How often it was opened again.
     reopened: usize,
+    /// Whether a question was asked again because there was no answer in time.
+    was_silent: bool,
     /// The commands at which it ended or fell silent, while a new connection worked.
     ended_at: Vec<String>,
 }
@@ -73,6 +75,7 @@ impl Line {
             is_broken: false,
             again: None,
             reopened: 0,
+            was_silent: false,
             ended_at: Vec::new(),
         })
     }
@@ -96,8 +99,8 @@ impl Line {
             if !is_silent && !matches!(answer, Err(Gap::Closed)) || !self.reopen().await {
                 return answer;
             }
-            // Do not repeat a question without an answer: it took long enough.
-            if is_silent {
+            // The server may have stood still once. Do not wait for the same again and again.
+            if is_silent && std::mem::replace(&mut self.was_silent, true) {
                 break;
             }
         }
@@ -124,6 +127,11 @@ impl Line {
             Err(_) => self.again = None,
         }
         self.again.is_some()
+    }
+
+    /// How often it was opened again.
+    pub(super) const fn reopened(&self) -> usize {
+        self.reopened
     }
 
     /// The commands at which the connection ended or fell silent, while a new one worked.

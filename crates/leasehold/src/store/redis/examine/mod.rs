@@ -166,8 +166,11 @@ impl Patient {
         facts.role =
             array(line.ask(Command::new("ROLE")).await).and_then(|role| text(role.first()));
         facts.info = info(line, None).await;
+        let opened = line.reopened();
         let ids = [client_id(line).await, client_id(line).await];
         facts.client_ids = match ids {
+            // The ids are those of two connections.
+            _ if line.reopened() != opened => Err(Gap::Silent),
             [Ok(first), Ok(second)] => Ok([first, second]),
             [Err(gap), _] | [_, Err(gap)] => Err(gap),
         };
