@@ -27,8 +27,8 @@ struct Keeping {
     held: Arc<Held>,
     /// When the lease ends.
     until: Moment,
-    /// Until when the lease lasts if no request arrives.
-    deadline: Moment,
+    /// Until when the guard could rely on the lease.
+    held_until: Moment,
     /// When the lease has surely ended if no request arrived.
     ended_by: Moment,
     /// Dropped last, so that a shutdown waits for the answer.
@@ -44,12 +44,11 @@ impl Session {
         until: Moment,
         ending: Ending,
     ) -> BoxAnswer<()> {
-        let now = self.now();
         let keeping = Keeping {
             session: Arc::clone(self),
             until,
-            deadline: held.life().deadline(),
-            ended_by: now + held.keeps_at_most(),
+            held_until: held.life().deadline(),
+            ended_by: self.now() + held.keeps_at_most(),
             held: Arc::clone(held),
             _counted: Counted::new(self),
         };
@@ -93,10 +92,14 @@ impl Keeping {
         let kept = loop {
             match answer.await {
                 // After its deadline, a lease may have ended by itself, and its guard held it.
-                Ok(Renewed::Lost) if session.now() < self.deadline => {
+                Ok(Renewed::Lost) if session.now() < self.held_until => {
                     break Err(lost_error(Lost::NotOurs));
                 }
-                Ok(Renewed::Lost) => break Err(not_confirmed(None)),
+                Ok(Renewed::Lost) => {
+                    let message = "the lease ended before the store had confirmed that the lock \
+                                   stays taken; the lock is free, or another client has it";
+                    break Err(Error::new(ErrorKind::Unknown, message));
+                }
                 Ok(_) => break Ok(()),
                 Err(error) if !error.is_retryable() || session.now() >= self.ended_by => {
                     break Err(not_confirmed(Some(error)));

@@ -150,6 +150,7 @@ fn a_guard_whose_lease_ended_in_an_outage_after_it_is_not_said_to_have_lost_it()
         scene.faults.heal();
         let failed = ending.await.expect_err("the store does not know the lease any more");
         assert_eq!(failed.kind(), ErrorKind::Unknown, "{failed}");
+        assert!(failed.to_string().contains("the lease ended before"), "{failed}");
     });
 }
 

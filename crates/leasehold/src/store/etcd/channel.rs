@@ -10,6 +10,7 @@ use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request};
 
+use super::error::code;
 use super::message::{Malformed, Message};
 use crate::host::Host;
 use crate::store::net::{Home, Io, Stream};
@@ -193,7 +194,8 @@ impl Answers {
                 200 => {}
                 // A proxy that does not reach its member, as gRPC reads these numbers.
                 status @ (429 | 502..=504) => {
-                    return Err(Failure::Refused { code: 14, text: format!("HTTP {status}") });
+                    let text = format!("HTTP {status}, as from a proxy");
+                    return Err(Failure::Refused { code: code::UNAVAILABLE, text });
                 }
                 _ => return Err(Failure::Malformed),
             }

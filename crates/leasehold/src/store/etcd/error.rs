@@ -21,7 +21,7 @@ impl From<Error> for Fault {
 }
 
 /// The codes of gRPC that have a meaning here.
-mod code {
+pub(super) mod code {
     pub(super) const CANCELLED: u32 = 1;
     pub(super) const INVALID_ARGUMENT: u32 = 3;
     pub(super) const NOT_FOUND: u32 = 5;
@@ -29,6 +29,7 @@ mod code {
     pub(super) const RESOURCE_EXHAUSTED: u32 = 8;
     pub(super) const FAILED_PRECONDITION: u32 = 9;
     pub(super) const UNIMPLEMENTED: u32 = 12;
+    pub(in crate::store::etcd) const UNAVAILABLE: u32 = 14;
     pub(super) const UNAUTHENTICATED: u32 = 16;
 }
 

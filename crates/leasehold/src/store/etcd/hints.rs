@@ -402,8 +402,13 @@ impl Watched {
         }
         let seen = Seen::new(event.kv);
         let Some(entry) = &seen.entry else { return };
-        let last = self.last.replace((changed, Some(entry.owner.clone())));
-        let is_same = last.is_some_and(|(_, holder)| holder.as_ref() == Some(&entry.owner));
+        let is_same =
+            |(_, holder): &(i64, Option<OwnerToken>)| holder.as_ref() == Some(&entry.owner);
+        if self.last.as_ref().is_some_and(is_same) {
+            // The holder has written again, as with a longer lease.
+            return;
+        }
+        self.last = Some((changed, Some(entry.owner.clone())));
         if self.waits.get(&entry.owner).is_some_and(|wait| wait.seen < changed)
             && let Some(wait) = self.waits.remove(&entry.owner)
         {
@@ -414,10 +419,6 @@ impl Watched {
                 ask_no: wait.ask_no,
             };
             mail.push((wait.inbox, hint));
-        }
-        if is_same {
-            // The holder has written again, as with a longer lease.
-            return;
         }
         // The new holder was in front of all waiters.
         for wait in self.waits.values_mut().filter(|wait| wait.seen < changed) {

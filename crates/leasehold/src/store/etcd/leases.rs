@@ -138,11 +138,11 @@ impl Leases {
         Ok(Taken { lease, is_new: true, since })
     }
 
-    /// Keeps a lease for the next lock of the same ttl. It is certain that no key has it any more.
-    /// At `since`, it certainly had its whole time left. If that is long ago or unknown, it is not
-    /// kept.
+    /// Keeps a lease for the next lock of the same ttl. No key may have it any more. The lease had
+    /// its whole time left at `since`. If `since` is long ago or `None`, the lease is not kept.
     ///
-    /// Returns whether there are leases to [revoke](Self::revoke_surplus), and nobody does it.
+    /// Returns `true` if there are leases to revoke, and no task revokes them yet. The caller must
+    /// then call [`revoke_surplus`](Self::revoke_surplus).
     pub(super) fn give_back(&self, now: Moment, lease: Lease, since: Option<Moment>) -> bool {
         let mut unused = self.unused.lock();
         let Unused { spares, surplus, is_revoking } = &mut *unused;

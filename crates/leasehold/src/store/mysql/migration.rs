@@ -113,7 +113,8 @@ async fn make(
              WHERE routine_schema = DATABASE() AND routine_name = '{name}'"
         ))
         .await?;
-        // The body has no parameters in it, so another version is always made again.
+        // The text that the server shows lacks the parameters. A procedure in which only they have
+        // changed would look the same.
         if before != Some(version) || !is_as(&statement, &made) {
             for part in remade(name, &statement, is_mariadb) {
                 ask(&part).await?;

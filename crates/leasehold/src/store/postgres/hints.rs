@@ -16,7 +16,7 @@ use crate::core::error::Error;
 use crate::core::token::ClientId;
 use crate::host::{Host, random_u32};
 use crate::store::sql::errors::Stage;
-use crate::store::sql::{Hints, Receive, hint};
+use crate::store::sql::{Hints, Receive, Row, hint};
 use crate::store::within;
 
 /// The beginning of the name of each channel.
@@ -26,6 +26,7 @@ const CHANNEL: &str = "leasehold:";
 /// without hints waiters ask once a second, and holders hear of them by their renewals.
 const PROBE_EVERY: Duration = Duration::from_secs(15);
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
+const PROBE: &str = "SELECT current_setting('transaction_read_only')";
 
 /// How long a message may take to arrive.
 pub(super) const ARRIVES_WITHIN: Duration = Duration::from_secs(2);
@@ -70,7 +71,10 @@ impl Receive for PostgresConnector {
                 () = hints.news.notified() => {}
                 // A peer that vanished sends nothing, not even an error.
                 () = hints.host.sleep_until(probe_at) => {
-                    if ask(hints, &mut link, "").await.is_none() {
+                    let row = ask(hints, &mut link, PROBE).await;
+                    // A server that became read-only ends no connection, and its name may lead to
+                    // another server now.
+                    if row.is_none_or(|row| row.first().is_some_and(is_read_only)) {
                         return;
                     }
                     probe_at = hints.host.now() + PROBE_EVERY;
@@ -78,6 +82,10 @@ impl Receive for PostgresConnector {
             }
         }
     }
+}
+
+fn is_read_only(row: &Row) -> bool {
+    row.first().is_some_and(|setting| setting.as_deref() == Some("on"))
 }
 
 fn listen_to(word: &str) -> String {
@@ -132,13 +140,13 @@ fn refused(error: tokio_postgres::Error) -> Error {
 }
 
 /// Asks, and passes on the messages that come before the answer. `None` if there is no answer.
-async fn ask(hints: &Ours, link: &mut Link, sql: &str) -> Option<()> {
+async fn ask(hints: &Ours, link: &mut Link, sql: &str) -> Option<Vec<Row>> {
     let asking = async {
         let answer = link.ask_beside(sql, |news| pass_on(hints, news)).await;
         answer.map_err(|error| failure(&error, Stage::Asking))
     };
     match within(Arc::clone(&hints.host), PROBE_LIMIT, asking).await {
-        Ok(_) => Some(()),
+        Ok(rows) => Some(rows),
         Err(error) => {
             tracing::debug!(cause = %error, "the connection for hints is made again");
             None

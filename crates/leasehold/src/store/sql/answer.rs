@@ -196,7 +196,7 @@ pub(super) fn page(rows: &[Row]) -> Page {
         }
         // Skip a name that no lock can have: of a probe, or written by another program.
         page.keys.extend(Key::new(name).ok().filter(|_| row.truth(1)));
-        last = Some(Key::place(name));
+        last = Some(Key::cursor(name));
     }
     // The procedures send one row more than a page has keys.
     let is_cut = rows.len() > PAGE_KEYS_MAX;

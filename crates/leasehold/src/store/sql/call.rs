@@ -70,14 +70,14 @@ impl<'a> Call<'a> {
         self.number(i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 4))
     }
 
-    /// Adds how long the step may wait for a lock on the row of its key. PostgreSQL may wait twice:
-    /// for its turn among those who want the row, and for the transaction that has it. Both waits
-    /// end before the caller's limit, so that the caller hears what happened.
+    /// Adds how long the step may wait for a lock on the row of its key. One wait ends before the
+    /// caller's limit, so that the caller hears what happened. A step may wait more than once: for
+    /// its turn among those that want the row, and for the transaction that has it.
     fn patience(self, limit: Duration) -> Self {
         if !self.dialect.has_patience {
             return self;
         }
-        let patience = (limit * 3 / 8).as_millis().max(1);
+        let patience = (limit * 3 / 4).as_millis().max(1);
         self.number(i64::try_from(patience).unwrap_or(i64::MAX))
     }
 
@@ -236,7 +236,7 @@ mod tests {
             let call = Call::new(dialect, "f").text("a").text_or_null(None).truth(true);
             call.span(Duration::from_millis(2)).patience(Duration::from_secs(1)).end()
         };
-        assert_eq!(call(&dialect), "CALL s.f(<a>,NULL,true,2000,375)");
+        assert_eq!(call(&dialect), "CALL s.f(<a>,NULL,true,2000,750)");
         let without = Dialect { has_patience: false, ..dialect.clone() };
         assert_eq!(call(&without), "CALL s.f(<a>,NULL,true,2000)");
         assert_eq!(Call::new(&dialect, "f").end(), "CALL s.f()");
@@ -266,9 +266,9 @@ mod tests {
         let watch = Line::Watch { waiter_ttl: ttl(30), ask_no: 1, inbox };
         let permits = Claim::Permits { want: 2, of: 3 };
         for (ask, sql) in [
-            (ask(Claim::Exclusive, Line::None), "0,NULL,20000,4,NULL,0,0,0,<>,NULL,375"),
-            (ask(Claim::Shared, join), "-1,NULL,20000,4,0,30000,50000,6,<Nn23PXTR8zL5>,NULL,375"),
-            (ask(permits, watch), "2,3,20000,4,1,30000,30000,1,<Nn23PXTR8zL5>,NULL,375"),
+            (ask(Claim::Exclusive, Line::None), "0,NULL,20000,4,NULL,0,0,0,<>,NULL,750"),
+            (ask(Claim::Shared, join), "-1,NULL,20000,4,0,30000,50000,6,<Nn23PXTR8zL5>,NULL,750"),
+            (ask(permits, watch), "2,3,20000,4,1,30000,30000,1,<Nn23PXTR8zL5>,NULL,750"),
         ] {
             assert_eq!(acquire(&dialect, &ask, limit), format!("acquire(<k>,<x>,{sql})"));
         }
@@ -277,7 +277,7 @@ mod tests {
         let renewal = Renewal::new(lease.clone(), ttl(20));
         let renewal = Renewal { at_least, reserve: 4, idle: true, ..renewal };
         for (dialect, waits, last) in [
-            (&dialect, true, "375"),
+            (&dialect, true, "750"),
             (&dialect, false, "0"),
             (&without, true, "true"),
             (&without, false, "false"),
@@ -294,7 +294,7 @@ mod tests {
             (keep, "<keep>,<next>,30000,5"),
             (downgrade, "<downgrade>,<next>,30000,0"),
         ] {
-            let sql = format!("release(<k>,<x>,{sql},375)");
+            let sql = format!("release(<k>,<x>,{sql},750)");
             assert_eq!(release(&dialect, &lease, &on_release, limit), sql);
         }
     }

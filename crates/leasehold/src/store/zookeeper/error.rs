@@ -117,8 +117,8 @@ impl From<Fault> for Error {
             ),
             Fault::SessionOver => (
                 ErrorKind::Unavailable,
-                "the session of this client has ended, and all its locks with it; nothing was \
-                 changed; try again",
+                "the session of this client has ended, and all its locks with it; the request was \
+                 not carried out; try again",
             ),
         };
         Self::new(kind, message)

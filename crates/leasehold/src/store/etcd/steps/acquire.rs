@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::{Core, ROUNDS_MAX};
-use crate::core::error::{Error, ErrorKind};
+use crate::core::error::Error;
 use crate::core::line::PLACES_MAX;
 use crate::core::moment::Moment;
 use crate::core::token::{ClientId, FencingBlock};
@@ -281,13 +281,8 @@ impl Asking<'_> {
         }
     }
 
-    /// Remembers the lease if the error leaves open whether its key is written. Otherwise keeps the
-    /// lease for later. Returns the error.
     fn doubted(&self, taken: Taken, error: Error) -> Error {
-        if error.kind() != ErrorKind::Unknown {
-            self.core.give_back(taken.lease, Some(taken.since));
-        }
-        self.core.doubted((&self.ask.key, &self.ask.owner), taken.lease.id, error)
+        self.core.doubted((&self.ask.key, &self.ask.owner), taken, error)
     }
 
     fn granted(&mut self, lease: Lease, modified: i64, fencing: Option<FencingBlock>) -> Acquired {

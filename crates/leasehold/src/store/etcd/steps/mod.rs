@@ -131,10 +131,12 @@ impl Core {
     }
 
     /// Remembers a lease if the error leaves open whether a key of this owner is written with it.
-    /// Returns the error.
-    fn doubted(&self, of: (&Key, &OwnerToken), lease: i64, error: Error) -> Error {
+    /// Otherwise keeps the lease for later. Returns the error.
+    fn doubted(&self, of: (&Key, &OwnerToken), taken: Taken, error: Error) -> Error {
         if error.kind() == ErrorKind::Unknown {
-            self.mine.doubt(self.wire.host.now(), of, lease);
+            self.mine.doubt(self.wire.host.now(), of, taken.lease.id);
+        } else {
+            self.give_back(taken.lease, Some(taken.since));
         }
         error
     }

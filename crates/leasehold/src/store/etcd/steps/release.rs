@@ -180,6 +180,7 @@ impl Core {
             ..before.clone()
         };
         let (name, value, lease) = (self.keys.held(key), entry.write(), taken.lease.id);
+        let is_another = lease != held.kv.lease;
         let when =
             vec![If::Modified(name.clone(), held.kv.modified), If::Absent(self.keys.line(key))];
         let then = vec![Do::Put { key: name, value, lease }];
@@ -188,11 +189,13 @@ impl Core {
             Ok(done) => done,
             Err(Fault::NoLease) => return Ok(Err(self.look(key).await?)),
             // The lock may still be written for the new owner. The release of that owner ends it.
-            Err(Fault::Error(error)) => return Err(self.doubted((key, keep.owner), lease, error)),
+            Err(Fault::Error(error)) if is_another || error.kind() == ErrorKind::Unknown => {
+                return Err(self.doubted((key, keep.owner), taken, error));
+            }
+            Err(Fault::Error(error)) => return Err(error),
         };
-        let is_new = held.kv.lease != lease;
         if !done.succeeded {
-            if is_new {
+            if is_another {
                 self.give_back(taken.lease, Some(taken.since));
             }
             return Ok(Err(State::of(done)));
@@ -201,7 +204,7 @@ impl Core {
             // Somebody ended the lock in this very moment.
             return Ok(Ok(Released::Freed));
         }
-        if is_new {
+        if is_another {
             self.give_back_of(key, held);
         }
         let (now, modified) = (self.wire.host.now(), done.header.revision);

@@ -52,18 +52,16 @@ impl Core {
                     return Ok(renewed(&wanted, done.header.revision, now));
                 }
                 // Another step of this client may have given the lock another lease.
-                Ok(None) | Err(Fault::NoLease) => {
-                    if is_another {
+                ended @ (Ok(None) | Err(Fault::NoLease)) => {
+                    if is_another && ended.is_ok() {
                         self.give_back(taken.lease, Some(taken.since));
                     }
                     let prolonged = self.prolong(key, owner, held.kv.lease).await;
                     state = prolonged.map_err(after_a_change)?;
                 }
                 Err(Fault::Error(error)) => {
-                    // If the key may be written, the release finds the lease there.
-                    if is_another && error.kind() != ErrorKind::Unknown {
-                        self.give_back(taken.lease, Some(taken.since));
-                    }
+                    let error =
+                        if is_another { self.doubted((key, owner), taken, error) } else { error };
                     return Err(after_a_change(error));
                 }
             }

@@ -1,5 +1,6 @@
 //! Steps with a fake member, which also answers like a leader that was replaced.
 
+mod left_over;
 mod member;
 
 use std::sync::atomic::Ordering;
@@ -114,7 +115,7 @@ async fn nothing_is_remembered_of_a_lock_that_was_released() {
 
 #[tokio::test]
 async fn a_lease_that_is_shorter_than_it_was_asked_for_grants_nothing() {
-    beside_member(Member { grants: 1, ..Member::new() }, async |core, _, ask| {
+    beside_member(Member { grants: 1.into(), ..Member::new() }, async |core, _, ask| {
         let refused = core.acquire(ask).await.expect_err("the lock would end too soon");
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     })
@@ -170,60 +171,6 @@ async fn a_release_ends_the_lease_of_a_request_in_doubt() {
     .await;
 }
 
-/// The answer to the request was lost, although it has arrived. The lock has its lease.
-#[tokio::test]
-async fn a_release_ends_the_lease_of_a_request_that_has_arrived_without_an_answer() {
-    beside_member(Member::new(), async |core, member, ask| {
-        member.lease.store(77, Ordering::Relaxed);
-        let lease = ask.lease();
-        core.mine.doubt(core.wire.host.now(), (&lease.key, &lease.owner), 77);
-        core.release(lease, OnRelease::Free).await.expect("answered");
-        assert_eq!(*member.revoked.lock().expect("no panic"), [77]);
-    })
-    .await;
-}
-
-/// A program that tries again every second would leave thousands of leases.
-#[tokio::test]
-async fn a_refused_request_leaves_no_lease() {
-    for is_waiting in [false, true] {
-        let member = Member { denies_writes: true, holder: "y", ..Member::new() };
-        beside_member(member, async |core, _, ask| {
-            let ask = if is_waiting { waiting(&ask, 1) } else { ask };
-            for _ in 0..2 {
-                let denied = core.acquire(ask.clone()).await.expect_err("no right");
-                assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
-            }
-            let taken = core.leases.take(&core.wire, LASTS).await.expect("kept");
-            assert!(!taken.is_new && !core.leases.has(core.wire.host.now(), LASTS), "one is kept");
-        })
-        .await;
-    }
-}
-
-/// A proxy may stand in front of a member, and answer for it when it does not reach it.
-#[tokio::test]
-async fn a_wait_goes_on_beside_a_server_that_is_none_of_etcd_if_the_url_was_right() {
-    for (status, at_first) in [(404, ErrorKind::Config), (503, ErrorKind::Unavailable)] {
-        beside_member(Member::new(), async |core, member, ask| {
-            member.status.store(status, Ordering::Relaxed);
-            let error = core.acquire(ask.clone()).await.expect_err("it is no member");
-            assert_eq!(error.kind(), at_first, "{error}");
-        })
-        .await;
-        beside_member(Member::new(), async |core, member, ask| {
-            core.acquire(ask.clone()).await.expect("it is a member");
-            member.status.store(status, Ordering::Relaxed);
-            // The first request learns that the connection is of no use.
-            for _ in 0..2 {
-                let error = core.acquire(ask.clone()).await.expect_err("it is no member");
-                assert!(error.is_retryable(), "{status}: {error}");
-            }
-        })
-        .await;
-    }
-}
-
 /// Another client ended the lock, and may use its lease by now.
 #[tokio::test]
 async fn the_lease_of_a_kept_lock_that_somebody_else_ended_is_not_used_again() {
@@ -242,14 +189,17 @@ async fn the_lease_of_a_kept_lock_that_somebody_else_ended_is_not_used_again() {
 #[tokio::test]
 async fn a_long_lease_is_revoked_before_its_release_is_answered() {
     for (grants, revokes) in [(LASTS, false), (LASTS + 1, true)] {
-        beside_member(Member { grants, ..Member::new() }, async |core, member, ask| {
-            let lease = ask.lease();
-            core.acquire(ask).await.expect("answered");
-            let released = core.release(lease, OnRelease::Free).await.expect("answered");
-            assert_eq!(released, Released::Freed);
-            let granted = revokes.then(|| member.lease.load(Ordering::Relaxed));
-            assert_eq!(*member.revoked.lock().expect("no panic"), Vec::from_iter(granted));
-        })
+        beside_member(
+            Member { grants: grants.into(), ..Member::new() },
+            async |core, member, ask| {
+                let lease = ask.lease();
+                core.acquire(ask).await.expect("answered");
+                let released = core.release(lease, OnRelease::Free).await.expect("answered");
+                assert_eq!(released, Released::Freed);
+                let granted = revokes.then(|| member.lease.load(Ordering::Relaxed));
+                assert_eq!(*member.revoked.lock().expect("no panic"), Vec::from_iter(granted));
+            },
+        )
         .await;
     }
 }
@@ -257,7 +207,7 @@ async fn a_long_lease_is_revoked_before_its_release_is_answered() {
 /// The lock is free, so its holder must not hear that the outcome is unknown.
 #[tokio::test]
 async fn a_release_is_answered_though_the_cluster_is_slow_to_revoke_its_long_lease() {
-    let member = Member { grants: LASTS + 1, revokes: false, ..Member::new() };
+    let member = Member { grants: (LASTS + 1).into(), revokes: false, ..Member::new() };
     beside_member(member, async |core, member, ask| {
         let lease = ask.lease();
         core.acquire(ask).await.expect("answered");
@@ -364,7 +314,7 @@ async fn a_hand_over_counts_from_a_refresh_only_if_the_leader_of_the_reads_confi
 #[tokio::test]
 async fn a_place_has_a_lease_that_lasts_as_long_as_a_hand_over() {
     for (handed, is_longer) in [(LASTS, false), (LASTS + 1, true)] {
-        let member = Member { grants: LASTS + 1, ..with_a_place(9) };
+        let member = Member { grants: (LASTS + 1).into(), ..with_a_place(9) };
         beside_member(member, async |core, member, ask| {
             note_place(core, &ask);
             let handed_ttl = Ttl::new(Duration::from_secs(handed.unsigned_abs()));
@@ -449,7 +399,7 @@ async fn news_of_a_lock_that_is_being_taken_with_a_kept_lease_grants_nothing() {
 /// Another step of the client wrote the lock meanwhile, for as long as the renewal wants.
 #[tokio::test]
 async fn a_renewal_counts_only_by_the_lease_that_the_lock_has_in_the_end() {
-    let member = Member { agrees: false, grants: 2 * LASTS, ..Member::new() };
+    let member = Member { agrees: false, grants: (2 * LASTS).into(), ..Member::new() };
     member.lease.store(9, Ordering::Relaxed);
     beside_member(member, async |core, member, ask| {
         let ttl = Ttl::new(2 * ttl().get()).expect("within bounds");

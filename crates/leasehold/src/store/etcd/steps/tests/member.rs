@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, Ordering};
 
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -30,7 +30,7 @@ pub(super) struct Member {
     /// In which term it carries out transactions, and renews leases.
     pub(super) terms: (i64, i64),
     /// For how long it makes a lease, in seconds.
-    pub(super) grants: i64,
+    pub(super) grants: AtomicI64,
     /// Whether all conditions of transactions hold.
     pub(super) agrees: bool,
     /// Whether it renews leases. A proxy does not.
@@ -41,7 +41,7 @@ pub(super) struct Member {
     /// Whether it leaves a write to the key of the lock without an answer.
     pub(super) loses_writes: bool,
     /// Whether it refuses a write to the key of the lock, for lack of a right.
-    pub(super) denies_writes: bool,
+    pub(super) denies_writes: AtomicBool,
     /// The status of HTTP with which it answers. A proxy has its own if it does not reach a member.
     pub(super) status: AtomicU16,
     /// Whether it answers the first request to end a lease.
@@ -64,12 +64,12 @@ impl Member {
     pub(super) fn new() -> Self {
         Self {
             terms: (4, 4),
-            grants: LASTS,
+            grants: AtomicI64::new(LASTS),
             agrees: true,
             renews: true,
             is_silent: false,
             loses_writes: false,
-            denies_writes: false,
+            denies_writes: AtomicBool::new(false),
             status: AtomicU16::new(200),
             revokes: true,
             holder: OWNER,
@@ -117,7 +117,7 @@ impl Member {
         let is_write = path.ends_with("Txn") && writes_a_lock(&asked[5..]);
         let code = match self.status.load(Ordering::Relaxed) {
             200 if !self.renews && path.ends_with("LeaseKeepAlive") => Some("1"),
-            200 if self.denies_writes && is_write => Some("7"),
+            200 if is_write && self.denies_writes.load(Ordering::Relaxed) => Some("7"),
             200 => None,
             status => {
                 let response = Response::builder().status(status).body(()).expect("a status");
@@ -155,8 +155,9 @@ impl Member {
         match path {
             "/etcdserverpb.Lease/LeaseGrant" => {
                 self.lease.store(number(asked, 2), Ordering::Relaxed);
-                self.lasts.store(self.grants, Ordering::Relaxed);
-                Message::default().message(1, &header(writes)).number(3, self.grants)
+                let grants = self.grants.load(Ordering::Relaxed);
+                self.lasts.store(grants, Ordering::Relaxed);
+                Message::default().message(1, &header(writes)).number(3, grants)
             }
             "/etcdserverpb.Lease/LeaseKeepAlive" => {
                 self.renewed.lock().expect("no panic").push(number(asked, 1));
