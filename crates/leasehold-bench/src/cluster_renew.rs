@@ -13,8 +13,8 @@ use crate::samples::measure as as_measure;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// The least validity that a lease may have, as in `renew`. On an idle machine it has 6.2 s. The
-/// client renews it after a third of the ttl, or a thirtieth later, and 102 ms are for drift.
+/// The least validity that a lease may have, as in `renew`. On an idle machine it has 6.2 s:
+/// a renewal follows at most ttl/3 + ttl/30 after the last one, and 102 ms are for drift.
 const LEFT_AT_LEAST: Duration = TTL.checked_div(3).expect("three is not zero");
 
 /// How often all guards are checked.

@@ -62,7 +62,7 @@ async fn cost_us(
             Ok::<_, Error>(())
         });
     }
-    // From then on, the line is as long as it gets.
+    // After two cycles of each task, the line is as long as it gets.
     let limit = Instant::now() + PATIENCE;
     while cycles.load(Ordering::Relaxed) < 2 * tasks as u64 {
         if Instant::now() >= limit {

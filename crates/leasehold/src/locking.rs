@@ -56,7 +56,7 @@ impl Locking {
         self.changed(|spec| spec.coexist = coexist)
     }
 
-    /// Takes `want` of the `of` permits of the name, instead of the name alone.
+    /// Acquires `want` permits of the name, which has `of` in all, instead of an exclusive lock.
     pub(crate) fn permits(self, want: u32, of: u32) -> Self {
         self.changed(|spec| spec.claim = Claim::Permits { want, of })
     }

@@ -82,7 +82,7 @@ impl Contest {
         built.is_ok()
     }
 
-    /// Gives a pair a server without locks.
+    /// Gives a pair a server that holds no locks yet.
     pub(super) fn serve(&mut self, on: On) -> Result<(), String> {
         if on == On::Redis {
             return self.server.flush();

@@ -6,9 +6,10 @@ CMD runs without a shell. For pipes, builtins and variables write  -- sh -c '...
 The lock is held until CMD and every process that it left in the background have ended.
 Several names are taken together or not at all. They may be in any order: no deadlock is possible.
 If one lock is lost, CMD is stopped.
-CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment, and
-LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE, so that a nested leasehold reaches the same
-locks. Of several locks, _NAME, _TOKEN and _FENCE have one line for each.
+CMD finds LEASEHOLD_NAME, _TOKEN, _FENCE, _TTL_MS, _EXPIRES_AT_MS and _STORE in its environment.
+With several names, _NAME, _TOKEN and _FENCE have one line for each lock. CMD also finds
+LEASEHOLD_URL (or _URL_FILE) and LEASEHOLD_NAMESPACE: with them, a nested leasehold reaches the same
+locks.
 Below a `run` that holds NAME, `run NAME` joins that lock: it changes nothing at the store, and CMD
 is stopped together with the outer CMD. The inner run uses only its flags --shared, --permits and
 --weight, which must fit the lock of the outer run. It refuses --once-per and --max-hold.";

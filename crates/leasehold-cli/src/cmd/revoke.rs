@@ -37,7 +37,7 @@ pub(super) async fn ask<'a>(
                 "if it uses another library, it does not see requests, and only --force frees \
                  the lock early"
             } else {
-                "it learns of it at its next renewal, and keeps the lock until it lets go"
+                "it sees the request at its next renewal, and keeps the lock until it releases it"
             };
             let who = view::who(holder.client.as_ref());
             let text = match &holder.revoked {

@@ -110,8 +110,8 @@ pub enum What {
         /// The key.
         key: Name,
     },
-    /// The recorder saw that a process relies on a window until a moment. Logged after each renewal
-    /// that the recorder can tell apart, and before a process stops.
+    /// The recorder saw until when a process may rely on its window. Logged when the recorder looks
+    /// at the guard, such as after a renewal, and before a process stops.
     Extended {
         /// The window.
         window: WindowId,

@@ -1,7 +1,7 @@
 //! Terms and decisions without input or output. Nothing here reads a clock, draws a random number,
 //! spawns or waits.
 //!
-//! The caller passes in time as a [`Moment`] and randomness as bytes. The result is a value that
+//! The caller passes the time as a [`Moment`], and randomness as bytes. The result is a value that
 //! says what to do. So a table can test every decision, and the same code runs in production and in
 //! simulation.
 

@@ -110,7 +110,8 @@ pub(crate) fn holder_cannot_be_asked() -> Error {
 /// [`Unavailable`](ErrorKind::Unavailable): a request to let go that a renewal overtook each time.
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) fn holder_writes_again_and_again() -> Error {
-    let message = "the holder writes to this lock again and again; it was not asked; try again";
+    let message = "the holder changes this lock again and again; the request to let go was not \
+                   stored; try again";
     Error::new(ErrorKind::Unavailable, message)
 }
 

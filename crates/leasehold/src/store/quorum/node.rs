@@ -125,7 +125,10 @@ impl<S> Node<S> {
 
 /// The reason why a node has no vote before its first trial has ended.
 pub(super) fn not_tried() -> Error {
-    Error::new(ErrorKind::Unavailable, "it has not answered yet; it was not asked for a lock")
+    Error::new(
+        ErrorKind::Unavailable,
+        "its first trial has not ended yet; it was not asked for the lock",
+    )
 }
 
 #[cfg(test)]

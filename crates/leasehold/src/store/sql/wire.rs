@@ -49,7 +49,7 @@ const TRIP_MAX: Duration = Duration::from_millis(500);
 /// After a connection that lasted this long, the next one comes without a pause.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Sends requests in order. Dropping it lets the waiting requests go out first.
+/// Sends requests in order. After it was dropped, it still sends those in its queue, and then ends.
 pub(super) struct Wire<E: Engine> {
     shared: Arc<Shared<E>>,
 }

@@ -217,7 +217,7 @@ pub(super) fn leave(
     Ok(true)
 }
 
-/// The living holders, sorted by the end of their leases, the first end first; at most this many.
+/// Living holders, at most `most`, sorted by the end of their leases, the earliest first.
 pub(super) fn list(
     turn: &Turn<'_>,
     row: &LockRow,
