@@ -225,6 +225,24 @@ fn a_replica_fails_and_its_primary_is_warned_of() {
 }
 
 #[test]
+fn a_server_that_does_not_make_the_copies_of_the_url_fails() {
+    let (server, has_waitaof) = (RedisServer::start(), version() >= (7, 2));
+    for (option, words) in [
+        ("replicas=1", "at 1 of the replicas, and 0"),
+        ("replicas=majority", "at 1 of the replicas, and 0"),
+        ("fsync=yes", if has_waitaof { "no append-only file" } else { "Redis 7.2" }),
+    ] {
+        let report = examine(&[&format!("{}?{option}", server.url())], &[]);
+        report.fails_only(&["copies"]).finds("copies", "fail", words);
+        assert!(report.object["survives"].as_array().is_some_and(Vec::is_empty), "{report:?}");
+    }
+    let _replica = replica_of(&server);
+    let url = format!("{}?replicas=1", server.url());
+    // A replica of a busy machine may be late once.
+    until("the replica confirms in time", || examine(&[&url], &[]).with("ok").contains("copies"));
+}
+
+#[test]
 fn a_right_that_is_missing_is_named() {
     let server = RedisServer::start();
     let without = |rights: &str| examine(&[&user(&server, &format!("~* &* +@all {rights}"))], &[]);

@@ -74,7 +74,7 @@ const PRIVATE: Subject =
     Subject { id: "reach", why: "Other processes do not see these locks, and take the same ones." };
 
 /// Examines the store that `urls` name: one store, or the nodes of a quorum. It judges them for
-/// locks with this `ttl`, and takes at most about 10 s.
+/// locks with this `ttl`. It usually ends within 10 s.
 ///
 /// The keys that it writes begin with `namespace`, if there is one. So a user who may only write
 /// keys with that prefix can run it.
@@ -201,17 +201,17 @@ async fn examine_redis(
 ) -> (Vec<Facts>, Vec<ClusterFacts>) {
     let (mut patients, mut clusters) = (Vec::new(), Vec::new());
     let ends = host.now() + LIMIT;
-    for (number, connector) in named {
+    let reading = named.into_iter().map(async |(number, connector)| {
         let canary = format!("{canary}:{number}");
-        let mut of_url = Vec::new();
         if connector.seeds().is_empty() {
-            of_url.push(Patient::new(connector, Arc::clone(host), ends, canary));
-        } else {
-            let (facts, nodes) = cluster::read(&connector, (host, ends), (number, &canary)).await;
-            clusters.push(facts);
-            let nodes = nodes.into_iter();
-            of_url.extend(nodes.map(|node| Patient::of_node(node, Arc::clone(host), ends)));
+            return (number, None, vec![Patient::new(connector, Arc::clone(host), ends, canary)]);
         }
+        let (facts, nodes) = cluster::read(&connector, (host, ends), (number, &canary)).await;
+        let nodes = nodes.into_iter().map(|node| Patient::of_node(node, Arc::clone(host), ends));
+        (number, Some(facts), nodes.collect())
+    });
+    for (number, cluster, mut of_url) in join_all(reading).await {
+        clusters.extend(cluster);
         for patient in &mut of_url {
             let place = &mut patient.facts.place;
             (place.url, place.is_in_quorum) = (number, is_quorum);

@@ -9,7 +9,7 @@ use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Subject};
 use crate::doctor::texts::{cause_of, span};
 use crate::store::redis::Replicas;
-use crate::store::redis::examine::{Facts, Gap, Info, SentinelFacts};
+use crate::store::redis::examine::{Copied, Facts, Gap, Info, SentinelFacts};
 
 const COPIES: Subject = Subject {
     id: "copies",
@@ -44,54 +44,38 @@ const LAG_MAX: u64 = 2;
 /// How many entries of replicas to read. A server that names more is not believed.
 const READ_MAX: u64 = 1_000;
 
-/// Whether the server can make the copies that the URL wants. `None` if it wants none.
+/// Whether the server makes the copies that the URL wants. `None` if it wants none.
 pub(super) fn copies(facts: &Facts) -> Option<Check> {
-    let copies = facts.terms.copies;
-    let wanted = match copies.replicas {
-        Replicas::Count(count) => i64::from(count),
-        Replicas::Majority => 1,
-    };
-    if copies.fsync {
-        let remedy = "CONFIG SET appendonly yes, and write it into the server's configuration";
-        match &facts.fsync {
-            _ if facts.has_log() == Some(false) => {
-                let evidence = "the URL wants grants on disk, and there is no append-only file";
-                return Some(COPIES.fail(evidence, remedy));
-            }
-            Err(gap @ (Gap::Denied | Gap::Absent)) => {
-                return Some(no_command(facts, gap, "WAITAOF"));
-            }
-            _ => {}
+    let fsync = facts.terms.copies.fsync;
+    let command = if fsync { "WAITAOF" } else { "WAIT" };
+    Some(match facts.copies.as_ref()? {
+        Ok(Copied { is_on_disk: false, .. }) => COPIES.fail(
+            "the URL wants grants on disk, and a write was not on disk in time",
+            "CONFIG SET appendfsync always, and write it into the server's configuration",
+        ),
+        Ok(Copied { wanted, replicas, .. }) if replicas < wanted => COPIES.fail(
+            format!("the URL wants copies at {wanted} of the replicas, and {replicas} confirmed"),
+            "start the replicas, or want fewer (`replicas`) in the URLs of all clients",
+        ),
+        Ok(Copied { replicas, .. }) => COPIES.ok(format!("replicas with a copy: {replicas}")),
+        Err(Gap::Refused { text, .. }) if fsync && text.contains("appendonly") => COPIES.fail(
+            "the URL wants grants on disk, and there is no append-only file",
+            "CONFIG SET appendonly yes, and write it into the server's configuration",
+        ),
+        Err(Gap::Absent) if fsync => COPIES.fail(
+            "the server does not know `WAITAOF`",
+            "use Redis 7.2 or later, or leave `fsync` out of the URL of every client",
+        ),
+        Err(Gap::Denied) => {
+            let user = facts.user();
+            let rights = if facts.info.is_ok() { "" } else { " +info" };
+            COPIES.fail(
+                format!("user `{user}` has no right to ask for copies"),
+                format!("ACL SETUSER {user} +{}{rights}", command.to_ascii_lowercase()),
+            )
         }
-    }
-    if wanted > 0 {
-        match &facts.wait {
-            Ok(confirmed) if *confirmed < wanted => {
-                let evidence = format!(
-                    "the URL wants the copies of {wanted} replicas at least, and {confirmed} \
-                     confirmed a write"
-                );
-                let remedy = "start the replicas, or want fewer (`replicas`) in the URLs of all \
-                              clients";
-                return Some(COPIES.fail(evidence, remedy));
-            }
-            Err(gap @ (Gap::Denied | Gap::Absent)) if !copies.fsync => {
-                return Some(no_command(facts, gap, "WAIT"));
-            }
-            Err(gap) if !copies.fsync => {
-                return Some(unanswered(COPIES, gap, facts.user(), "WAIT"));
-            }
-            _ => {}
-        }
-    }
-    (copies.fsync || wanted > 0)
-        .then(|| COPIES.ok("the server makes the copies that the URL wants"))
-}
-
-/// The check if the client cannot ask for copies.
-fn no_command(facts: &Facts, gap: &Gap, command: &str) -> Check {
-    let asked = unanswered(COPIES, gap, facts.user(), command);
-    COPIES.fail(asked.evidence, asked.remedy.unwrap_or_default())
+        Err(gap) => unanswered(COPIES, gap, facts.user(), command),
+    })
 }
 
 pub(super) fn replicas(facts: &Facts) -> Check {

@@ -13,7 +13,7 @@ use crate::core::moment::{Moment, WallTime};
 use crate::core::ttl::Ttl;
 use crate::doctor::check::{Check, Verdict};
 use crate::store::redis::examine::{
-    Epoch, Expiry, Facts, Gap, Info, Leftovers, Place, Reading, Release, SentinelFacts,
+    Copied, Epoch, Expiry, Facts, Gap, Info, Leftovers, Place, Reading, Release, SentinelFacts,
 };
 use crate::store::redis::{Copies, Replicas, Strict, Strictness, Terms};
 
@@ -318,7 +318,7 @@ fn replicas_are_judged_by_what_the_clients_wait_for() {
         covered(it);
         it.wait = Ok(0);
     });
-    assert_eq!(ids(&late), ["copies", "replicas"]);
+    assert_eq!(ids(&late), ["replicas"]);
     let lagging = faults(|it| {
         covered(it);
         info(it, &[("slave0", "ip=h,port=1,state=online,offset=9,lag=7")]);

@@ -71,10 +71,10 @@ impl Receive for PostgresConnector {
                 () = hints.news.notified() => {}
                 // A peer that vanished sends nothing, not even an error.
                 () = hints.host.sleep_until(probe_at) => {
-                    let row = ask(hints, &mut link, PROBE).await;
+                    let rows = ask(hints, &mut link, PROBE).await;
                     // A server that became read-only ends no connection, and its name may lead to
                     // another server now.
-                    if row.is_none_or(|row| row.first().is_some_and(is_read_only)) {
+                    if rows.is_none_or(|rows| rows.first().is_some_and(is_read_only)) {
                         return;
                     }
                     probe_at = hints.host.now() + PROBE_EVERY;

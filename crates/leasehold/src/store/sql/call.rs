@@ -71,8 +71,8 @@ impl<'a> Call<'a> {
     }
 
     /// Adds how long the step may wait for a lock on the row of its key. One wait ends before the
-    /// caller's limit, so that the caller hears what happened. A step may wait more than once: for
-    /// its turn among those that want the row, and for the transaction that has it.
+    /// caller's limit, so that the caller hears what happened. Two waits may exceed the limit: for
+    /// the turn among those that want the row, and for the transaction that has it.
     fn patience(self, limit: Duration) -> Self {
         if !self.dialect.has_patience {
             return self;

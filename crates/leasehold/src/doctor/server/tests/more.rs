@@ -113,39 +113,29 @@ fn nodes_of_a_quorum_that_keep_locks_in_other_ways_are_named() {
 
 #[test]
 fn a_server_that_cannot_make_the_copies_of_the_url_grants_nothing() {
-    use Verdict::Fail;
-    fn want(facts: &mut Facts, replicas: Replicas, fsync: bool) {
-        facts.terms = Copies::new(replicas, fsync).into();
+    use Verdict::{Fail, Unknown};
+    fn copied(replicas: i64, is_on_disk: bool) -> Result<Copied, Gap> {
+        Ok(Copied { wanted: 2, replicas, is_on_disk })
     }
-    assert_eq!(faults(|it| want(it, Replicas::Count(0), true)), []);
+    fn want(facts: &mut Facts, fsync: bool, copies: Result<Copied, Gap>) {
+        facts.terms = Copies::new(Replicas::Count(2), fsync).into();
+        facts.copies = Some(copies);
+    }
+    assert_eq!(faults(|it| want(it, true, copied(2, true))), []);
     assert_found(&[
-        (|it| want(it, Replicas::Count(1), false), "copies", Fail, "1 replicas at least, and 0"),
-        (|it| want(it, Replicas::Majority, false), "copies", Fail, "and 0 confirmed"),
+        (|it| want(it, false, copied(1, true)), "copies", Fail, "at 2 of the replicas, and 1"),
+        (|it| want(it, true, copied(2, false)), "copies", Fail, "not on disk in time"),
+        (|it| want(it, false, Err(Gap::Denied)), "copies", Fail, "+wait"),
+        (|it| want(it, true, Err(Gap::Denied)), "copies", Fail, "+waitaof"),
+        (|it| want(it, true, Err(Gap::Absent)), "copies", Fail, "Redis 7.2"),
+        (|it| want(it, true, Err(Gap::Silent)), "copies", Unknown, "no answer to `WAITAOF`"),
         (
-            |it| {
-                want(it, Replicas::Count(1), false);
-                it.wait = Err(Gap::Denied);
-            },
+            |it| want(it, true, Err(refused("ERR WAITAOF cannot be used, appendonly is off"))),
             "copies",
             Fail,
-            "+wait",
-        ),
-        (
-            |it| {
-                want(it, Replicas::Count(0), true);
-                it.fsync = Err(Gap::Denied);
-            },
-            "copies",
-            Fail,
-            "+waitaof",
+            "no append-only file",
         ),
     ]);
-    let no_file = faults(|it| {
-        want(it, Replicas::Count(0), true);
-        info(it, &[("aof_enabled", "0")]);
-        it.fsync = Err(refused("ERR WAITAOF cannot be used when appendonly is disabled"));
-    });
-    assert!(no_file.iter().any(|it| (it.id, it.verdict) == ("copies", Fail)), "{no_file:?}");
 }
 
 /// A sentinel on each host of an application is usual. The primary is elsewhere.

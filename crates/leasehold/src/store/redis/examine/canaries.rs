@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::facts::{Answer, Expiry, Gap, Leftovers, Reading, Release};
+use super::facts::{Answer, Copied, Expiry, Gap, Leftovers, Reading, Release};
 use super::line::Line;
 use crate::core::moment::Moment;
 use crate::core::token::client_of;
@@ -105,12 +105,43 @@ async fn release_by(
     key: &str,
     delete: impl Fn(&str) -> Command,
 ) -> Answer<Release> {
+    let opened = line.reopened();
     line.ask(set(key, "right", Duration::from_secs(5))).await?;
     let wrong = line.ask(delete("wrong")).await?;
     let by_wrong_token = wrong != Value::Int(0) || !exists(line, key).await?;
     let right = line.ask(delete("right")).await?;
     let by_right_token = right == Value::Int(1) && !exists(line, key).await?;
+    if line.reopened() != opened {
+        // A release that was asked for twice finds nothing the second time.
+        return Err(Gap::Silent);
+    }
     Ok(Release { by_wrong_token, by_right_token })
+}
+
+/// Asks for the copies of a write in the way of a client with such a URL.
+pub(super) async fn copies(
+    line: &mut Line,
+    key: &str,
+    (wanted, fsync): (u64, bool),
+) -> Answer<Copied> {
+    let opened = line.reopened();
+    line.ask(set(key, "canary", Duration::from_secs(5))).await?;
+    let wait = if fsync { Command::new("WAITAOF").number(1) } else { Command::new("WAIT") };
+    let answer = line.ask(wait.number(wanted).number(super::COPIES_MS)).await?;
+    if line.reopened() != opened {
+        // The answer is about a connection that wrote nothing.
+        return Err(Gap::Silent);
+    }
+    let (is_on_disk, replicas) = match answer {
+        Value::Int(replicas) if !fsync => (true, replicas),
+        Value::Array(counts) => match counts[..] {
+            [Value::Int(ours), Value::Int(replicas)] => (ours > 0, replicas),
+            _ => return Err(Gap::Strange),
+        },
+        _ => return Err(Gap::Strange),
+    };
+    let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
+    Ok(Copied { wanted, replicas, is_on_disk })
 }
 
 /// Looks at the server's clock.

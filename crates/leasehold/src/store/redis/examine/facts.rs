@@ -77,6 +77,9 @@ pub(crate) struct Facts {
     pub(crate) shard_channels: Answer<()>,
     /// How many replicas confirmed the write.
     pub(crate) wait: Answer<i64>,
+    /// The copies that the URL wants, and those that the server made of a write; `None` if it wants
+    /// none.
+    pub(crate) copies: Option<Answer<Copied>>,
     /// How many disks of this server confirmed the write, and how long that took.
     pub(crate) fsync: Answer<(i64, Duration)>,
     /// The record of the database about strict mode.
@@ -98,6 +101,17 @@ pub(crate) struct Facts {
     /// The answers of the server as a node of the cluster in the URL; `None` if the URL names no
     /// cluster.
     pub(crate) membership: Option<Membership>,
+}
+
+/// The copies that the server made of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copied {
+    /// How many replicas the client wants.
+    pub(crate) wanted: i64,
+    /// How many replicas confirmed the write: on their disks if the URL wants grants on disk.
+    pub(crate) replicas: i64,
+    /// Whether this server wrote it to its own disk in time, or need not.
+    pub(crate) is_on_disk: bool,
 }
 
 /// The answers of a node about its cluster.
@@ -254,6 +268,7 @@ impl Facts {
             message: Err(Gap::NotAsked),
             shard_channels: Err(Gap::NotAsked),
             wait: Err(Gap::NotAsked),
+            copies: None,
             fsync: Err(Gap::NotAsked),
             epoch: Err(Gap::NotAsked),
             quarantine: Err(Gap::NotAsked),
@@ -289,12 +304,11 @@ impl Facts {
 
     /// Whether nothing leaves this machine. Sentinels may name a primary on another machine.
     pub(crate) fn is_here(&self) -> bool {
-        let is_primary_here = |sentinel: &SentinelFacts| {
-            let ip = sentinel.primary.as_ref().ok().and_then(|primary| primary.text("ip"));
-            ip.is_some_and(is_loopback)
-        };
-        self.place.is_here()
-            && (!self.place.has_sentinels || self.sentinels.iter().any(is_primary_here))
+        let mut primaries = self.sentinels.iter().filter_map(|it| it.primary.as_ref().ok());
+        let is_here = |primary: &Info| primary.text("ip").is_some_and(is_loopback);
+        // After a failover, sentinels may name different primaries.
+        let are_primaries_here = primaries.next().is_some_and(is_here) && primaries.all(is_here);
+        self.place.is_here() && (!self.place.has_sentinels || are_primaries_here)
     }
 
     /// Whether the server says that it stands alone, is a node of a cluster, or is a sentinel.

@@ -41,7 +41,7 @@ pub(super) struct Line {
     /// How often it was opened again.
     reopened: usize,
     /// Whether a question was asked again because there was no answer in time.
-    was_silent: bool,
+    has_repeated_silence: bool,
     /// The commands at which it ended or fell silent, while a new connection worked.
     ended_at: Vec<String>,
 }
@@ -75,7 +75,7 @@ impl Line {
             is_broken: false,
             again: None,
             reopened: 0,
-            was_silent: false,
+            has_repeated_silence: false,
             ended_at: Vec::new(),
         })
     }
@@ -86,8 +86,9 @@ impl Line {
         Self { again: Some(Arc::clone(connector)), ..self }
     }
 
-    /// Asks one question. If the connection ends, it asks once more on a new one. So a question is
-    /// not blamed for a connection that ends by chance.
+    /// Asks one question. If the connection ends, it asks once more on a new one. It also does so
+    /// the first time that there is no answer. So a question is not blamed for what happens by
+    /// chance.
     pub(super) async fn ask(&mut self, command: Command) -> Answer<Value> {
         let name = name_of(&command);
         if self.ended_at.contains(&name) {
@@ -100,7 +101,7 @@ impl Line {
                 return answer;
             }
             // The server may have stood still once. Do not wait for the same again and again.
-            if is_silent && std::mem::replace(&mut self.was_silent, true) {
+            if is_silent && std::mem::replace(&mut self.has_repeated_silence, true) {
                 break;
             }
         }

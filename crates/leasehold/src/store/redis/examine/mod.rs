@@ -16,7 +16,9 @@ use futures_util::future::join_all;
 
 use self::canaries::Dying;
 use self::facts::Answer;
-pub(crate) use self::facts::{Epoch, Facts, Gap, Info, Membership, Place, Reading, SentinelFacts};
+pub(crate) use self::facts::{
+    Copied, Epoch, Facts, Gap, Info, Membership, Place, Reading, SentinelFacts,
+};
 #[cfg(test)]
 pub(crate) use self::facts::{Expiry, Leftovers, Release};
 use self::line::Line;
@@ -27,7 +29,7 @@ use super::error::shown;
 use super::keys;
 use super::sentinel::Sentinels;
 use super::terms::record::Act;
-use super::terms::{Strict, Strictness, Terms, quarantine};
+use super::terms::{Copies, Replicas, Strict, Strictness, Terms, quarantine};
 use super::url::Endpoint;
 use crate::core::moment::Moment;
 use crate::host::Host;
@@ -296,6 +298,23 @@ impl Patient {
             Ok(_) => Err(Gap::Strange),
             Err(gap) => Err(gap),
         };
+        let Copies { replicas, fsync } = facts.terms.copies;
+        let wanted = match replicas {
+            Replicas::Count(count) => Ok(count.into()),
+            // As the client counts them.
+            Replicas::Majority => match (facts.number("connected_slaves"), &facts.info) {
+                (Some(replicas), _) => Ok(replicas.div_ceil(2).max(1)),
+                (None, Err(gap)) => Err(gap.clone()),
+                (None, Ok(_)) => Err(Gap::Strange),
+            },
+        };
+        if facts.terms.copies.is_any() {
+            let key = self.key("copies");
+            self.facts.copies = Some(match wanted {
+                Ok(wanted) => canaries::copies(line, &key, (wanted, fsync)).await,
+                Err(gap) => Err(gap),
+            });
+        }
     }
 
     /// Looks which of the marks have arrived at this server.
