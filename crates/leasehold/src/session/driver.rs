@@ -245,7 +245,8 @@ impl Session {
                 }
                 held.note_wanted(*wanted);
                 let wanted = *wanted || held.spec.others_wait_unseen();
-                // As of grants, tokens that were not asked for say nothing.
+                // A lease without fencing may be answered with the token of another grant, as in
+                // `Spec::as_wanted`.
                 let fencing = fencing.filter(|_| held.spec.fencing);
                 (life.on_renewed(now, sent, fencing, wanted), false)
             }

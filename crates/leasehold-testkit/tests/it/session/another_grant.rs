@@ -8,53 +8,39 @@ use leasehold::{ErrorKind, Lost};
 use super::{Scene, TOLD, ms, play_on};
 use crate::stores;
 
-/// Adds a fencing token to each renewal.
-struct Talkative {
-    store: AnyStore,
-}
-
-impl Store for Talkative {
-    fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
-        let answer = self.store.renew(renewal);
-        Box::pin(async move {
-            let mut renewed = answer.await?;
-            if let Renewed::Renewed { fencing, .. } = &mut renewed {
-                let first = FencingToken::new(41).expect("in range");
-                *fencing = Some(FencingBlock { first, count: 1 });
-            }
-            Ok(renewed)
-        })
-    }
-
-    leasehold_testkit::forward!(store: acquire, release, inspect, watch, rest);
-}
-
-/// Answers each renewal with the fencing tokens of a later grant.
+/// Changes the fencing tokens with which each renewal is answered.
 struct Confused {
     store: AnyStore,
+    change: fn(&mut Option<FencingBlock>),
 }
 
 impl Store for Confused {
     fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
-        let answer = self.store.renew(renewal);
+        let (answer, change) = (self.store.renew(renewal), self.change);
         Box::pin(async move {
             let mut renewed = answer.await?;
-            if let Renewed::Renewed { fencing: Some(block), .. } = &mut renewed {
-                let first = FencingToken::new(block.first.get() + 1).expect("in range");
-                *block = FencingBlock { first, count: block.count };
+            if let Renewed::Renewed { fencing, .. } = &mut renewed {
+                change(fencing);
             }
             Ok(renewed)
         })
     }
 
     leasehold_testkit::forward!(store: acquire, release, inspect, watch, rest);
+}
+
+/// The tokens of the next grant.
+fn of_next_grant(fencing: &mut Option<FencingBlock>) {
+    let before = fencing.map_or(0, |block| block.first.get());
+    let first = FencingToken::new(before + 1).expect("in range");
+    *fencing = Some(FencingBlock { first, count: 1 });
 }
 
 /// A server that lost its record of such a grant answers with its last token.
 #[test]
 fn a_renewal_without_fencing_counts_whatever_token_the_store_adds() {
     play_on(stores::memory, 0, async |scene: &Scene| {
-        let store = AnyStore::new(Talkative { store: scene.store().await });
+        let store = AnyStore::new(Confused { store: scene.store().await, change: of_next_grant });
         let client = scene.client_on(store).await;
         let guard = client.mutex("a").fencing(false).lock().await.expect("free");
         scene.pass(ms(10_000)).await;
@@ -67,7 +53,7 @@ fn a_renewal_without_fencing_counts_whatever_token_the_store_adds() {
 #[test]
 fn a_renewal_that_is_answered_about_another_grant_moves_no_deadline() {
     play_on(stores::memory, 0, async |scene: &Scene| {
-        let store = AnyStore::new(Confused { store: scene.store().await });
+        let store = AnyStore::new(Confused { store: scene.store().await, change: of_next_grant });
         let client = scene.client_on(store).await;
         let sent = scene.host.now();
         let guard = client.mutex("a").lock().await.expect("free");

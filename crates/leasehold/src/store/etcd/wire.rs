@@ -13,7 +13,7 @@ use super::message::{Malformed, Message};
 use super::rpc::{LeaseAnswer, Ranged, Txn, TxnDone, lease, lease_grant};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
-use crate::store::net::{ConnectPause, Effect, Home, for_now};
+use crate::store::net::{ConnectPause, Effect, Home, unless_right};
 use crate::unpoisoned::Unpoisoned;
 
 /// How long a call may take before its member counts as cut off. It is longer than the limit of any
@@ -203,9 +203,7 @@ impl Slot {
                 Ok(channel)
             }
             Err(error) => {
-                // Once the URL has led to the cluster, it is right, and waiters keep waiting.
-                let is_doubted = making.was_right && error.kind() == ErrorKind::Config;
-                let error = if is_doubted { for_now(error) } else { error };
+                let error = unless_right(making.was_right, error);
                 making.pause.failed(&**host, &error);
                 Err(error)
             }

@@ -62,6 +62,12 @@ pub(crate) fn for_now(error: Error) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
+/// The error of an attempt to connect. Once the URL has led to the store, it is right, so a server
+/// that looks like none of this store ends no wait.
+pub(crate) fn unless_right(was_right: bool, error: Error) -> Error {
+    if was_right && error.kind() == ErrorKind::Config { for_now(error) } else { error }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

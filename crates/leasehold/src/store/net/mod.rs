@@ -28,7 +28,7 @@ mod tls_options;
 mod url_options;
 
 pub(crate) use self::cluster_url::{ClusterUrl, ClusterWords};
-pub(crate) use self::connect_pause::{ConnectPause, for_now};
+pub(crate) use self::connect_pause::{ConnectPause, for_now, unless_right};
 pub(crate) use self::connecting::connecting;
 pub(crate) use self::effect::Effect;
 pub(crate) use self::home::Home;

@@ -10,7 +10,7 @@ use super::driver::Driver;
 use super::session::{Board, Session};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::{Host, random_u32};
-use crate::store::net::{ConnectPause, Home, for_now};
+use crate::store::net::{ConnectPause, Home, unless_right};
 use crate::unpoisoned::Unpoisoned;
 
 /// How many earlier sessions are remembered. No server keeps more of them, because each session
@@ -123,10 +123,7 @@ impl Slot {
                 Ok(session)
             }
             Err(error) => {
-                // Once the URL has led to the ensemble, it is right, and waiters keep waiting.
-                let was_right = self.session.lock().session.is_some();
-                let is_doubted = was_right && error.kind() == ErrorKind::Config;
-                let error = if is_doubted { for_now(error) } else { error };
+                let error = unless_right(self.session.lock().session.is_some(), error);
                 pause.failed(&**host, &error);
                 Err(error)
             }
