@@ -37,7 +37,7 @@ Two locks in one shell: keep the token of each, since the second overwrites LEAS
 /// The end of `doctor --help`.
 pub(super) const DOCTOR: &str = "\
 Writes keys of its own, which begin with leasehold:probe: or the namespace, and removes them.
-Takes at most 10 s.
+Takes at most 10 s, or longer with a longer connect_timeout in a URL.
 If the user lacks the right for a check, the check is UNKNOWN, and names the right.
 Exit codes: 0 nothing failed, 1 a check was not fine and --strict, 2 a check failed.";
 

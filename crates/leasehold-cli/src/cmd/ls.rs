@@ -58,7 +58,7 @@ pub(crate) async fn ls(context: &Context, args: &Ls) -> Result<Exit, Failure> {
     list.say_what_is_missing(context);
     list.say_quarantine(context);
     print(&list.text(context.json))?;
-    let says_nothing = list.is_empty() && list.quarantine.is_none();
+    let says_nothing = list.is_empty() && list.is_complete() && list.quarantine.is_none();
     if says_nothing && std::io::stdout().is_terminal() && !context.json {
         context.talk.notice(Level::Info, "nothing-held", None, "no locks are held");
     }
@@ -123,6 +123,9 @@ struct List {
     stopped: Option<Stopped>,
     /// Keys that look like locks and hold something else: the name, and what the store says.
     skipped: Vec<(String, String)>,
+    /// How many locks `--older-than` left out, because the store does not know since when they are
+    /// held.
+    ageless: usize,
     /// Why the store grants nothing new.
     quarantine: Option<Quarantine>,
 }
@@ -147,8 +150,18 @@ impl List {
             };
             self.quarantine = self.quarantine.or(seen.quarantine);
             // The lock may have been released since it was listed.
-            if view::is_unused(&seen) || !is_older(&seen, args.older_than, SystemHost.wall()) {
+            if view::is_unused(&seen) {
                 continue;
+            }
+            if let Some(than) = args.older_than {
+                match age(&seen, SystemHost.wall()) {
+                    Some(age) if age >= than => {}
+                    None if !seen.holders.is_empty() => {
+                        self.ageless += 1;
+                        continue;
+                    }
+                    _ => continue,
+                }
             }
             let owners = seen.holders.iter().map(|holder| holder.token.clone()).collect();
             self.who.push((name.to_owned(), view::state(&seen), owners));
@@ -170,7 +183,7 @@ impl List {
     }
 
     fn is_complete(&self) -> bool {
-        self.stopped.is_none() && self.skipped.is_empty()
+        self.stopped.is_none() && self.skipped.is_empty() && self.ageless == 0
     }
 
     /// Warns about an incomplete listing.
@@ -180,6 +193,14 @@ impl List {
         }
         if let Some(stopped) = self.stopped {
             context.talk.notice(Level::Warning, "list-stopped", None, &stopped.to_string());
+        }
+        if self.ageless > 0 {
+            let text = format!(
+                "{} left out, since the store does not know for how long they have been held; `ls` \
+                 without --older-than shows them",
+                locks(self.ageless)
+            );
+            context.talk.notice(Level::Warning, "list-ageless", None, &text);
         }
     }
 
@@ -247,12 +268,11 @@ fn locks(count: usize) -> String {
     if count == 1 { "1 lock".to_owned() } else { format!("{count} locks") }
 }
 
-/// Whether the lock was held for at least that long, if the store knows since when.
-fn is_older(seen: &Snapshot, than: Option<Duration>, now: WallTime) -> bool {
-    let Some(than) = than else { return true };
+/// For how long the lock has been held, if the store knows that.
+fn age(seen: &Snapshot, now: WallTime) -> Option<Duration> {
     let age = |since: WallTime| now.as_unix_micros().saturating_sub(since.as_unix_micros());
     let ages = seen.holders.iter().filter_map(|holder| holder.since).map(age);
-    ages.max().is_some_and(|age| Duration::from_micros(age) >= than)
+    ages.max().map(Duration::from_micros)
 }
 
 #[cfg(test)]
@@ -273,16 +293,15 @@ mod tests {
             }
             seen
         };
-        for (since, than, expected) in [
-            (&[90][..], 10, true),
-            (&[91], 10, false),
-            (&[50, 91], 10, true),
-            (&[91, 50], 10, true),
-            (&[], 0, false),
+        for (since, expected) in [
+            (&[90][..], Some(10)),
+            (&[50, 91], Some(50)),
+            (&[91, 50], Some(50)),
+            (&[101], Some(0)),
+            (&[], None),
         ] {
-            let than = Some(Duration::from_secs(than));
-            assert_eq!(is_older(&held_since(since), than, now), expected, "{since:?}");
+            let expected = expected.map(Duration::from_secs);
+            assert_eq!(age(&held_since(since), now), expected, "{since:?}");
         }
-        assert!(is_older(&held_since(&[]), None, now));
     }
 }

@@ -173,6 +173,9 @@ fn confirm(context: &Context, args: &Unlock, seen: &Snapshot) -> Result<(), Fail
         } else if view::is_idle(seen) {
             "its work has ended, and others may start once the lock is free; type the name to \
              free it:"
+        } else if seen.holders.len() > 1 {
+            "each of these holders may still act until it notices; type the name to end the leases \
+             of all of them:"
         } else {
             "its holder may still act until it notices; type the name to end its lease:"
         },

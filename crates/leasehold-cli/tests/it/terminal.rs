@@ -374,7 +374,7 @@ fn a_reader_that_lets_go_before_the_name_is_typed_does_not_spare_the_others(worl
     }
     let mut terminal =
         Terminal::start(&world.leasehold(["unlock", "x", "--force", "--why", "the test"]));
-    terminal.expect("type the name");
+    terminal.expect("the leases of all of them");
     let second = world.inspect("x")["holders"][1]["token_hint"].clone();
     let second = second.as_str().expect("a hint");
     let unlock = ["unlock", "x", "--token", second, "--yes", "--why", "the test"];

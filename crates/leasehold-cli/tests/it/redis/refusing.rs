@@ -59,6 +59,20 @@ fn a_key_of_another_type_hides_no_lock_from_a_listing() {
     assert_eq!(listed.stdout.lines().count(), 2, "{}", listed.stdout);
 }
 
+/// A lock that a program takes over a warm connection has no known start.
+#[test]
+fn ls_says_how_many_locks_without_a_known_start_it_left_out() {
+    let world = World::redis();
+    for name in ["a", "b"] {
+        finish(world.leasehold(["acquire", name, "--ttl", "1m"])).code(0);
+    }
+    world.server().command(&["DEL", "{b}:lh:grant"]);
+    let listed = finish(world.leasehold(["ls", "--older-than", "0", "--json"]));
+    listed.code(0).says("\"event\":\"list-ageless\"").says("1 lock left out");
+    assert_eq!(listed.stdout.lines().count(), 1, "{}", listed.stdout);
+    assert_eq!(finish(world.leasehold(["ls"])).code(0).stderr, "", "nothing was left out");
+}
+
 /// Each change of the list needs one more look at least.
 #[test]
 fn a_watching_ls_warns_once_of_a_key_of_another_type() {

@@ -120,15 +120,16 @@ pub(super) fn leftovers(facts: &Facts) -> Check {
         let names = quoted(&sample.endless);
         return LEFTOVERS.warn(
             format!("of {looked} locks in a sample, these have no ttl: {names}"),
-            "find out who takes these locks without a ttl; `leasehold unlock NAME --force` frees \
-             one",
+            "find out who takes these locks without a ttl; `leasehold unlock NAME --force --why \
+             TEXT` frees one",
         );
     }
     if !sample.lasting.is_empty() {
         let names = quoted(&sample.lasting);
         return LEFTOVERS.warn(
             format!("of {looked} locks in a sample, these last for more than 24 h: {names}"),
-            "find out who takes these locks for so long; `leasehold unlock NAME --force` frees one",
+            "find out who takes these locks for so long; `leasehold unlock NAME --force --why TEXT` \
+             frees one",
         );
     }
     LEFTOVERS.ok(format!("each of {looked} locks in a sample has a ttl"))
