@@ -17,61 +17,36 @@ pub(crate) struct Need {
     before: Option<fn() -> Result<(), String>>,
 }
 
-const C_COMPILER: Need = Need {
-    what: "a C compiler with its headers (`cc`)",
-    packages: &["gcc", "libc6-dev"],
-    is_there: compiles_c,
-    before: None,
-};
+const C_COMPILER: Need =
+    Need::new("a C compiler with its headers (`cc`)", &["gcc", "libc6-dev"], compiles_c);
 
-pub(crate) const REDIS_SERVER: Need = Need {
-    what: "a Redis server (`redis-server`)",
-    packages: &["redis-server"],
-    is_there: runs_redis_server,
-    before: None,
-};
+pub(crate) const REDIS_SERVER: Need =
+    Need::new("a Redis server (`redis-server`)", &["redis-server"], runs_redis_server);
 
 const POSTGRES: Need = Need {
-    what: "a PostgreSQL server (`initdb` and `postgres`)",
-    packages: &["postgresql"],
-    is_there: has_postgres,
     before: Some(forbid_a_cluster),
+    ..Need::new("a PostgreSQL server (`initdb` and `postgres`)", &["postgresql"], has_postgres)
 };
 
-const PGBOUNCER: Need = Need {
-    what: "a pooler for PostgreSQL (`pgbouncer`)",
-    packages: &["pgbouncer"],
-    is_there: has_pgbouncer,
-    before: None,
-};
+const PGBOUNCER: Need =
+    Need::new("a pooler for PostgreSQL (`pgbouncer`)", &["pgbouncer"], has_pgbouncer);
 
-pub(crate) const MARIADB: Need = Need {
-    what: "a MariaDB server (`mariadbd` and `mariadb-install-db`)",
-    packages: &["mariadb-server"],
-    is_there: has_mariadb,
-    before: None,
-};
+pub(crate) const MARIADB: Need = Need::new(
+    "a MariaDB server (`mariadbd` and `mariadb-install-db`)",
+    &["mariadb-server"],
+    has_mariadb,
+);
 
-pub(crate) const ETCD: Need = Need {
-    what: "an etcd server (`etcd`)",
-    packages: &["etcd-server"],
-    is_there: has_etcd,
-    before: None,
-};
+pub(crate) const ETCD: Need = Need::new("an etcd server (`etcd`)", &["etcd-server"], has_etcd);
 
-pub(crate) const ZOOKEEPER: Need = Need {
-    what: "a ZooKeeper server (`/usr/share/java/zookeeper.jar`) and Java",
-    packages: &["zookeeper"],
-    is_there: has_zookeeper,
-    before: None,
-};
+pub(crate) const ZOOKEEPER: Need = Need::new(
+    "a ZooKeeper server (`/usr/share/java/zookeeper.jar`) and Java",
+    &["zookeeper"],
+    has_zookeeper,
+);
 
-pub(crate) const PIP: Need = Need {
-    what: "the package installer of Python (`python3 -m pip`)",
-    packages: &["python3-pip"],
-    is_there: runs_pip,
-    before: None,
-};
+pub(crate) const PIP: Need =
+    Need::new("the package installer of Python (`python3 -m pip`)", &["python3-pip"], runs_pip);
 
 /// Makes sure that there is a C compiler with its headers, for the bundled SQLite.
 pub(crate) fn need_c_compiler() -> Result<(), String> {
@@ -114,6 +89,14 @@ fn by_hand(need: &Need) -> String {
 }
 
 impl Need {
+    const fn new(
+        what: &'static str,
+        packages: &'static [&'static str],
+        is_there: fn() -> bool,
+    ) -> Self {
+        Self { what, packages, is_there, before: None }
+    }
+
     /// Makes sure that it is there.
     pub(crate) fn get(&self) -> Result<(), String> {
         let is_debian = Path::new("/etc/debian_version").exists();

@@ -336,13 +336,7 @@ async fn watch_clock_until(at: Moment) {
 /// # Errors
 ///
 /// If the thread cannot start.
-#[cfg(any(
-    feature = "etcd",
-    feature = "mysql",
-    feature = "postgres",
-    feature = "redis",
-    feature = "zookeeper"
-))]
+#[cfg(feature = "_net")]
 pub(crate) async fn beside<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

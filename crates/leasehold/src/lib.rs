@@ -133,14 +133,7 @@
 
 pub mod blocking;
 pub mod core;
-#[cfg(any(
-    feature = "etcd",
-    feature = "mysql",
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite",
-    feature = "zookeeper"
-))]
+#[cfg(feature = "_stores")]
 pub mod doctor;
 pub mod fence;
 pub mod host;

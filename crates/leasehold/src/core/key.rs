@@ -71,7 +71,7 @@ impl Key {
     }
 
     /// A place in a listing. Another program may have written a name that no lock can have.
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    #[cfg(feature = "_sql")]
     pub(crate) fn cursor(name: &str) -> Self {
         Self(name.into())
     }

@@ -79,7 +79,7 @@ impl Subject {
         self.check(Verdict::Fail, evidence.into(), Some(remedy.into()))
     }
 
-    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "_sql", feature = "redis", feature = "sqlite"))]
     pub(super) fn unknown(self, evidence: impl Into<String>, remedy: impl Into<String>) -> Check {
         self.check(Verdict::Unknown, evidence.into(), Some(remedy.into()))
     }

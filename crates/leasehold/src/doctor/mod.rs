@@ -7,13 +7,13 @@
 //! Each check is a pure function over the facts that were measured, so tests can cover every fault.
 
 mod check;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 mod database;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "sqlite")]
 mod file;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(feature = "_members")]
 mod members;
 #[cfg(feature = "redis")]
 mod server;
@@ -21,13 +21,7 @@ mod survival;
 #[cfg(all(test, feature = "postgres", feature = "redis"))]
 mod tests;
 mod texts;
-#[cfg(any(
-    feature = "etcd",
-    feature = "mysql",
-    feature = "postgres",
-    feature = "sqlite",
-    feature = "zookeeper"
-))]
+#[cfg(any(feature = "_members", feature = "_sql", feature = "sqlite"))]
 mod trials;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;

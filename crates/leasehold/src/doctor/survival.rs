@@ -34,7 +34,7 @@ impl Deployment {
     /// grant is on disk before it counts, or its holders end with the machine, as those of a file
     /// do.
     #[cfg_attr(
-        not(any(feature = "etcd", feature = "sqlite", feature = "zookeeper")),
+        not(any(feature = "_members", feature = "sqlite")),
         allow(dead_code, reason = "there are no such stores")
     )]
     pub(super) const ON_DISK: Self = Self {
@@ -81,10 +81,7 @@ pub(super) enum Kind {
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "there are no files"))]
     File,
     /// The members of a cluster that agree on each step.
-    #[cfg_attr(
-        not(any(feature = "etcd", feature = "zookeeper")),
-        allow(dead_code, reason = "there are no such clusters")
-    )]
+    #[cfg_attr(not(feature = "_members"), allow(dead_code, reason = "there are no such clusters"))]
     Members,
     /// The memory of one process.
     Memory,

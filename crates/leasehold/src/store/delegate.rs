@@ -30,36 +30,7 @@ macro_rules! delegate {
         }
 
         impl Store for $store {
-            fn acquire(&self, ask: Ask) -> BoxAnswer<Acquired> {
-                self.inner.acquire(ask)
-            }
-            fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
-                self.inner.renew(renewal)
-            }
-            fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
-                self.inner.release(lease, on_release)
-            }
-            fn inspect(&self, key: Key) -> BoxAnswer<Snapshot> {
-                self.inner.inspect(key)
-            }
-            fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-                self.inner.watch(inbox, sink);
-            }
-            fn listen(&self, inbox: &ClientId) {
-                self.inner.listen(inbox);
-            }
-            fn resize(&self, key: Key, of: u32) -> BoxAnswer<Option<u32>> {
-                self.inner.resize(key, of)
-            }
-            fn capabilities(&self) -> Capabilities {
-                self.inner.capabilities()
-            }
-            fn browse(&self) -> Option<&dyn Browse> {
-                self.inner.browse()
-            }
-            fn label(&self) -> String {
-                self.inner.label()
-            }
+            $crate::store::any::forward!(inner);
         }
 
         impl fmt::Debug for $store {

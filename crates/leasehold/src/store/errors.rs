@@ -45,7 +45,7 @@ pub fn other_usage(key: &Key, used: Usage, claim: Claim) -> Error {
 /// The error of a step of several requests, if one had changed the lock before another one failed.
 /// [`Unavailable`](ErrorKind::Unavailable) would say that nothing was changed, so it becomes
 /// [`Unknown`](ErrorKind::Unknown).
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(feature = "_members")]
 pub(crate) fn after_a_change(error: Error) -> Error {
     if error.kind() != ErrorKind::Unavailable {
         return error;
@@ -100,7 +100,7 @@ pub fn unsupported_revoke() -> Error {
 
 /// [`Unsupported`](ErrorKind::Unsupported): a request to let go to a holder of another library,
 /// whose record cannot store it.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(feature = "_members")]
 pub(crate) fn holder_cannot_be_asked() -> Error {
     let message = "the holder uses another library, and may not learn of a request to let go; \
                    nothing was changed; ask its owner by other means";
@@ -108,7 +108,7 @@ pub(crate) fn holder_cannot_be_asked() -> Error {
 }
 
 /// [`Unavailable`](ErrorKind::Unavailable): a request to let go that a renewal overtook each time.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(feature = "_members")]
 pub(crate) fn holder_writes_again_and_again() -> Error {
     let message = "the holder changes this lock again and again; the request to let go was not \
                    stored; try again";

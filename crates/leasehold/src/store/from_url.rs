@@ -83,7 +83,7 @@ pub async fn quorum_from_urls(
 ) -> Result<AnyStore, Error> {
     let open = |named| Opened::of(named, Arc::clone(&host));
     let named = Named::of_all(urls)?;
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+    #[cfg(feature = "_members")]
     check_members(&named)?;
     let opened = named.into_iter().map(open).collect::<Result<Vec<_>, Error>>()?;
     #[cfg(feature = "redis")]
@@ -97,7 +97,7 @@ pub async fn quorum_from_urls(
 
 /// Refuses a cluster as a node, because it is a majority by itself, and nobody can raise its
 /// fencing tokens.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(feature = "_members")]
 fn check_members(named: &[Named]) -> Result<(), Error> {
     for named in named {
         let (cluster, form) = match named {

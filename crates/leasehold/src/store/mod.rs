@@ -22,9 +22,9 @@
 mod answer;
 mod any;
 mod capabilities;
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "_members", feature = "_sql"))]
 mod delegate;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(feature = "_members")]
 mod entry;
 pub mod errors;
 #[cfg(feature = "etcd")]
@@ -36,13 +36,7 @@ mod limit;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-#[cfg(any(
-    feature = "etcd",
-    feature = "mysql",
-    feature = "postgres",
-    feature = "redis",
-    feature = "zookeeper"
-))]
+#[cfg(feature = "_net")]
 mod net;
 mod pattern;
 #[cfg(feature = "postgres")]
@@ -55,11 +49,11 @@ mod request;
 mod revocation;
 mod sinks;
 mod snapshot;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(feature = "_members")]
 mod steps;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
@@ -79,14 +73,7 @@ pub use etcd::EtcdStore;
 pub(crate) use etcd::examine::EtcdFacts;
 #[cfg(all(feature = "etcd", test))]
 pub(crate) use etcd::examine::MemberFacts;
-#[cfg(any(
-    feature = "etcd",
-    feature = "mysql",
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite",
-    feature = "zookeeper"
-))]
+#[cfg(feature = "_stores")]
 pub(crate) use from_url::Named;
 pub use from_url::{from_url, quorum_from_urls, redact_url};
 pub use hint::{Hint, HintSink};
@@ -108,9 +95,9 @@ pub use request::{Ask, ClientRecord, Keep, LeaseId, Line, Note, OnRelease, Place
 pub use revocation::Revocation;
 pub use sinks::Sinks;
 pub use snapshot::{Holder, PermitsTaken, Snapshot, Vote, Waiter};
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 pub(crate) use sql::errors::MIGRATE;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 pub(crate) use sql::examine::{About, DatabaseFacts, HintsArrive, Keeping};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

@@ -1,12 +1,10 @@
-//! The hash that names a script: the SHA-1 of its text (FIPS 180-4). The store computes it at
-//! compile time, by its own code. If that code were wrong, the store would not find its scripts
-//! here.
+//! The hash that names a script: the SHA-1 of its text (FIPS 180-4).
 
-use sha1::{Digest as _, Sha1};
+use sha1_smol::Sha1;
 
 /// The SHA-1 of `text` in 40 hexadecimal digits.
 pub(in crate::simulation) fn sha1_hex(text: &[u8]) -> String {
-    Sha1::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha1::from(text).digest().to_string()
 }
 
 #[cfg(test)]

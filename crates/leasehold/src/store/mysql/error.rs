@@ -7,7 +7,8 @@
 
 use super::conn::Failure;
 use crate::core::error::{Error, ErrorKind};
-use crate::store::sql::errors::{DISK_FULL, NO_DATABASE, Said, Stage, broken, shown};
+use crate::store::net::{Said, shown};
+use crate::store::sql::errors::{DISK_FULL, NO_DATABASE, Stage, broken};
 
 /// The error for a request without an answer.
 pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {

@@ -1,6 +1,6 @@
 //! The answers of a client when a server asks for a password. Nothing here does any I/O.
 
-use sha1::Sha1;
+use sha1_smol::Sha1;
 use sha2::{Digest as _, Sha256};
 
 pub(super) const NATIVE: &str = "mysql_native_password";
@@ -22,9 +22,13 @@ pub(super) fn answer(plugin: &str, password: &[u8], nonce: &[u8]) -> Option<Vec<
 
 /// SHA1(password) XOR SHA1(nonce SHA1(SHA1(password)))
 fn native(password: &[u8], nonce: &[u8]) -> Vec<u8> {
-    let once = Sha1::digest(password);
-    let mixed = Sha1::new().chain_update(nonce).chain_update(Sha1::digest(once)).finalize();
+    let once = sha1(password);
+    let mixed = sha1(&[nonce, &sha1(&once)].concat());
     once.iter().zip(mixed).map(|(one, other)| one ^ other).collect()
+}
+
+fn sha1(bytes: &[u8]) -> [u8; 20] {
+    Sha1::from(bytes).digest().bytes()
 }
 
 /// SHA256(password) XOR SHA256(SHA256(SHA256(password)) nonce)

@@ -20,6 +20,7 @@ mod home;
 mod io;
 mod members;
 mod percent;
+mod said;
 mod sockets;
 mod stream;
 #[cfg_attr(not(feature = "tls"), path = "tls/absent.rs")]
@@ -35,6 +36,7 @@ pub(crate) use self::home::Home;
 pub(crate) use self::io::Io;
 pub(crate) use self::members::Members;
 pub(crate) use self::percent::decode;
+pub(crate) use self::said::{Said, shown};
 pub(crate) use self::sockets::host_and_port_text;
 pub(crate) use self::sockets::open_tcp;
 pub(crate) use self::sockets::open_unix;

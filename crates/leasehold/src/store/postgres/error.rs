@@ -9,7 +9,8 @@ use tokio_postgres::error::{DbError, Severity};
 
 use super::guarded_stream::NOT_PRIVATE;
 use crate::core::error::{Error, ErrorKind};
-use crate::store::sql::errors::{DISK_FULL, NO_DATABASE, Said, Stage, broken, shown};
+use crate::store::net::{Said, shown};
+use crate::store::sql::errors::{DISK_FULL, NO_DATABASE, Stage, broken};
 
 /// The error for a failure that the client of the database reports.
 pub(super) fn failure(error: &tokio_postgres::Error, stage: Stage) -> Error {

@@ -7,7 +7,8 @@ use super::error::{failure, is_refusal};
 use super::schema::{BUILD, script};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
-use crate::store::sql::errors::{Said, Stage};
+use crate::store::net::Said;
+use crate::store::sql::errors::Stage;
 use crate::store::sql::{Engine as _, Migrated, version_before};
 
 /// Makes the tables and functions of a store in the database and schema of the URL, or brings those

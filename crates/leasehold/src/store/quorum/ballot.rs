@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use super::surplus::surplus;
 use crate::core::error::{Error, ErrorKind};
-use crate::core::tally::{Tally, Verdict as Majority};
+use crate::core::majority::majority;
 use crate::core::token::FencingBlock;
 use crate::store::Quarantine;
 
@@ -99,7 +99,7 @@ impl Ballot {
 
     /// How many nodes make a majority.
     pub(super) fn majority(&self) -> usize {
-        Tally::new(self.votes.len()).majority()
+        majority(self.votes.len())
     }
 
     /// Notes that a node was not compared with these other nodes. Called before the node is asked.
@@ -226,29 +226,19 @@ impl Ballot {
         (behind, last)
     }
 
-    /// The verdict if `ours` nodes grant, `open` nodes may still answer, and the others refuse.
-    fn majority_of(&self, ours: usize, open: usize) -> Majority {
-        let nodes = self.votes.len();
-        let tally = (0..ours).fold(Tally::new(nodes), |tally, _| tally.vote(true));
-        (ours + open..nodes).fold(tally, |tally, _| tally.vote(false)).verdict()
-    }
-
     pub(super) fn verdict(&self) -> Verdict {
         let count = |is: fn(&NodeAnswer) -> bool| self.votes.iter().filter(|vote| is(vote)).count();
         let granted = self.counted();
         let in_time = count(|vote| matches!(vote, NodeAnswer::Open { late: false }));
         let late = count(|vote| matches!(vote, NodeAnswer::Open { late: true }));
         let taken = count(|vote| matches!(vote, NodeAnswer::Taken { .. }));
-        match self.majority_of(granted, in_time + late) {
-            Majority::Granted => return self.granted_by_all_counters(),
-            Majority::Pending if taken == 0 => return Verdict::Open,
-            // Another client has the key, so late nodes do not count.
-            Majority::Pending if self.majority_of(granted, in_time) != Majority::Refused => {
-                return Verdict::Open;
-            }
-            Majority::Pending | Majority::Refused => {}
-        }
-        if granted + taken < self.majority() {
+        // If another client has the key, late nodes do not count.
+        let open = if taken == 0 { in_time + late } else { in_time };
+        if granted >= self.majority() {
+            self.granted_by_all_counters()
+        } else if granted + open >= self.majority() {
+            Verdict::Open
+        } else if granted + taken < self.majority() {
             // Another client may have the key, and we cannot know.
             self.missing_quarantine().map_or(Verdict::Failed, Verdict::Quarantined)
         } else if granted > 0 {

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use super::{Quorum, Shared, error};
 use crate::core::error::Error;
 use crate::core::key::Key;
-use crate::core::tally::Tally;
+use crate::core::majority::majority;
 use crate::store::{
     BoxAnswer, Browse, Evicted, LISTING_KEYS_MAX, PAGE_KEYS_MAX, Page, Revoked, Stopped, Store,
 };
@@ -60,7 +60,7 @@ impl<S: Store> Browse for Quorum<S> {
 
 /// The result of an eviction if `evicted` nodes ended the lease, of `said` nodes that answered.
 fn evicted_by(evicted: usize, said: usize, nodes: usize) -> Evicted {
-    let majority = Tally::new(nodes).majority();
+    let majority = majority(nodes);
     // With the nodes that gave no answer, the owner may have had a majority. It has none now.
     let unheard = nodes - said;
     let may_have_held = evicted > 0 && evicted + unheard >= majority;
@@ -71,7 +71,7 @@ fn evicted_by(evicted: usize, said: usize, nodes: usize) -> Evicted {
 /// The result of a request to let go if `asked` nodes keep it, of `said` nodes that answered.
 /// `None` if that is unknown.
 fn revoked_by(asked: usize, said: usize, nodes: usize) -> Option<Revoked> {
-    let majority = Tally::new(nodes).majority();
+    let majority = majority(nodes);
     if asked >= majority {
         return Some(Revoked::Asked);
     }

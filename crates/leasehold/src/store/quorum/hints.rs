@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::core::key::Key;
-use crate::core::tally::Tally;
+use crate::core::majority::majority;
 use crate::host::{Host, random_u32};
 use crate::store::{Hint, HintSink};
 use crate::unpoisoned::Unpoisoned;
@@ -82,7 +82,7 @@ impl Gathering {
                     *heard = Gathered::default();
                 }
                 heard.nodes |= 1 << node;
-                let majority = Tally::new(self.nodes).majority();
+                let majority = majority(self.nodes);
                 let is_enough = !heard.told && heard.nodes.count_ones() as usize >= majority;
                 heard.told |= is_enough;
                 (is_first, is_enough)

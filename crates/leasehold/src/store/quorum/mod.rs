@@ -53,8 +53,8 @@ use super::{
 };
 use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
+use crate::core::majority::majority;
 use crate::core::moment::Moment;
-use crate::core::tally::Tally;
 use crate::core::token::ClientId;
 use crate::host::Host;
 use crate::unpoisoned::Unpoisoned;
@@ -111,7 +111,7 @@ struct Shared<S> {
 
 impl<S> Shared<S> {
     fn majority(&self) -> usize {
-        Tally::new(self.nodes.len()).majority()
+        majority(self.nodes.len())
     }
 
     /// How long it usually takes until a majority has answered.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::ballot::merge_quarantines;
-use crate::core::tally::Tally;
+use crate::core::majority::majority;
 use crate::store::{Holder, Snapshot, Vote};
 
 /// The name of a node, and its snapshot or the reason why there is none.
@@ -13,7 +13,7 @@ pub(super) type Seen = (String, Result<Snapshot, String>);
 /// Merges the snapshots. The holder is the owner that a majority shows. Its lease ends when fewer
 /// than a majority of nodes still have it.
 pub(super) fn merge(seen: Vec<Seen>) -> Snapshot {
-    let majority = Tally::new(seen.len()).majority();
+    let majority = majority(seen.len());
     let votes = seen.iter().map(vote).collect();
     let shown: Vec<Snapshot> = seen.into_iter().filter_map(|(_, shown)| shown.ok()).collect();
     let fencing = shown.iter().filter_map(|snapshot| snapshot.fencing).max();

@@ -6,20 +6,16 @@
 //! that is refused for such a reason is not applied, although it may have changed a counter or a
 //! place. An error that is not in the table may have stopped a script halfway.
 
-use std::fmt;
-
 use super::codec::command::NoAnswer;
 use crate::core::error::{Error, ErrorKind};
-
-/// How much of a server's text is repeated, in characters.
-const SAID_MAX: usize = 300;
+use crate::store::net::{Said, shown};
 
 /// The error for a refusal. `code` is the first word of the answer, `text` is all of it.
 pub(super) fn refusal(code: &str, text: &str) -> Error {
     let (kind, message) = explain(code, text);
     // The position in our script does not help users, unless nothing else is known.
     let said = if kind == ErrorKind::Unknown { text } else { without_script(code, text) };
-    Error::new(kind, message).with_source(Said::new(said))
+    Error::new(kind, message).with_source(self::said(said))
 }
 
 /// The error for a request without an answer.
@@ -45,39 +41,14 @@ pub(super) fn no_answer(error: &NoAnswer) -> Error {
 }
 
 /// The text of the server, as the cause of an error.
-#[derive(Debug)]
-pub(super) struct Said(String);
-
-impl Said {
-    pub(super) fn new(text: &str) -> Self {
-        Self(shown(without_arguments(text)))
-    }
+pub(super) fn said(text: &str) -> Said {
+    Said::new(shown(without_arguments(text)))
 }
-
-impl fmt::Display for Said {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server said `{}`", self.0)
-    }
-}
-
-impl std::error::Error for Said {}
 
 /// The text of the server, without the arguments of an unknown command, since they may be a
 /// password or an owner token.
 pub(super) fn without_arguments(text: &str) -> &str {
     text.split(", with args").next().unwrap_or_default()
-}
-
-/// Text from outside, escaped and shortened for messages.
-pub(super) fn shown(text: &str) -> String {
-    let mut shown = String::new();
-    for c in text.chars().take(SAID_MAX) {
-        match c {
-            '\'' | '"' => shown.push(c),
-            c => shown.extend(c.escape_debug()),
-        }
-    }
-    shown
 }
 
 fn explain(code: &str, text: &str) -> (ErrorKind, String) {

@@ -1,11 +1,7 @@
 //! The texts of servers in errors.
 
-use std::fmt;
-
 use crate::core::error::{Error, ErrorKind};
-
-/// How much of a server's text is repeated, in characters.
-const SAID_MAX: usize = 300;
+use crate::store::net::Said;
 
 /// The advice if the tables are missing or old.
 pub(crate) const MIGRATE: &str =
@@ -55,29 +51,6 @@ pub(in crate::store) fn broken(cause: String, stage: Stage, server: &str) -> Err
     Error::new(kind, message).with_source(Said::new(cause))
 }
 
-/// The text of the server, as the cause of an error.
-#[derive(Debug)]
-pub(in crate::store) struct Said {
-    pub(in crate::store) text: String,
-    /// Whether the text says that another transaction has locked a row.
-    pub(in crate::store) is_row_locked: bool,
-}
-
-impl Said {
-    /// A text about anything but a row.
-    pub(in crate::store) fn new(text: String) -> Self {
-        Self { text, is_row_locked: false }
-    }
-}
-
-impl fmt::Display for Said {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server said `{}`", self.text)
-    }
-}
-
-impl std::error::Error for Said {}
-
 /// The error for a renewal that did not wait for its row.
 pub(super) fn row_locked() -> Error {
     let message = "another transaction has locked the row of this lock; nothing was changed; look \
@@ -90,12 +63,6 @@ pub(super) fn row_locked() -> Error {
 pub(super) fn is_row_locked(error: &Error) -> bool {
     let said = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Said>());
     said.is_some_and(|said| said.is_row_locked)
-}
-
-/// Text from outside, escaped and shortened for messages.
-pub(in crate::store) fn shown(text: &str) -> String {
-    let part: String = text.chars().take(SAID_MAX).collect();
-    part.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'")
 }
 
 /// The error for a server that does not answer what every server of its kind answers.
@@ -116,15 +83,4 @@ pub(in crate::store) fn strange(what: &str) -> Error {
              in the database"
         ),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_of_a_server_is_escaped_and_shortened() {
-        assert_eq!(shown("a \"b\" 'c' \u{1b}[31m"), "a \"b\" 'c' \\u{1b}[31m");
-        assert_eq!(shown(&"x".repeat(1_000)).len(), SAID_MAX);
-    }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::core::error::Error;
 use crate::core::moment::{Moment, WallTime};
+use crate::store::net::shown;
 use crate::store::redis::codec::command::Value;
-use crate::store::redis::error::shown;
 use crate::store::redis::terms::record::Act;
 use crate::store::redis::terms::{Strictness, Terms};
 

@@ -7,10 +7,10 @@ use super::facts::{Answer, Gap};
 use crate::core::error::{Error, ErrorKind};
 use crate::core::moment::Moment;
 use crate::host::Host;
+use crate::store::net::shown;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
 use crate::store::redis::codec::{self, Reader};
 use crate::store::redis::connector::{Connector, Stream, write_all};
-use crate::store::redis::error::shown;
 use crate::store::redis::wire::handshake::handshake;
 use crate::store::within;
 

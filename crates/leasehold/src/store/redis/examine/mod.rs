@@ -25,7 +25,6 @@ use self::line::Line;
 use super::codec::command::{Command, Value};
 use super::connect::RedisConnector;
 use super::connector::Connector;
-use super::error::shown;
 use super::keys;
 use super::sentinel::Sentinels;
 use super::terms::record::Act;
@@ -33,6 +32,7 @@ use super::terms::{Copies, Replicas, Strict, Strictness, Terms, quarantine};
 use super::url::Endpoint;
 use crate::core::moment::Moment;
 use crate::host::Host;
+use crate::store::net::shown;
 
 /// How many round trips are measured, and for how long at most.
 const PINGS: usize = 20;

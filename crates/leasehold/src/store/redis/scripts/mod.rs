@@ -20,17 +20,20 @@ pub(super) mod native;
 pub(super) mod reasons;
 pub(super) mod reply;
 pub(super) mod scripted;
-mod sha1;
 pub(super) mod step;
 pub(super) mod together;
 
-use self::sha1::sha1_hex;
+use std::sync::OnceLock;
+
+use sha1_smol::Sha1;
+
 use super::codec::command::Command;
 
 /// A script.
 pub(super) struct Script {
     source: &'static str,
-    hash: [u8; 40],
+    /// The SHA-1 of the source, by which a server knows the script.
+    hash: OnceLock<String>,
     bit: u32,
 }
 
@@ -101,7 +104,7 @@ pub(super) static SWITCH: Script = script!(10: "switch.lua");
 
 impl Script {
     const fn new(number: u32, source: &'static str) -> Self {
-        Self { source, hash: sha1_hex(source.as_bytes()), bit: 1 << number }
+        Self { source, hash: OnceLock::new(), bit: 1 << number }
     }
 
     /// The bit of the script in a set of scripts.
@@ -112,7 +115,8 @@ impl Script {
     /// Begins a call by the hash of the script. A server that has not seen the script since its
     /// start refuses the call with `NOSCRIPT` and does nothing.
     pub(super) fn by_hash(&self) -> Command {
-        Command::new("EVALSHA").arg(self.hash)
+        let hash = self.hash.get_or_init(|| Sha1::from(self.source).digest().to_string());
+        Command::new("EVALSHA").arg(hash)
     }
 
     /// Begins a call with the whole script, which the server remembers for calls by hash.
@@ -161,7 +165,8 @@ mod tests {
     #[test]
     fn a_script_is_called_by_its_hash_or_in_full() {
         let args = |command: &Command| command.args().map(<[u8]>::to_vec).collect::<Vec<_>>();
-        assert_eq!(args(&RENEW.by_hash()), [b"EVALSHA".to_vec(), RENEW.hash.to_vec()]);
+        let hash = Sha1::from(RENEW.source).digest().to_string();
+        assert_eq!(args(&RENEW.by_hash()), [b"EVALSHA".to_vec(), hash.into_bytes()]);
         assert_eq!(args(&RENEW.in_full()), [b"EVAL".to_vec(), RENEW.source.as_bytes().to_vec()]);
     }
 }

@@ -13,7 +13,7 @@ use crate::store::net::{Tls, host_and_port_text, open_tcp};
 use crate::store::redis::codec::command::Command;
 use crate::store::redis::codec::{self, Frame, Reader};
 use crate::store::redis::connector::{Access, Connector, Opening, Stream, write_all};
-use crate::store::redis::error::{Said, refusal};
+use crate::store::redis::error::{refusal, said};
 use crate::store::redis::hints::listen::{Messages, News, Subscriber, subscribe};
 use crate::store::redis::place::{Place, is_host};
 use crate::store::redis::wire::handshake::handshake;
@@ -174,7 +174,7 @@ fn no_sentinel(text: &str) -> Error {
     let message = "this is not a sentinel; no request was sent; write `redis://` for a server, or \
                    correct the host and the port in the URL (sentinels usually have port 26379)";
     let error = Error::new(ErrorKind::Config, message);
-    if text.is_empty() { error } else { error.with_source(Said::new(text)) }
+    if text.is_empty() { error } else { error.with_source(said(text)) }
 }
 
 fn gone(cause: io::Error) -> Error {

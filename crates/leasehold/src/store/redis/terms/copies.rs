@@ -21,7 +21,7 @@ use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 use crate::store::redis::IN_FLIGHT_MAX;
 use crate::store::redis::codec::command::{Command, NoAnswer, Value};
-use crate::store::redis::error::{Said, refusal};
+use crate::store::redis::error::{refusal, said};
 use crate::store::redis::wire::known::Known;
 use crate::store::redis::wire::pipeline::Pending;
 use crate::unpoisoned::Unpoisoned;
@@ -176,7 +176,7 @@ impl Shortfall {
         let message = [before, &self.what, state, self.next, after].concat();
         let error = Error::new(self.kind, message);
         match self.said {
-            Some(said) => error.with_source(Said::new(&said)),
+            Some(text) => error.with_source(said(&text)),
             None => error,
         }
     }

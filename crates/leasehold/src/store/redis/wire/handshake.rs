@@ -14,7 +14,7 @@ use crate::store::net;
 use crate::store::redis::codec::command::Command;
 use crate::store::redis::codec::{self, Frame, Reader};
 use crate::store::redis::connector::{Access, Stream, write_all};
-use crate::store::redis::error::{Said, refusal};
+use crate::store::redis::error::{refusal, said};
 use crate::store::redis::keys;
 use crate::store::redis::scripts::reasons::no_epoch;
 use crate::store::redis::terms::record::Act;
@@ -288,7 +288,7 @@ impl Step {
                 text,
             )),
             (Self::Info | Self::Replid, ErrorKind::Unknown | ErrorKind::Unsupported) => {
-                Err(no_run_id().with_source(Said::new(text)))
+                Err(no_run_id().with_source(said(text)))
             }
             (Self::Replication, ErrorKind::Denied) if code == "NOPERM" => Err(refused(
                 ErrorKind::Denied,
@@ -298,7 +298,7 @@ impl Step {
                 text,
             )),
             (Self::Replication, ErrorKind::Unknown | ErrorKind::Unsupported) => {
-                Err(no_replicas().with_source(Said::new(text)))
+                Err(no_replicas().with_source(said(text)))
             }
             (Self::Wait | Self::WaitAof, _) => Err(self.no_copies(code, text, error)),
             _ => Err(error),
@@ -312,7 +312,7 @@ fn record(answer: &Frame, access: &Access, heard: &mut ServerFacts) -> Result<()
         // The key may have been the record of a database in strict mode. A strict client learns
         // this from its requests for locks, and can still renew and release.
         Frame::Error(text) if codec::code(text) == "WRONGTYPE" && heard.strict.is_none() => {
-            return Err(no_epoch().with_source(Said::new(text)));
+            return Err(no_epoch().with_source(said(text)));
         }
         Frame::Error(text) => {
             unread(text, access)?;
@@ -451,7 +451,7 @@ const ALLOW_INFO: &str = "allow the user `+info`";
 /// The error for a refused request, with the next step for the user.
 fn refused(kind: ErrorKind, what: &str, next: &str, text: &str) -> Error {
     let message = format!("{what}; no request was sent; {next}");
-    Error::new(kind, message).with_source(Said::new(text))
+    Error::new(kind, message).with_source(said(text))
 }
 
 /// `Config`, because retrying does not turn it into a Redis server.
