@@ -407,15 +407,14 @@ fn refuse_time_as_name(command: &Command, args: &[OsString]) -> Result<(), Failu
 /// looks at each place alone: it drops an option before the subcommand if the same stands after it,
 /// and sees no conflict between the two.
 fn merged(mut args: GlobalArgs, words: &[OsString]) -> Result<GlobalArgs, Failure> {
-    let before = GlobalArgs::augment_args(clap::Command::new("leasehold"));
-    let before = before.allow_external_subcommands(true).try_get_matches_from(words);
-    let before = before.and_then(|it| GlobalArgs::from_arg_matches(&it));
-    let Ok(before) = before else { return Ok(args) };
-    if before.url != args.url {
-        args.url.splice(0..0, before.url);
+    let mut is_replaced = false;
+    for before in before_subcommands(words).into_iter().rev() {
+        if before.url != args.url {
+            args.url.splice(0..0, before.url);
+        }
+        is_replaced |= (before.url_file.is_some() && before.url_file != args.url_file)
+            || (before.namespace.is_some() && before.namespace != args.namespace);
     }
-    let is_replaced = (before.url_file.is_some() && before.url_file != args.url_file)
-        || (before.namespace.is_some() && before.namespace != args.namespace);
     let stores = [!args.url.is_empty(), args.url_file.is_some(), args.local];
     let message = if stores.into_iter().filter(|is_given| *is_given).count() > 1 {
         "only one of --url, --url-file and --local can be given; nothing was done; leave one out"
@@ -427,6 +426,20 @@ fn merged(mut args: GlobalArgs, words: &[OsString]) -> Result<GlobalArgs, Failur
         return Ok(args);
     };
     Err(Failure::new(Exit::USAGE, "usage", message))
+}
+
+/// The options before the subcommand. Those of `strict` before its own subcommand follow.
+fn before_subcommands(words: &[OsString]) -> Vec<GlobalArgs> {
+    let command = GlobalArgs::augment_args(clap::Command::new("leasehold"));
+    let found = command.allow_external_subcommands(true).try_get_matches_from(words);
+    let Ok(found) = found else { return Vec::new() };
+    let mut all = Vec::from_iter(GlobalArgs::from_arg_matches(&found));
+    if let Some(("strict", rest)) = found.subcommand() {
+        let rest = rest.get_many::<OsString>("").into_iter().flatten().cloned();
+        let rest: Vec<_> = [OsString::from("strict")].into_iter().chain(rest).collect();
+        all.extend(before_subcommands(&rest));
+    }
+    all
 }
 
 fn globals(args: GlobalArgs) -> Globals {

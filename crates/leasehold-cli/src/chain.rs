@@ -7,7 +7,7 @@ use std::ffi::OsString;
 
 use leasehold::Guard;
 
-use crate::environment::{CHAIN, TOKEN};
+use crate::environment::{CHAIN, NAME, TOKEN};
 use crate::hash::fnv_1a;
 use crate::supervise::descent::KeeperId;
 
@@ -128,6 +128,12 @@ impl Chain {
         let of_shell = || self.tokens.iter().find(|shell| shell.as_bytes() == token);
         let known = self.locks().find(|outer| outer.token.as_bytes() == token);
         known.or_else(|| of_shell().cloned().map(Outer::unknown))
+    }
+
+    /// Whether this shell, or a run above us, was given this lock, as far as the environment says.
+    pub(crate) fn may_have(&self, lock: LockId, name: &str) -> bool {
+        let names = || std::env::var(NAME).unwrap_or_default();
+        self.was_given(lock) || !self.tokens.is_empty() && names().lines().any(|it| it == name)
     }
 
     /// Whether a run above us was given this lock. That run would stop us if it lost the lock.

@@ -80,7 +80,11 @@ pub(crate) fn unknown(names: impl IntoIterator<Item = OsString>) -> Vec<Unknown>
             || is_of_a_service(&name);
         (!is_known).then(|| Unknown { meant: nearest(&name), name })
     };
-    names.filter_map(strange).take(SHOWN_MAX).collect()
+    let mut all: Vec<_> = names.filter_map(strange).collect();
+    // One that was meant to name the store must not be cut off: it decides which lock is taken.
+    all.sort_by_key(|variable| !variable.is_store());
+    all.truncate(SHOWN_MAX);
+    all
 }
 
 /// Whether Kubernetes sets a variable of this name for a service whose name begins with
@@ -210,6 +214,8 @@ mod tests {
         let all = ours.map(OsString::from).chain(of_tests.map(OsString::from));
         assert_eq!(unknown(all), []);
         let many = (0..1_000).map(|number| OsString::from(format!("LEASEHOLD_N{number}")));
-        assert_eq!(unknown(many).len(), SHOWN_MAX);
+        let found = unknown(many.chain([OsString::from("LEASEHOLD_URI")]));
+        assert_eq!(found.len(), SHOWN_MAX);
+        assert!(found.iter().any(Unknown::is_store), "it decides which lock is taken: {found:?}");
     }
 }

@@ -14,15 +14,6 @@ pub(crate) enum Page {
     Ready,
 }
 
-/// A request that can be answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    /// The page to show.
-    pub(crate) page: Page,
-    /// Whether the answer has no body, as after `HEAD`.
-    pub(crate) head_only: bool,
-}
-
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -39,8 +30,9 @@ pub(crate) enum Refusal {
 /// The most header lines of a request.
 const HEADERS_MAX: usize = 100;
 
-/// Reads the request at the beginning of `bytes`. `None` means that its head has not ended yet.
-pub(crate) fn read(bytes: &[u8]) -> Option<Result<Request, Refusal>> {
+/// Reads which page the request at the beginning of `bytes` asks for. `None` means that its head
+/// has not ended yet.
+pub(crate) fn read(bytes: &[u8]) -> Option<Result<Page, Refusal>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Request::new(&mut headers);
     match head.parse(bytes) {
@@ -52,7 +44,7 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Result<Request, Refusal>> {
 }
 
 /// The request of a whole head. Its header lines do not matter to us.
-fn request(head: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
+fn request(head: &httparse::Request<'_, '_>) -> Result<Page, Refusal> {
     let (method, target) = (head.method.unwrap_or_default(), head.path.unwrap_or_default());
     // The absolute form names the server, too.
     let path = match target.strip_prefix("http://") {
@@ -62,17 +54,14 @@ fn request(head: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
     if !path.starts_with('/') || !target.is_ascii() {
         return Err(Refusal::Malformed);
     }
-    let head_only = match method {
-        "GET" => false,
-        "HEAD" => true,
-        _ => return Err(Refusal::NoSuchMethod),
-    };
-    let page = match path.split('?').next() {
-        Some("/leader") => Page::Leader,
-        Some("/readyz") => Page::Ready,
-        _ => return Err(Refusal::NoSuchPage),
-    };
-    Ok(Request { page, head_only })
+    if !["GET", "HEAD"].contains(&method) {
+        return Err(Refusal::NoSuchMethod);
+    }
+    match path.split('?').next() {
+        Some("/leader") => Ok(Page::Leader),
+        Some("/readyz") => Ok(Page::Ready),
+        _ => Err(Refusal::NoSuchPage),
+    }
 }
 
 /// The answer to a client.
@@ -125,19 +114,18 @@ mod tests {
 
     #[test]
     fn a_request_for_a_page_is_understood() {
-        for (head, page, head_only) in [
-            ("GET /leader HTTP/1.1\r\nHost: a\r\n\r\n", Page::Leader, false),
-            ("GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n", Page::Ready, false),
-            ("HEAD /leader HTTP/1.1\r\n\r\n", Page::Leader, true),
-            ("GET /leader HTTP/1.0\r\n\r\n", Page::Leader, false),
-            ("GET /leader?probe=1 HTTP/1.1\r\n\r\n", Page::Leader, false),
-            ("GET /leader HTTP/1.1\n\n", Page::Leader, false),
-            ("GET http://a:80/leader HTTP/1.1\r\nHost: a\r\n\r\n", Page::Leader, false),
-            ("HEAD http://a/readyz?b HTTP/1.1\r\nHost: a\r\n\r\n", Page::Ready, true),
-            ("GET /leader HTTP/1.1\r\n\r\nwhat follows is not read", Page::Leader, false),
+        for (head, page) in [
+            ("GET /leader HTTP/1.1\r\nHost: a\r\n\r\n", Page::Leader),
+            ("GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n", Page::Ready),
+            ("HEAD /leader HTTP/1.1\r\n\r\n", Page::Leader),
+            ("GET /leader HTTP/1.0\r\n\r\n", Page::Leader),
+            ("GET /leader?probe=1 HTTP/1.1\r\n\r\n", Page::Leader),
+            ("GET /leader HTTP/1.1\n\n", Page::Leader),
+            ("GET http://a:80/leader HTTP/1.1\r\nHost: a\r\n\r\n", Page::Leader),
+            ("HEAD http://a/readyz?b HTTP/1.1\r\nHost: a\r\n\r\n", Page::Ready),
+            ("GET /leader HTTP/1.1\r\n\r\nwhat follows is not read", Page::Leader),
         ] {
-            let expected = Ok(Request { page, head_only });
-            assert_eq!(read(head.as_bytes()), Some(expected), "{head:?}");
+            assert_eq!(read(head.as_bytes()), Some(Ok(page)), "{head:?}");
         }
     }
 

@@ -120,8 +120,9 @@ async fn converse(stream: &mut TcpStream, board: &Board) -> io::Result<()> {
             more => length += more,
         }
     };
-    let head_only = request.is_ok_and(|request| request.head_only);
-    let answer = match request.map(|request| request.page) {
+    // An answer to HEAD has no body, also if it is a refusal.
+    let head_only = bytes.trim_ascii_start().starts_with(b"HEAD ");
+    let answer = match request {
         Ok(Page::Leader) => board.leader(),
         Ok(Page::Ready) => board.ready(),
         Err(refusal) => Answer::refusal(refusal),

@@ -7,7 +7,7 @@ use leasehold::Coexist;
 #[derive(Debug, Args)]
 pub(super) struct Coexisting {
     /// How to share NAME on Redis with other libraries, whose clients poll. auto: waiters leave
-    /// them a chance now and then. on: the lock stays free for 5 to 10 ms after each release,
+    /// them a chance now and then. on: waiters leave it free for 5 to 10 ms after each release,
     /// for clients that poll that often. off: never
     #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     #[arg(conflicts_with_all = ["shared", "permits"])]

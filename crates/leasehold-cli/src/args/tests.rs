@@ -146,10 +146,21 @@ fn global_flags_on_both_sides_of_the_subcommand_count_together() {
     let quorum = "leasehold --url a: --url b: run x --url c: -- true";
     assert_eq!(urls(quorum), ["a:", "b:", "c:"]);
     assert_eq!(urls("leasehold --url a: run x -- leasehold --url b: ls"), ["a:"]);
+    for (line, expected) in [
+        ("leasehold --url a: strict --url b: on --url c: --why y", &["a:", "b:", "c:"][..]),
+        ("leasehold strict --url a: on --url b: --why y", &["a:", "b:"]),
+        ("leasehold --url a: strict --url b: status", &["a:", "b:"]),
+        ("leasehold --url a: strict status", &["a:"]),
+        ("leasehold strict --url a: status", &["a:"]),
+        ("leasehold strict status --url a:", &["a:"]),
+    ] {
+        assert_eq!(urls(line), expected, "{line}");
+    }
     for (line, part) in [
         ("leasehold --url a: run x --local -- true", "--local"),
         ("leasehold --url a: run x --url-file f -- true", "--url-file"),
         ("leasehold --url-file f run x --url-file g -- true", "once"),
+        ("leasehold strict --namespace f status --namespace g", "once"),
         ("leasehold --namespace f run x --namespace g -- true", "once"),
         ("leasehold -q run x -v -- true", "-v"),
     ] {

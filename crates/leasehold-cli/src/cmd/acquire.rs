@@ -42,7 +42,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
         "under `leasehold run`, do not acquire its lock again, or use another name; in a shell \
          with a lease of its own, extend it by `leasehold renew {word}`, or release it first"
     );
-    if let Some(own) = Own::find(&client, &args.name).await? {
+    if let Some(own) = Own::find(context, &client, &args.name).await? {
         let failure = own.refused(&args.name, &advice);
         return Err(match wait {
             Wait::Never => {

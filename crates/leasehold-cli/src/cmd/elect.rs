@@ -78,6 +78,8 @@ struct Candidate<'a> {
 enum Term {
     /// The command never started, because the lease was in doubt.
     NotBegun(Failure),
+    /// We were told to stop before the command could start.
+    Stopped(Signal),
     /// The command ran for this long.
     Ran { verdict: Verdict, end: End, lasted: Duration },
 }
@@ -87,7 +89,7 @@ impl Candidate<'_> {
     /// stop.
     async fn stand(&self, first: Patience, signals: &mut Signals) -> Result<Exit, Failure> {
         let (name, talk) = (&*self.args.name, &self.context.talk);
-        if let Some(own) = Own::find(self.client, name).await? {
+        if let Some(own) = Own::find(self.context, self.client, name).await? {
             return Err(own.refused(name, INNER_ADVICE));
         }
         let election = self.client.election(name).ttl(self.policy.ttl).why(&self.args.why);
@@ -107,6 +109,7 @@ impl Candidate<'_> {
                 return Ok(Exit::Signal(signal.as_raw()));
             }
             let (why, pause) = match self.lead(guard, signals).await? {
+                Term::Stopped(signal) => return Ok(Exit::Signal(signal.as_raw())),
                 Term::NotBegun(failure) => {
                     (failure.unnamed().to_owned(), pauses.next(Duration::ZERO))
                 }
@@ -142,7 +145,12 @@ impl Candidate<'_> {
         let guarded = &self.args.guarded;
         let names = &[name.to_owned()];
         let holding = Holding { context, client, guarded, policy, names, joined: &[] };
-        let child = match holding.start(&guard).await {
+        let started = tokio::select! {
+            biased;
+            signal = signals.interrupt() => return Ok(Term::Stopped(signal)),
+            started = holding.start(&guard) => started,
+        };
+        let child = match started {
             Ok(child) => child,
             Err(failure) if is_about_the_lease(&failure) => return Ok(Term::NotBegun(failure)),
             Err(failure) => return Err(failure),

@@ -109,6 +109,7 @@ impl Holding<'_> {
                     lease: if is_held { Lease::Release } else { Lease::Lost },
                     cause: Cause::Request,
                     by_itself: false,
+                    hung_up: false,
                 })
             }
             Outcome::TooLate(None) => Err(too_late().about_any(only(self.names))),

@@ -54,17 +54,23 @@ pub(super) struct Own {
 
 impl Own {
     /// The lease of an enclosing run or shell, if it has the lock.
-    pub(super) async fn find(client: &Client, name: &str) -> Result<Option<Self>, Failure> {
+    pub(super) async fn find(
+        context: &Context,
+        client: &Client,
+        name: &str,
+    ) -> Result<Option<Self>, Failure> {
         let chain = Chain::inherited().and_token();
         if chain.is_empty() {
             return Ok(None);
         }
         let Some(seen) = look(client, name).await? else { return Ok(None) };
-        let holder = view::first_holder(&seen);
+        let (holder, shows_all) = (view::first_holder(&seen), view::shows_all(&seen));
+        let lock = LockId::new(&client.store_label(), context.settings.namespace(), name);
         let (how, why) = match find(&chain, seen) {
             Some((_, Holder { claim: Claim::Shared, .. })) => ("shared", NO_SHARE),
             Some((_, Holder { claim: Claim::Permits { .. }, .. })) => ("held", NO_MORE),
             Some(_) => ("held", "this command would wait for itself"),
+            None if !shows_all && chain.may_have(lock, name) => ("held", UNSEEN),
             None => return Ok(None),
         };
         Ok(Some(Self { how, why, holder }))
@@ -84,6 +90,11 @@ const NO_SHARE: &str = "a second share would wait behind a command that wants th
                         a share cannot become the whole lock";
 
 const NO_MORE: &str = "more permits may be free only after it has returned its own";
+
+/// Not all holders are shown, and the lease of the enclosing run or shell is not among them. A
+/// lease of its own is one that this command might wait for in vain.
+const UNSEEN: &str =
+    "it has so many holders that this command cannot see whether that lock is still held";
 
 const ELSEWHERE: &str = "its store or namespace was named differently there: this may be a copy of \
                          that store, whose lock nobody renews";
@@ -125,8 +136,10 @@ pub(super) async fn join(
             }
             let Outer { token, fence, .. } = outer;
             joined.push(Joined { name: name.clone(), token, fence, holder: Some(holder) });
+        } else if !shows_all && chain.may_have(lock, name) {
+            return Err(refused(name, "held", UNSEEN, INNER_ADVICE));
         } else if chain.was_given(lock) {
-            return Err(if shows_all { lost(name) } else { unseen(name) });
+            return Err(lost(name));
         }
     }
     Ok(joined)
@@ -135,13 +148,6 @@ pub(super) async fn join(
 fn twice(name: &str) -> Failure {
     let name = escape(name);
     Failure::config(format!("`{name}` was named twice; nothing was run; name each lock once"))
-}
-
-/// The failure if not all holders are shown, and the lease of the enclosing run is not among them.
-/// A lease of its own is one that this run might wait for in vain.
-fn unseen(name: &str) -> Failure {
-    let why = "it has so many holders that this command cannot see whether that lock is still held";
-    refused(name, "held", why, INNER_ADVICE)
 }
 
 /// The failure if the enclosing run has lost the lock, and is about to stop us.

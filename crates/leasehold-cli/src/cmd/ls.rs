@@ -156,7 +156,7 @@ impl List {
             if let Some(than) = args.older_than {
                 match age(&seen, SystemHost.wall()) {
                     Some(age) if age >= than => {}
-                    None if !seen.holders.is_empty() => {
+                    _ if seen.holders.iter().any(|holder| holder.since.is_none()) => {
                         self.ageless += 1;
                         continue;
                     }

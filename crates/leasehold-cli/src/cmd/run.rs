@@ -14,6 +14,7 @@ use super::once;
 use super::variables::Joined;
 use crate::args::Run;
 use crate::chain::Chain;
+use crate::duration::human;
 use crate::exit::{DRAIN, Exit, Failure, only};
 use crate::output::escape;
 use crate::patience::Patience;
@@ -23,6 +24,10 @@ use crate::supervise::Policy;
 use crate::supervise::verdict::{Lease, Verdict};
 use crate::take::{Asked, Taken, Wait, Wanted, take};
 use crate::talk::Level;
+
+/// The first and the longest pause after a lease that was too short to begin the command. Each is
+/// twice the one before.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
 
 /// How far a run came.
 enum Course {
@@ -83,10 +88,12 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
         Ok(Course::Ran(guard, since, verdict)) => {
             // Only a success counts as done. Work that was told to stop may look like a success.
             let is_success = verdict.exit == Exit::OK && verdict.lease == Lease::Release;
-            let is_done = is_success && verdict.by_itself;
+            let is_done = is_success && verdict.by_itself && !verdict.hung_up;
             if period.is_some() && is_success && !is_done {
-                let text = "the command was told to stop, and ended with 0: the work does not \
-                            count as done";
+                let why = if verdict.by_itself { "a HUP came to" } else { "something stopped" };
+                let text = &format!(
+                    "{why} the command, and it ended with 0: the work does not count as done"
+                );
                 talk.notice(Level::Warning, "not-done", only(&args.names), text);
             }
             let ended = match period.filter(|_| is_done) {
@@ -139,6 +146,7 @@ async fn take_and_hold(
     let stopped = |signal: Signal| Ok(Course::Stopped(Exit::Signal(signal.as_raw())));
     let Holding { context, client, .. } = holding;
     let Asked { settings, names, wait, mut patience } = asked;
+    let mut pause = PAUSES.0;
     loop {
         let asked = Asked { settings, names, wait, patience };
         let guard = match take(client, asked, wanted, signals, &context.talk).await? {
@@ -166,7 +174,17 @@ async fn take_and_hold(
         };
         match ended {
             Ok(verdict) => return Ok(Course::Ran(guard, since, verdict)),
-            Err(failure) if wait == Wait::ForEver && is_about_the_lease(&failure) => {}
+            Err(failure) if wait == Wait::ForEver && is_about_the_lease(&failure) => {
+                drop(guard);
+                let text = format!("{}; trying again in {}", failure.unnamed(), human(pause));
+                context.talk.notice(Level::Warning, "not-begun", only(names), &text);
+                tokio::select! {
+                    biased;
+                    signal = signals.interrupt() => return stopped(signal),
+                    () = tokio::time::sleep(pause) => {}
+                }
+                pause = (2 * pause).min(PAUSES.1);
+            }
             Err(failure) => return Err(failure),
         }
         // The store has answered once, so retry for ever from now on.

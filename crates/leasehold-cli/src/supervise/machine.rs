@@ -160,6 +160,7 @@ pub(crate) struct Supervision {
     reserve: Duration,
     ended: Option<(Exit, Moment)>,
     ended_by_itself: bool,
+    ended_after_hup: bool,
     /// The time at which the keeper will kill the command, as we last told it.
     keeper_kills_at: Moment,
     overdue: bool,
@@ -185,6 +186,7 @@ impl Supervision {
             reserve: Duration::ZERO,
             ended: None,
             ended_by_itself: false,
+            ended_after_hup: false,
             keeper_kills_at,
             overdue: false,
             lingering_said: false,
@@ -208,6 +210,7 @@ impl Supervision {
             Input::Ended(exit) => {
                 self.ended = Some((exit, now));
                 self.ended_by_itself = self.cause() == Cause::Command;
+                self.ended_after_hup = self.requests.has_hung_up();
             }
             Input::AllGone => self.on_all_gone(),
             Input::Lost(lost) => self.lose(now, lost),
@@ -320,6 +323,7 @@ impl Supervision {
                     lease: if self.lost.is_some() { Lease::Lost } else { Lease::LeaveToExpire },
                     cause: self.cause(),
                     by_itself: self.ended_by_itself,
+                    hung_up: self.ended_after_hup,
                 });
             }
         }
@@ -371,8 +375,13 @@ impl Supervision {
             None => return,
         };
         let lease = if self.lost.is_some() { Lease::Lost } else { Lease::Release };
-        let (cause, by_itself) = (self.cause(), self.ended_by_itself);
-        self.finish(Verdict { exit, lease, cause, by_itself });
+        self.finish(Verdict {
+            exit,
+            lease,
+            cause: self.cause(),
+            by_itself: self.ended_by_itself,
+            hung_up: self.ended_after_hup,
+        });
     }
 
     fn cause(&self) -> Cause {

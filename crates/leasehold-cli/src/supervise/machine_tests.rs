@@ -62,7 +62,7 @@ fn finish(exit: Exit, lease: Lease) -> Vec<Action> {
 
 fn finish_because(cause: Cause, exit: Exit, lease: Lease) -> Vec<Action> {
     let by_itself = cause == Cause::Command && exit != Exit::INTERNAL;
-    vec![Action::Finish(Verdict { exit, lease, cause, by_itself })]
+    vec![Action::Finish(Verdict { exit, lease, cause, by_itself, hung_up: false })]
 }
 
 fn killed_for_the_lease() -> Vec<Action> {
@@ -110,17 +110,21 @@ fn at_a_terminal_ctrl_c_is_left_to_the_command_however_often() {
 
 #[test]
 fn events_after_the_end_of_the_command_leave_its_success() {
-    let ended = (5, FRESH, Input::Ended(Exit::Code(0)));
-    let gone = (9, FRESH, Input::AllGone);
-    let by_itself = |inputs: &[_]| match last(POLICY, inputs)[..] {
-        [.., Action::Finish(verdict)] => verdict.by_itself,
+    let (ended, gone) = ((5, FRESH, Input::Ended(Exit::Code(0))), (9, FRESH, Input::AllGone));
+    let verdict = |inputs: &[_]| match last(POLICY, inputs)[..] {
+        [.., Action::Finish(verdict)] => verdict,
         ref other => panic!("{other:?}"),
     };
     for asked in [sent(Signal::TERM), Input::Revoked] {
         let asked = (7, FRESH, asked);
-        assert!(by_itself(&[ended, asked, gone]), "{asked:?}");
-        assert!(!by_itself(&[asked, ended, gone]), "{asked:?}");
+        assert!(verdict(&[ended, asked, gone]).by_itself, "{asked:?}");
+        assert!(!verdict(&[asked, ended, gone]).by_itself, "{asked:?}");
     }
+    // A HUP long before the end may have been a request to stop.
+    let (hup, late) = (sent(Signal::HUP), (9_000, FRESH, Input::AllGone));
+    assert!(!verdict(&[ended, (7, FRESH, hup), gone]).hung_up);
+    let ended = verdict(&[(5, FRESH, hup), (9_000, FRESH, Input::Ended(Exit::Code(0))), late]);
+    assert!(ended.hung_up && ended.by_itself, "{ended:?}");
 }
 
 #[test]
@@ -182,7 +186,7 @@ fn the_second_request_kills_and_the_third_leaves_without_releasing() {
     assert_eq!(last(POLICY, &inputs[..2]), [Action::Say(News::KillingAsAsked), Action::Kill]);
     let exit = Exit::Signal(15);
     let (lease, cause) = (Lease::LeaveToExpire, Cause::Request);
-    let left = Verdict { exit, lease, cause, by_itself: false };
+    let left = Verdict { exit, lease, cause, by_itself: false, hung_up: false };
     assert_eq!(last(POLICY, &inputs), [Action::Say(News::Leaving), Action::Finish(left)]);
 }
 

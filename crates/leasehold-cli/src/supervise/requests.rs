@@ -100,6 +100,11 @@ impl Requests {
         self.count
     }
 
+    /// Whether a HUP has come.
+    pub(super) const fn has_hung_up(&self) -> bool {
+        self.hung_up.is_some()
+    }
+
     /// Whether a command that ended at `at` with `exit` took a HUP as a request to stop.
     pub(super) fn ended_by_hup(&self, exit: Exit, at: Moment) -> bool {
         // A shell that ends by a signal may report it as a code.

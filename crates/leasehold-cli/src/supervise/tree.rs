@@ -10,6 +10,7 @@ use std::fs;
 use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, getpid, kill_process, pidfd_open, pidfd_send_signal, waitid,
 };
@@ -145,8 +146,12 @@ impl Tree {
                 return read(pid);
             }
             // Open the handle first. If the pid still names a child of that parent, so does the
-            // handle.
-            let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+            // handle. Linux before 5.3 has no handles, and some sandboxes allow none.
+            let raw = Pid::from_raw(pid)?;
+            let handle = match pidfd_open(raw, PidfdFlags::empty()) {
+                Err(Errno::SRCH) => return None,
+                handle => handle.ok(),
+            };
             let process = read(pid)?;
             let is_kept = process.is_keeper || kept_by_others.contains(&parent);
             if is_kept {
@@ -157,7 +162,10 @@ impl Tree {
                     let ends_a_keeper = process.is_keeper && !is_for_keepers(*signal);
                     let comes_twice = is_kept && is_passed_on(*signal);
                     if !ends_a_keeper && !comes_twice {
-                        let _ = pidfd_send_signal(&handle, *signal);
+                        let _ = match &handle {
+                            Some(handle) => pidfd_send_signal(handle, *signal),
+                            None => kill_process(raw, *signal),
+                        };
                     }
                 }
             }

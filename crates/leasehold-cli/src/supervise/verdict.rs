@@ -25,6 +25,8 @@ pub(crate) struct Verdict {
     pub(crate) cause: Cause,
     /// Whether the command ended before anything told it to stop.
     pub(crate) by_itself: bool,
+    /// Whether a HUP came before the command ended. Some commands take it as a request to stop.
+    pub(crate) hung_up: bool,
 }
 
 /// Why a command ended.

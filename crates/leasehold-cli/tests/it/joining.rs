@@ -61,6 +61,13 @@ fn a_run_that_cannot_see_the_lock_of_the_outer_one_among_many_is_refused() {
     let done = finish(world.run("x", &["--shared", "--ttl", "5m"], &script));
     done.code(78).says("so many holders").says("nothing was changed");
     assert_eq!(done.stdout, "");
+    for inner in ["acquire x --ttl 5m", "elect x -- true", "run x --shared -- true"] {
+        let script = format!(
+            "out=$({EXE} acquire x --shared --ttl 5m) && eval \"$out\" && {EXE} {inner}; \
+             code=$?; {EXE} release x; exit $code"
+        );
+        finish(world.run("other", &[], &script)).code(78).says("so many holders");
+    }
 }
 
 fn a_process_that_left_its_parents_joins(world: &World) {

@@ -98,6 +98,12 @@ fn a_command_that_was_told_to_stop_may_run_again_at_once_whatever_its_exit_code(
     asked.expect("up");
     finish(world.leasehold(["unlock", "report", "--ask", "--why", "a test"])).code(0);
     asked.end().code(0);
+    // It needs more than a second to tidy up.
+    let mut hung_up =
+        start(once(world, "trap 'sleep 1.5; exit 0' HUP; echo up; while :; do sleep 0.02; done"));
+    hung_up.expect("up");
+    hung_up.kill(Signal::HUP);
+    hung_up.end().code(0).says("the work does not count as done");
     finish(once(world, WORK)).code(0);
     assert_eq!(world.read("log"), "done\n");
 }

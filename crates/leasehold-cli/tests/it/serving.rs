@@ -38,6 +38,7 @@ fn a_bad_request_gets_its_reason_and_the_next_client_an_answer() {
         (&long, "431 Request Header Fields Too Large"),
         ("GET /leader HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
         ("HEAD /leader HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK"),
+        ("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "404 Not Found"),
     ] {
         let answer = instance.ask(request.as_bytes());
         assert_eq!(status(&answer), expected, "{request:.40}");

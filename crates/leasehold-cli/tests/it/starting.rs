@@ -173,6 +173,7 @@ fn a_run_that_waits_takes_the_lock_again_if_its_lease_was_over_before_the_start(
     let script = "read line; echo got $line";
     let mut run = stopped_at_the_start(&world, world.run("x", &["--ttl", "4s"], script));
     run.kill(Signal::CONT);
+    run.expect_message("; trying again in 100ms");
     run.tell("hello");
     run.expect("got hello");
     run.end().code(0);
