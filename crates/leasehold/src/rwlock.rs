@@ -225,14 +225,15 @@ impl RwLock {
     /// - [`Config`](ErrorKind::Config) for a guard of another name or another client, or of a
     ///   reader. It is released.
     /// - [`Lost`](ErrorKind::Lost) if the guard no longer holds the lock.
-    /// - [`Unsupported`](ErrorKind::Unsupported) on a store that has no readers. The lock is
-    ///   released.
+    /// - [`Unsupported`](ErrorKind::Unsupported) on a store that has no readers. The guard ends, as
+    ///   if it were dropped.
     /// - Otherwise the error of the store if it gives no answer. Nothing is held then: the client
-    ///   releases the lock in the background.
+    ///   releases the lock in the background, also before the time of
+    ///   [`min_hold`](crate::Mutex::min_hold) is over.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock.
+    /// Dropping the future releases the lock, also before the time of `min_hold` is over.
     pub async fn downgrade(&self, writer: Guard) -> Result<Guard, Error> {
         let key = self.writing.key()?;
         if let Some(why) = writer.not_a_writer_of(self.writing.session(), key) {

@@ -169,7 +169,8 @@ impl Attempt {
                 left_over = self.session.end_left_over(&self.spec.key).await;
             }
             let now = self.session.now();
-            self.session.registry.settle(&self.session);
+            let shard = self.session.store.shard(&self.spec.key);
+            self.session.registry.settle(&self.session, shard);
             match (self.conclude(now, sent, &answer), answer) {
                 (NextAsk::Hold, Ok(Acquired::Granted { fencing })) => {
                     let (life, turn) = LeaseLife::granted(sent, self.spec.ttl, fencing);

@@ -14,7 +14,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::Session;
 use super::held::Held;
-use super::registry::Due;
+use super::registry::{Due, RELEASES_MAX};
 use super::release::FollowUp;
 use super::story::{TARGET, millis, tell_in};
 use crate::core::error::Error;
@@ -30,10 +30,6 @@ use crate::store::{Renewed, Store, within};
 /// and be late for ever. With answers after 50 ms, this many still make 20 000 a second.
 const RENEWALS_MAX: usize = 1_024;
 
-/// How many releases run in the background at a time. After an outage that cost many leases, the
-/// remaining leases have priority.
-const RELEASES_MAX: usize = 1_024;
-
 /// The answer to a renewal.
 struct Answer {
     held: Arc<Held>,
@@ -42,8 +38,15 @@ struct Answer {
     renewed: Result<Renewed, Error>,
 }
 
-/// Work under way: a renewal, which ends with an answer, or a release.
-type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
+/// Work that is done.
+enum Done {
+    Renewal(Answer),
+    /// A release, at this shard.
+    Release(u64),
+}
+
+/// Work under way.
+type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 /// Marks that a driver is at work. If it is dropped early, another driver takes over, so that the
 /// leases stay watched. The cause may be a panic in a store or in a tracing subscriber, or the end
@@ -67,11 +70,11 @@ async fn drive(mut driving: Driving) {
     let session = Arc::clone(&driving.session);
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut renewals = Renewals::default();
-    let mut releasing = 0;
+    let mut releasing = BTreeMap::new();
     let mut idle_since = session.now();
     loop {
-        let (now, room) = (session.now(), RELEASES_MAX - releasing);
-        let plan = session.registry.plan(now, room, !work.is_empty(), &mut idle_since);
+        let (now, is_busy) = (session.now(), !work.is_empty());
+        let plan = session.registry.plan(now, &mut releasing, is_busy, &mut idle_since);
         // Tell holders first. They must learn of it even if a store or a subscriber panics next.
         for (held, _) in plan.duties.iter().filter(|(_, due)| matches!(due, Due::Lost(_))) {
             held.tell();
@@ -84,9 +87,8 @@ async fn drive(mut driving: Driving) {
             }
         }
         renewals.send(|shard, held| work.push(renewal(&session, shard, held)));
-        for follow_up in plan.follow_ups {
-            releasing += 1;
-            work.push(Box::pin(follow_up.finish().map(|()| None)));
+        for (shard, follow_up) in plan.follow_ups {
+            work.push(Box::pin(follow_up.finish().map(move |()| Done::Release(shard))));
         }
         let Some(next) = plan.next else {
             driving.is_done = true;
@@ -167,11 +169,13 @@ fn renewal(session: &Session, shard: u64, held: Arc<Held>) -> Work {
     let answer = session.store.renew(held.renewal(sent));
     let ttl = held.spec.ttl;
     if held.spec.lock_delay.is_zero() {
-        return Box::pin(async move { Some(Answer { held, shard, sent, renewed: answer.await }) });
+        return Box::pin(async move {
+            Done::Renewal(Answer { held, shard, sent, renewed: answer.await })
+        });
     }
     // The store's own limit includes the lock delay. It would leave no time to retry.
     let answer = within(Arc::clone(&session.host), command_limit(ttl), answer);
-    Box::pin(async move { Some(Answer { held, shard, sent, renewed: answer.await }) })
+    Box::pin(async move { Done::Renewal(Answer { held, shard, sent, renewed: answer.await }) })
 }
 
 /// Tells that a renewal was confirmed or failed, and how much of the lease is `left`.
@@ -214,15 +218,19 @@ impl Session {
     fn take_done(
         self: &Arc<Self>,
         renewals: &mut Renewals,
-        releasing: &mut usize,
-        done: Option<Answer>,
+        releasing: &mut BTreeMap<u64, usize>,
+        done: Done,
     ) {
-        let Some(Answer { held, shard, sent, renewed }) = done else {
-            *releasing -= 1;
-            return;
-        };
-        renewals.answered(shard);
-        self.on_renewal(&held, sent, renewed.as_ref());
+        match done {
+            Done::Renewal(Answer { held, shard, sent, renewed }) => {
+                renewals.answered(shard);
+                self.on_renewal(&held, sent, renewed.as_ref());
+            }
+            Done::Release(shard) => {
+                *releasing.get_mut(&shard).expect("it was counted when it began") -= 1;
+                releasing.retain(|_, under_way| *under_way > 0);
+            }
+        }
     }
 
     /// Handles the answer to a renewal that left at `sent`. Returns whether the answer counted.

@@ -11,6 +11,7 @@ use super::held::Held;
 use super::leaving::{Leaving, Left};
 use super::story::{Ending, Story};
 use super::{LISTENS_FOR, ReleaseInFlight, Session};
+use crate::core::claim::Claim;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::lease::{LeaseState, Parting, Turn};
 use crate::core::lost::Lost;
@@ -18,6 +19,7 @@ use crate::core::moment::Moment;
 use crate::core::passing::given_way;
 use crate::core::token::{FencingToken, OwnerToken};
 use crate::host::random_u32;
+use crate::store::errors::unsupported_claim;
 use crate::store::{BoxAnswer, LeaseId, Released, Revocation, Store};
 
 /// The turn of a guard with a lease. Dropping it ends the turn.
@@ -196,6 +198,10 @@ impl Hold {
     /// Dropping the future releases both leases.
     pub(crate) async fn downgrade(mut self) -> Result<Self, Error> {
         self.session.check_here()?;
+        if !self.session.store.capabilities().shared {
+            // Ends like a dropped guard, so that `min_hold` keeps the lock.
+            return Err(not_shared(unsupported_claim(Claim::Shared, &self.held.id.key)));
+        }
         self.end_for_another().map_err(lost_error)?;
         let session = Arc::clone(&self.session);
         let mut downgrading = Downgrading { hold: &self, story: self.held.take_story() };
@@ -271,7 +277,7 @@ impl Drop for Hold {
 fn not_shared(cause: Error) -> Error {
     let message = if cause.kind() == ErrorKind::Unsupported {
         "this store has no readers, so the writer could not become one; nothing is held, and the \
-         lock is released in the background; use a store that has readers"
+         guard ends as if it were dropped; use a store that has readers"
     } else {
         "the store did not confirm that the writer became a reader; nothing is held, and the lock \
          is released in the background; ask for it again"

@@ -376,8 +376,8 @@ impl Session {
         tracing::debug!(%key, "a grant that nobody waits for is released");
         let lease = LeaseId { key, owner, claim: Claim::Exclusive };
         self.host.spawn(Box::pin(async move {
-            // A handed-over key is kept at most as long as a place in line.
-            let keeps_at_most = Ttl::MAX.waiter_ttl().get();
+            // A handed-over key is kept at most as long as a place in line, and its lock delay.
+            let keeps_at_most = Ttl::MAX.waiter_ttl().with_delay(Ttl::MAX.get()).get();
             // The spec is not known here, so this is the usual release, which may wake nobody. With
             // `Coexist::On`, the dropped future has already sent a release that woke the waiters.
             let on_release = session.usual_release(lease.claim);

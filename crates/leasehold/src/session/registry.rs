@@ -37,6 +37,10 @@ const LET_GO_MAX: usize = 65_536;
 /// it.
 const SETTLED_MAX: usize = 4;
 
+/// How many releases of a shard run in the background at a time. After an outage that cost many
+/// leases, the remaining leases have priority.
+pub(super) const RELEASES_MAX: usize = 1_024;
+
 /// The state that the driver shares with everybody else.
 #[derive(Default)]
 pub(super) struct Registry {
@@ -55,8 +59,9 @@ struct State {
     /// Tokens of detached leases, with the time when each was detached, latest last. The leases
     /// belong to others now, so a late hint must not release them.
     let_go: VecDeque<(Moment, OwnerToken)>,
-    /// Releases that the driver has not taken over yet, latest last.
-    follow_ups: VecDeque<FollowUp>,
+    /// Releases that the driver has not taken over yet, by shard, latest last. A silent shard keeps
+    /// back no release of another one.
+    follow_ups: BTreeMap<u64, VecDeque<FollowUp>>,
     /// Acquisitions under way, whose leases and releases are not registered yet.
     asking: usize,
     /// Releases without confirmation, including those that the driver follows up.
@@ -82,7 +87,8 @@ enum Driver {
 /// The work that is due now.
 pub(super) struct Plan {
     pub(super) duties: Vec<(Arc<Held>, Due)>,
-    pub(super) follow_ups: Vec<FollowUp>,
+    /// Each with the shard under which it is counted. The lock may move to another one meanwhile.
+    pub(super) follow_ups: Vec<(u64, FollowUp)>,
     /// When to look again. `None` if the driver may end; it counts as absent from then on.
     pub(super) next: Option<Moment>,
 }
@@ -208,21 +214,23 @@ impl Registry {
 
     /// Leaves a release to the driver, which looks at it at its next tick.
     pub(super) fn follow_up(&self, session: &Arc<Session>, follow_up: FollowUp) {
+        let shard = follow_up.shard();
         let mut state = self.state.lock();
-        state.follow_ups.push_back(follow_up);
+        state.follow_ups.entry(shard).or_default().push_back(follow_up);
         let soon = session.now() + TICK;
         self.rouse(session, state, soon);
     }
 
-    /// Handles releases that are answered already, the earliest first. When an answer arrives,
-    /// earlier answers on the same connection have arrived too. This saves the driver later work on
-    /// another thread.
-    pub(super) fn settle(&self, session: &Arc<Session>) {
+    /// Handles releases of a shard that are answered already, the earliest first. When an answer
+    /// arrives, earlier answers on the same connection have arrived too. This saves the driver
+    /// later work on another thread.
+    pub(super) fn settle(&self, session: &Arc<Session>, shard: u64) {
         for _ in 0..SETTLED_MAX {
-            let Some(mut follow_up) = self.state.lock().follow_ups.pop_front() else { return };
+            let first = self.state.lock().follow_ups.get_mut(&shard).and_then(VecDeque::pop_front);
+            let Some(mut follow_up) = first else { return };
             if !follow_up.settle() {
                 let mut state = self.state.lock();
-                state.follow_ups.push_front(follow_up);
+                state.follow_ups.entry(shard).or_default().push_front(follow_up);
                 // The driver may have ended meanwhile.
                 let soon = session.now() + TICK;
                 return self.rouse(session, state, soon);
@@ -278,13 +286,13 @@ impl Registry {
         }
     }
 
-    /// The work that is due at `now`. It includes at most `room` releases. The other releases stay
-    /// here, in case the driver panics. `busy` tells whether the driver waits for answers,
-    /// `idle_since` when it last had work.
+    /// The work that is due at `now`. `releasing` counts the releases of each shard that are under
+    /// way, and those that the plan begins. The others stay here, in case the driver panics. `busy`
+    /// tells whether the driver waits for answers, `idle_since` when it last had work.
     pub(super) fn plan(
         &self,
         now: Moment,
-        room: usize,
+        releasing: &mut BTreeMap<u64, usize>,
         busy: bool,
         idle_since: &mut Moment,
     ) -> Plan {
@@ -322,8 +330,14 @@ impl Registry {
                 state.leases.insert(slot, held);
             }
         }
-        let taken = room.min(state.follow_ups.len());
-        let follow_ups: Vec<_> = state.follow_ups.drain(..taken).collect();
+        let mut follow_ups = Vec::new();
+        for (shard, waiting) in &mut state.follow_ups {
+            let under_way = releasing.entry(*shard).or_default();
+            let taken = waiting.len().min(RELEASES_MAX - *under_way);
+            *under_way += taken;
+            follow_ups.extend(waiting.drain(..taken).map(|follow_up| (*shard, follow_up)));
+        }
+        state.follow_ups.retain(|_, waiting| !waiting.is_empty());
         if busy || !duties.is_empty() || !follow_ups.is_empty() || !state.leases.is_empty() {
             *idle_since = now;
         }

@@ -126,6 +126,11 @@ impl FollowUp {
         Self { lease, on_release, keeps_until, answer, by_holder, noted, counted }
     }
 
+    /// The shard of the store that it goes to.
+    pub(super) fn shard(&self) -> u64 {
+        self.counted.session.store.shard(&self.lease.key)
+    }
+
     fn send(&self) -> BoxAnswer<Released> {
         let store = &self.counted.session.store;
         store.release(self.lease.clone(), self.on_release.clone())

@@ -197,8 +197,9 @@ pub trait Store: Send + Sync + 'static {
     fn let_go(&self, _lease: &LeaseId) {}
 
     /// Which shard of the store keeps this key, as any number. Shards fail one by one, as the nodes
-    /// of a cluster do. While one of them is silent, the session renews the leases of the others
-    /// without delay. This is called for each renewal, so it sends no request and does not wait.
+    /// of a cluster do. While one of them is silent, the session renews and releases the leases of
+    /// the others without delay. This is called for each request, so it sends none and does not
+    /// wait.
     /// Default: the store has one shard.
     fn shard(&self, _key: &Key) -> u64 {
         0

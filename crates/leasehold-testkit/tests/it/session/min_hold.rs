@@ -83,6 +83,21 @@ fn a_writer_that_becomes_a_reader_keeps_the_lock_for_another_interval() {
     });
 }
 
+/// A quorum has no readers.
+#[test]
+fn a_writer_that_cannot_become_a_reader_leaves_the_lock_taken_for_the_interval() {
+    play_on(stores::quorum, 0, async |scene| {
+        let (ours, other) = (scene.client().await, scene.calm_client().await);
+        let writer = mail(&ours).lock().await.expect("free");
+        let began = scene.host.now();
+        let refused = ours.rwlock("mail").downgrade(writer).await.expect_err("no readers");
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        drop(mail(&other).lock().await.expect("in its turn"));
+        let apart = scene.host.now().since(began);
+        assert!(apart >= INTERVAL - ms(100), "{apart:?}");
+    });
+}
+
 #[test]
 fn a_lost_lock_does_not_stay_taken() {
     play(0..3, async |scene| {

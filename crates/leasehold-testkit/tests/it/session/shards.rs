@@ -1,6 +1,7 @@
 //! A store with several shards. One of them is silent.
 
 use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::core::token::ClientId;
@@ -10,17 +11,22 @@ use leasehold::store::{
     Released, Renewal, Renewed, Snapshot, Store,
 };
 use leasehold::{Client, Guard, Key};
-use leasehold_testkit::faults::{Fault, Request};
+use leasehold_testkit::faults::{Fault, Faults, Request};
 
 use super::{Scene, ms, play_on};
 use crate::stores;
 
 /// Keys that begin with `odd` are in the second shard.
-struct TwoShards([AnyStore; 2]);
+struct TwoShards {
+    stores: [AnyStore; 2],
+    /// What to add to the numbers of shards each time. With more than zero, locks move.
+    step: u64,
+    added: AtomicU64,
+}
 
 impl TwoShards {
     fn of(&self, key: &Key) -> &AnyStore {
-        &self.0[usize::from(key.as_str().starts_with("odd"))]
+        &self.stores[usize::from(key.as_str().starts_with("odd"))]
     }
 }
 
@@ -38,16 +44,17 @@ impl Store for TwoShards {
         self.of(&key).inspect(key)
     }
     fn watch(&self, inbox: &ClientId, sink: Weak<dyn HintSink>) {
-        self.0.iter().for_each(|store| store.watch(inbox, sink.clone()));
+        self.stores.iter().for_each(|store| store.watch(inbox, sink.clone()));
     }
     fn listen(&self, inbox: &ClientId) {
-        self.0.iter().for_each(|store| store.listen(inbox));
+        self.stores.iter().for_each(|store| store.listen(inbox));
     }
     fn shard(&self, key: &Key) -> u64 {
-        u64::from(key.as_str().starts_with("odd"))
+        let added = self.added.fetch_add(self.step, Ordering::Relaxed);
+        u64::from(key.as_str().starts_with("odd")) + added
     }
     fn capabilities(&self) -> Capabilities {
-        self.0[0].capabilities()
+        self.stores[0].capabilities()
     }
     fn browse(&self) -> Option<&dyn Browse> {
         None
@@ -58,8 +65,14 @@ impl Store for TwoShards {
 }
 
 async fn client(scene: &Scene, ttl: Duration) -> Client {
+    client_with(scene, ttl, &Faults::new(scene.host.clone()), 0).await
+}
+
+/// A client with these faults for the locks that do not begin with `odd`. They move by `step`.
+async fn client_with(scene: &Scene, ttl: Duration, even: &Faults, step: u64) -> Client {
     let odd = AnyStore::new(scene.faults.decorate(scene.store().await));
-    let store = TwoShards([scene.store().await, odd]);
+    let even = AnyStore::new(even.decorate(scene.store().await));
+    let store = TwoShards { stores: [even, odd], step, added: AtomicU64::new(0) };
     let builder = Client::with_store(store).host(scene.host.clone()).ttl(ttl);
     builder.connect().await.expect("connected")
 }
@@ -88,6 +101,46 @@ fn a_silent_shard_does_not_delay_requests_for_locks_of_the_others() {
             task.await;
         }
         drop(held);
+    });
+}
+
+/// A silent shard keeps each release until the lease has run out.
+#[test]
+fn a_silent_shard_does_not_delay_the_releases_of_the_others() {
+    const LEASES: usize = 3_000;
+    play_on(stores::memory, 0, async |scene| {
+        let even = Faults::new(scene.host.clone());
+        let client = client_with(scene, ms(60_000), &even, 0).await;
+        let mut odd = Vec::new();
+        for number in 0..LEASES {
+            odd.push(client.mutex(format!("odd-{number}")).lock().await.expect("free"));
+        }
+        scene.faults.from_now_on(Request::Release, Fault::LoseRequest);
+        drop(odd);
+        scene.pass(ms(5_000)).await;
+        let kept = client.mutex("even").lock().await.expect("free");
+        even.next(Request::Release, Fault::LoseRequest);
+        assert!(kept.release().await.is_err(), "this release got no answer");
+        scene.pass(ms(5_000)).await;
+        let again = client.mutex("even").try_lock().await.expect("it answers");
+        assert!(again.is_some(), "the release was repeated");
+    });
+}
+
+/// In a cluster, a slot may move while a release waits for its turn.
+#[test]
+fn a_lock_that_moves_to_another_shard_is_released_there() {
+    play_on(stores::memory, 0, async |scene| {
+        let even = Faults::new(scene.host.clone());
+        let client = client_with(scene, ms(60_000), &even, 10).await;
+        for _ in 0..3 {
+            let guard = client.mutex("even").lock().await.expect("free");
+            even.next(Request::Release, Fault::LoseRequest);
+            drop(guard);
+            scene.pass(ms(5_000)).await;
+            assert!(client.inspect("even").await.expect("asked").holders.is_empty());
+        }
+        assert_eq!(client.shutdown(ms(1_000)).await.not_released, 0);
     });
 }
 
