@@ -80,24 +80,52 @@ fn commands(fake: &Fake) -> Vec<String> {
 
 #[test]
 fn the_question_for_copies_leaves_with_the_request_and_not_after_its_answer() {
+    // The futures are not polled, so only the connection makes progress.
+    let seen = |submit: &dyn Fn(&RedisStore)| {
+        let mut seen = Vec::new();
+        play(async |host, fake, store| {
+            fake.set_silent(true);
+            submit(store);
+            host.settle().await;
+            seen = commands(fake);
+        });
+        seen
+    };
+    let asked = seen(&|store| drop(store.acquire(ask("a", Claim::Exclusive))));
+    assert_eq!(asked, ["script", "WAIT 1 500"]);
+    let asked = seen(&|store| drop(store.acquire(ask("a", Claim::Plain))));
+    assert_eq!(asked, [&["script"][..], &PROBES, &["WAIT 1 500"]].concat());
+    let (lease, on_release) = keep("a");
+    let kept = seen(&|store| drop(store.release(lease.clone(), on_release.clone())));
+    assert_eq!(kept, ["script", "WAIT 1 500"]);
+    let granting_nothing = seen(&|store| {
+        drop(store.release(lease.clone(), OnRelease::Free));
+        drop(store.inspect(Key::new("a").expect("a name")));
+    });
+    assert_eq!(granting_nothing, ["script", "script"]);
+}
+
+/// The server would serve these requests one after the other, and wait for copies after each.
+#[test]
+fn requests_that_come_while_the_server_waits_for_copies_leave_together_after_that() {
     play(async |host, fake, store| {
         fake.set_silent(true);
-        // The future is not polled, so only the connection makes progress from here on.
         let _unpolled = store.acquire(ask("a", Claim::Exclusive));
         host.settle().await;
-        assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
-        let _unpolled = store.acquire(ask("a", Claim::Plain));
+        assert_eq!(commands(fake).len(), 2);
+        for name in ["b", "c"] {
+            let _unpolled = store.release(lease(name, Claim::Exclusive), OnRelease::Free);
+            let _unpolled = store.acquire(fresh_ask(name, Claim::Exclusive));
+            host.settle().await;
+        }
+        assert_eq!(commands(fake), [""; 0], "the server would not serve them");
+        fake.answer_some(1);
         host.settle().await;
-        assert_eq!(commands(fake), [&["script"][..], &PROBES, &["WAIT 1 500"]].concat());
-        let (lease, on_release) = keep("a");
-        let _unpolled = store.release(lease.clone(), on_release);
+        assert_eq!(commands(fake), [""; 0], "the copies are not there yet");
+        fake.answer_some(1);
         host.settle().await;
-        assert_eq!(commands(fake), ["script", "WAIT 1 500"]);
-        // These requests grant nothing.
-        let _unpolled = store.release(lease, OnRelease::Free);
-        let _unpolled = store.inspect(Key::new("a").expect("a name"));
-        host.settle().await;
-        assert_eq!(commands(fake), ["script", "script"]);
+        let seen = commands(fake);
+        assert!(seen.iter().position(|it| it == "WAIT 1 500") == Some(seen.len() - 1), "{seen:?}");
     });
 }
 

@@ -1,7 +1,7 @@
 //! The keys of a semaphore on the server, and the count of its permits.
 
 use leasehold::store::{Claim, Released};
-use leasehold_testkit::conformance::check::{granted, released};
+use leasehold_testkit::conformance::check::{granted, lost, released};
 use leasehold_testkit::conformance::{key, ms};
 
 use super::scripts::{left, on_server};
@@ -17,6 +17,21 @@ fn the_number_of_permits_stays_known_for_ten_minutes_after_the_last_release() {
             let freed = anna.release_as(&key("a"), Claim::Permits { want: 1, of: 2 }).await;
             released(freed, Released::Freed);
             assert_eq!(left(server, "{a}:lh:shares"), 600_000);
+        }
+    });
+}
+
+/// A server may evict one key of a semaphore.
+#[test]
+fn a_semaphore_that_lost_its_holders_is_as_free_as_after_a_del() {
+    on_server(async |world, server| {
+        let (anna, ben) = (world.actor(), world.actor());
+        for claim in [Claim::Permits { want: 2, of: 4 }, Claim::Exclusive] {
+            granted(anna.ask(&key("a")).permits(3, 4).send().await);
+            server.command(&["DEL", "{a}:lh:shares"]);
+            granted(ben.ask(&key("a")).claim(claim).send().await);
+            lost(anna.renew_as(&key("a"), Claim::Permits { want: 3, of: 4 }, 10_000).await);
+            released(ben.release_as(&key("a"), claim).await, Released::Freed);
         }
     });
 }

@@ -106,6 +106,9 @@ struct State {
     unsent: usize,
     /// The different requests for copies of the writes in `out`, and who waits for each answer.
     confirming: Vec<(Confirmation, Vec<Answering>)>,
+    /// How many questions for copies have no answer. The server serves nothing else of this
+    /// connection meanwhile, so nothing is written: what comes leaves together, with one question.
+    unconfirmed: usize,
     /// Wakes the task that does the I/O while it has nothing to write.
     writer: Option<Waker>,
     ended: bool,
@@ -157,6 +160,7 @@ impl State {
         let mut waited = Duration::ZERO;
         for (asked, callers) in confirming {
             self.write(&asked.command(waited), Sent::Confirmation(callers));
+            self.unconfirmed += 1;
             waited = asked.within();
         }
     }
@@ -360,7 +364,7 @@ impl Mover {
         self.writing.clear();
         self.writing.shrink_to(KEPT_BYTES_MAX);
         let mut state = self.pipeline.state.lock();
-        if state.has_nothing_to_write() {
+        if state.has_nothing_to_write() || state.unconfirmed > 0 {
             state.writer = Some(cx.waker().clone());
             return false;
         }
@@ -408,7 +412,10 @@ impl Mover {
                     waiting.answer(answer);
                 }
                 Sent::Several(several) => self.pipeline.answer_several(several, &answer),
-                Sent::Confirmation(callers) => answer_all(callers, &answer),
+                Sent::Confirmation(callers) => {
+                    self.pipeline.state.lock().unconfirmed -= 1;
+                    answer_all(callers, &answer);
+                }
             }
         }
         Ok(())

@@ -135,7 +135,8 @@ local function open_shares(holder)
   -- Returns the use of the key: nil if nobody uses it, 0 for a lock, or the number of permits.
   function shares.usage(has_line)
     if holder == PERMITS then
-      return shares.limit() or 0
+      -- Without a number, the server has evicted the holders: the key is as free as after a DEL.
+      return shares.limit()
     end
     if holder then
       return 0
