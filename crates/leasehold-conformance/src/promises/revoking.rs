@@ -129,6 +129,11 @@ pub(crate) async fn the_holder_of_a_plain_lock_is_asked_too(world: &World) {
     let revoked = told(anna.renew_as(&key("a"), Claim::Plain, 10_000).await);
     assert_eq!(revoked.expect("it was asked").reason, "x");
     released(anna.release_as(&key("a"), Claim::Plain).await, Released::Freed);
+    // The next plain lease writes no note either, so the request may still be there.
+    let cleo = world.actor();
+    granted(cleo.ask(&key("a")).claim(Claim::Plain).reserve(0).send().await);
+    assert_eq!(told(cleo.renew_as(&key("a"), Claim::Plain, 10_000).await), None);
+    released(cleo.release_as(&key("a"), Claim::Plain).await, Released::Freed);
     let bert = world.actor();
     granted(bert.ask(&key("a")).send().await);
     assert_eq!(told(bert.renew(&key("a"), 10_000).await), None);
