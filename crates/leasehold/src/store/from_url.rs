@@ -327,12 +327,21 @@ fn not_understood(url: &str, reason: &str, what_to_do: &str) -> Error {
     )
 }
 
-/// The URL without possible passwords: without the text between the scheme and the last `@`, and
-/// without the text after `?`. Control characters are escaped. For messages and logs.
+/// The URL without possible passwords: without the text between the scheme and the last `@`,
+/// without the text after `?`, and without that after a word such as `password=`. Of a text that is
+/// no URL, only the first word is shown. Control characters are escaped. For messages and logs.
 #[must_use]
 pub fn redact_url(url: &str) -> String {
-    // Cut the text before this option, since its password may have any characters.
-    let url = url.split_once("sentinel_password=").map_or(url, |(before, _)| before);
+    // A password may have any characters, so cut what follows these words.
+    let lower = url.to_ascii_lowercase();
+    let secret = ["password=", "passwd=", "pwd="].iter().filter_map(|word| lower.find(word)).min();
+    let (url, rest) = url.split_at(secret.unwrap_or(url.len()));
+    if rest.contains('@') && !url.contains('?') {
+        // The word is part of a login.
+        return url
+            .split_once("://")
+            .map_or("…".to_owned(), |(scheme, _)| format!("{scheme}://…"));
+    }
     let (base, options) = match url.split_once('?') {
         Some((base, _)) => (base, "?…"),
         None => (url, ""),
@@ -341,9 +350,18 @@ pub fn redact_url(url: &str) -> String {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{}", until_options(host)),
         (Some((scheme, rest)), None) if has_words_for_a_port(rest) => format!("{scheme}://…"),
         (None, Some((_, host))) => format!("…@{}", until_options(host)),
+        (None, None) if !is_path(base) => {
+            // The connection strings of other libraries are lists of words.
+            base.split([',', ';', '=', ' ']).next().unwrap_or_default().to_owned()
+        }
         (_, None) => base.to_owned(),
     };
     (shown + options).escape_debug().to_string()
+}
+
+/// Whether a text without `://` names a file, a socket or memory.
+fn is_path(url: &str) -> bool {
+    ["sqlite:", "unix:", "memory:"].iter().any(|scheme| url.starts_with(scheme))
 }
 
 /// Whether there may be a user and a password without an `@`: anything but digits where a port
@@ -379,6 +397,13 @@ mod tests {
             ("a\nb", "a\\nb"),
             ("redis://:p?ss@host/x", "redis://…@host/x?…"),
             ("redis://host/x?password=secret", "redis://host/x?…"),
+            ("x.cache.example:6380,password=secret=,ssl=True", "x.cache.example:6380"),
+            ("x:6380,ssl=True,Pwd=secret", "x:6380"),
+            ("host=db user=u PASSWORD=secret", "host"),
+            ("redis:mypwd=1@host", "…"),
+            ("redis://:123pwd=x@host", "redis://…"),
+            ("jdbc:postgresql://h/db?user=u&password=sec@ret", "jdbc:postgresql://h/db?…"),
+            ("sqlite:/my files/a,b=c.db", "sqlite:/my files/a,b=c.db"),
             ("redis+sentinel://h/x?sentinel_password=se@cret", "redis+sentinel://h/x?…"),
             ("redis+sentinel://u:se@h/x?sentinel_password=c@ret", "redis+sentinel://…@h/x?…"),
         ];

@@ -28,6 +28,22 @@ async fn a_lease_outlives_a_crash_of_the_server() {
     assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
 }
 
+/// The tests of an application may empty all tables of its database.
+#[tokio::test]
+async fn a_client_that_is_connected_while_all_tables_are_emptied_still_gets_locks() {
+    let database = MysqlDatabase::lend();
+    let client = client(&database.url()).await;
+    let before = client.mutex("a").lock().await.expect("free").fencing_token();
+    database.sql(
+        "DELETE FROM leasehold_locks; DELETE FROM leasehold_places; DELETE FROM leasehold_shares;
+        DELETE FROM leasehold_hints; DELETE FROM leasehold_clients; DELETE FROM leasehold_meta",
+    );
+    let guard = client.mutex("a").try_lock().await.expect("asked").expect("free");
+    assert!(guard.fencing_token() > before);
+    assert_eq!(client.semaphore("b", 3).resize(4).await.expect("asked"), None);
+    assert!(client.semaphore("b", 4).try_acquire().await.expect("asked").is_some());
+}
+
 #[tokio::test]
 async fn a_silent_server_is_noticed_and_its_connection_is_made_again() {
     let server = MysqlServer::start();

@@ -61,6 +61,15 @@ async fn a_name_is_taken_until_its_transaction_ends_however_it_ends() {
     assert!(!is_granted(&one, "a").await);
     rollback(&other).await;
     assert!(is_granted(&one, "a").await, "it ended with the rollback");
+    begin(&other, "READ COMMITTED").await;
+    for (statement, is_free) in [("SAVEPOINT s", false), ("ROLLBACK TO s", false)] {
+        one.batch_execute(statement).await.expect("carried out");
+        assert_eq!(is_granted(&other, "a").await, is_free, "the lock is older than {statement}");
+    }
+    assert!(is_granted(&one, "c").await, "behind the savepoint");
+    one.batch_execute("ROLLBACK TO s").await.expect("carried out");
+    assert!(is_granted(&other, "c").await, "as the page says");
+    rollback(&other).await;
     drop(one);
     begin(&other, "READ COMMITTED").await;
     until("it ends with the session", async || is_granted(&other, "a").await).await;

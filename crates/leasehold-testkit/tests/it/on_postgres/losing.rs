@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use leasehold::host::SystemHost;
 use leasehold::store::postgres::migrate;
-use leasehold::{ErrorKind, Lost, Release};
+use leasehold::{Client, ErrorKind, Lost, Release};
 use leasehold_testkit::servers::{PostgresServer, Schema};
 
-use super::{client, keep, until};
+use super::{client, keep, session, until};
 
 /// A new server with tables, and its URL.
 async fn migrated() -> (PostgresServer, String) {
@@ -140,4 +140,22 @@ async fn an_eviction_ends_a_lease_and_a_request_to_let_go_does_not() {
     assert!(guard.is_held(), "it decides by itself");
     schema.sql("UPDATE leasehold.locks SET owner = NULL");
     assert_eq!(guard.lost().await, Lost::NotOurs);
+}
+
+/// A backend that waits for a table does not notice that its client has given up.
+#[tokio::test]
+async fn no_backend_waits_for_long_for_a_table_that_is_locked() {
+    let schema = Schema::lend();
+    let client = client(&schema.url()).await;
+    // The first call in a backend reads the types of the tables.
+    drop(client.inspect("a").await.expect("read"));
+    let keeper = session(&schema).await;
+    let locked = "BEGIN; LOCK leasehold.locks, leasehold.meta IN ACCESS EXCLUSIVE MODE";
+    keeper.batch_execute(locked).await.expect("locked");
+    drop(client.inspect("a").await.expect_err("the table is locked"));
+    let refused = Client::connect(&schema.url()).await.expect_err("the table is locked");
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    let waiting = "SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    until("no backend waits", async || schema.sql(waiting)[0][0] == "0").await;
 }

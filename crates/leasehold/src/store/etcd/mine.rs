@@ -36,6 +36,11 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// The leases of etcd that its lock and its place have.
+    pub(super) fn leases(&self) -> impl Iterator<Item = i64> {
+        self.held.map(|(held, _)| held.id).into_iter().chain(self.place.map(|place| place.id))
+    }
+
     /// When a lease of etcd certainly had its whole time left, as far as is known.
     pub(super) fn since(&self, lease: i64) -> Option<Moment> {
         let held = self.held.map(|(held, _)| held.id);
@@ -94,8 +99,8 @@ impl Mine {
         let known = known.entry((key.clone(), owner.clone())).or_default();
         known.used = now;
         change(known);
-        let arrived = [known.held.map(|(held, _)| held.id), known.place.map(|place| place.id)];
-        for settled in known.doubts.extract_if(.., |doubt| arrived.contains(&Some(*doubt))) {
+        let arrived: Vec<_> = known.leases().collect();
+        for settled in known.doubts.extract_if(.., |doubt| arrived.contains(doubt)) {
             in_doubt.remove(&settled);
         }
         in_doubt.extend(&known.doubts);

@@ -24,10 +24,12 @@ const OLDEST_MARIADB: (u32, u32) = (10, 6);
 
 /// The settings of each connection. Without locks on gaps, steps at different keys do not wait for
 /// each other. The limit is the shortest that servers have, because a row that another transaction
-/// locks must not stop all requests behind it.
+/// locks must not stop all requests behind it. The migration must fail if a table cannot be of
+/// InnoDB, since other engines lock no rows.
 const SETTINGS: &str = "SET NAMES utf8mb4, SESSION autocommit = 1, \
-    SESSION sql_mode = 'STRICT_TRANS_TABLES', SESSION innodb_lock_wait_timeout = 1, \
-    SESSION lock_wait_timeout = 1, SESSION completion_type = 0, SESSION sql_safe_updates = 0";
+    SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', \
+    SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1, \
+    SESSION completion_type = 0, SESSION sql_safe_updates = 0";
 const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// Opens connections to one database of a MySQL or MariaDB server.

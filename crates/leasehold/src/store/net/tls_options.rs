@@ -3,6 +3,7 @@
 #[cfg(feature = "tls")]
 use std::path::Path;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The options for TLS. The files are in PEM form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +20,17 @@ pub(crate) struct TlsOptions {
     /// The protocol that is spoken, if the handshake names it.
     #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "there is no handshake"))]
     pub(crate) alpn: Option<&'static str>,
+    /// How long the handshake may take. It is shorter than the limit for the whole connection, so
+    /// that the error says that it is about TLS.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "there is no handshake"))]
+    pub(crate) limit: Duration,
 }
 
 impl Default for TlsOptions {
     /// The system's authorities, and no certificate of this client.
     fn default() -> Self {
-        Self { verifies: true, ca: None, identity: None, name: None, alpn: None }
+        let limit = Duration::from_millis(1_500);
+        Self { verifies: true, ca: None, identity: None, name: None, alpn: None, limit }
     }
 }
 

@@ -99,6 +99,7 @@ impl UrlOptions {
     ///
     /// The mistake, if they contradict each other.
     pub(crate) fn tls(self) -> Result<(Option<String>, TlsOptions), String> {
+        let limit = 3 * self.connect_limit() / 4;
         let Self { mode, ca, cert, key, name, .. } = self;
         let identity = match (cert, key) {
             (None, None) => None,
@@ -112,6 +113,6 @@ impl UrlOptions {
         if mode.as_deref() == Some("disable") && identity.is_some() {
             return Err("`cert` and `key` are for an `sslmode` that encrypts".to_owned());
         }
-        Ok((mode, TlsOptions { verifies, ca, identity, name, ..TlsOptions::default() }))
+        Ok((mode, TlsOptions { verifies, ca, identity, name, alpn: None, limit }))
     }
 }

@@ -78,7 +78,9 @@ impl PostgresConnector {
 
     /// The versions that the database says.
     pub(super) async fn found(&self, link: &mut Link) -> Result<Found, Error> {
-        let sql = in_schema("SELECT * FROM leasehold.meta", &self.address);
+        // A backend that waits for a table would go on waiting when its client has given up.
+        let sql = "SET LOCAL lock_timeout = 500; SELECT * FROM leasehold.meta";
+        let sql = in_schema(sql, &self.address);
         let rows = link.ask(&sql).await.map_err(|error| failure(&error, Stage::Connecting))?;
         Ok(Found::read(&rows))
     }

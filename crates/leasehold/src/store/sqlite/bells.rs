@@ -16,12 +16,12 @@
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Gid, Mode, OFlags, Uid};
 
 use crate::core::moment::WallTime;
 use crate::core::token::ClientId;
@@ -36,6 +36,8 @@ const MADE_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct Belfry {
     path: PathBuf,
+    /// The file of the store.
+    file: PathBuf,
     /// The permissions of a bell: a user who may use the file may ring it.
     mode: u32,
 }
@@ -45,7 +47,7 @@ impl Belfry {
     pub(super) fn beside(path: &Path, file_mode: u32) -> Self {
         let mut beside = path.as_os_str().to_owned();
         beside.push("-bells");
-        Self { path: beside.into(), mode: file_mode & 0o666 }
+        Self { path: beside.into(), file: path.to_owned(), mode: file_mode & 0o666 }
     }
 
     /// Opens the directory. Makes it if it is missing.
@@ -62,10 +64,23 @@ impl Belfry {
                 let dir = open()?;
                 // Sets the mode despite the umask of this process.
                 rustix::fs::fchmod(&dir, mode)?;
+                self.give_away(&dir);
                 Ok(dir)
             }
             Err(rustix::io::Errno::EXIST) => Ok(open()?),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives what root made to the owner of the file, as SQLite does with the files beside it.
+    /// Otherwise one wait of root would keep the owner from the bells. A root that may not do this
+    /// keeps them.
+    fn give_away(&self, made: impl AsFd) {
+        if rustix::process::geteuid().is_root()
+            && let Ok(file) = std::fs::metadata(&self.file)
+        {
+            let (owner, group) = (Uid::from_raw(file.uid()), Gid::from_raw(file.gid()));
+            let _refused = rustix::fs::fchown(made, Some(owner), Some(group));
         }
     }
 
@@ -168,8 +183,13 @@ impl Bells {
         // Open it for writing too. Otherwise the pipe would seem to end each time a writer closes
         // it.
         let file = options().read(true).write(true).open(&new)?;
-        rustix::fs::fchmod(&file, mode)?;
         let metadata = file.metadata()?;
+        if !metadata.file_type().is_fifo() || metadata.nlink() != 1 {
+            // The owner of the directory may have put a file of somebody else here.
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        rustix::fs::fchmod(&file, mode)?;
+        self.belfry.give_away(&file);
         std::fs::rename(&new, self.belfry.bell(inbox))?;
         let id = (metadata.dev(), metadata.ino());
         self.pipe = Some(Pipe { file, id, is_listened_to: false });

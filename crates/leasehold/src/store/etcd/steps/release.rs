@@ -66,11 +66,13 @@ impl Core {
             _ => self.look(key).await?,
         };
         let released = self.end_by(&lease, end, state).await?;
+        // A request may have arrived meanwhile. The lock may be kept with its lease of etcd, or
+        // another lock may have that by now.
+        let mut arrived: Vec<_> = self.mine.of(key, owner).leases().collect();
         if let End::Keep(keep) = end {
-            // The lock may have been kept with the lease of a request that arrived meanwhile.
-            let kept = self.mine.of(key, keep.owner).held.map(|(lease, _)| lease.id);
-            known.doubts.retain(|doubt| Some(*doubt) != kept);
+            arrived.extend(self.mine.of(key, keep.owner).leases());
         }
+        known.doubts.retain(|doubt| !arrived.contains(doubt));
         for doubt in known.doubts {
             // A request of this owner may still be under way. Without its lease it changes nothing.
             self.wire.revoke(doubt).await.map_err(after_a_change)?;

@@ -109,8 +109,9 @@ step: BEGIN
     FROM leasehold_locks WHERE name = the_key FOR UPDATE;
     IF NOT is_known THEN
         -- This waits for other transactions that make the row, and locks it.
+        -- Somebody may have emptied all tables, that of the versions too.
         INSERT INTO leasehold_locks (name, counter)
-        SELECT the_key, m.counter_floor FROM leasehold_meta m
+        SELECT the_key, COALESCE(MAX(m.counter_floor), 0) FROM leasehold_meta m
         ON DUPLICATE KEY UPDATE idle = idle;
         SELECT counter, owner, expires, fence_first, fence_count, shared_until, permits, first_seq,
             last_seq, waiting, touched, idle

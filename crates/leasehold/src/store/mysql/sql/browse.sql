@@ -118,7 +118,8 @@ step: BEGIN
     ROLLBACK;
     START TRANSACTION;
     INSERT INTO leasehold_locks (name, counter)
-    SELECT the_key, m.counter_floor FROM leasehold_meta m ON DUPLICATE KEY UPDATE idle = idle;
+    SELECT the_key, COALESCE(MAX(m.counter_floor), 0) FROM leasehold_meta m
+    ON DUPLICATE KEY UPDATE idle = idle;
     CALL leasehold_lock(the_key, now_us);
     SELECT permits INTO before_permits FROM leasehold_locks WHERE name = the_key;
     IF before_permits IS NULL THEN

@@ -23,10 +23,6 @@ use crate::host::{SystemHost, beside};
 use crate::store::within;
 use crate::unpoisoned::Unpoisoned;
 
-/// How long the handshake may take. It is shorter than the limit for the whole connection, so that
-/// the error says that it is about TLS.
-const HANDSHAKE_LIMIT: Duration = Duration::from_millis(1_500);
-
 /// The TLS settings of one server.
 ///
 /// The files of the URL are looked at for each new connection. If one has changed, all are read
@@ -110,9 +106,10 @@ impl Tls {
             let connected = connector.connect(name, stream).await;
             connected.map_err(|cause| failure(&cause).unwrap_or_else(|| broken(cause)))
         };
-        match within(SystemHost::shared(), HANDSHAKE_LIMIT, connecting).await {
+        let limit = self.shared.options.limit;
+        match within(SystemHost::shared(), limit, connecting).await {
             Ok(stream) => Ok(Box::new(stream)),
-            Err(error) if error.kind() == ErrorKind::Unknown => Err(silent()),
+            Err(error) if error.kind() == ErrorKind::Unknown => Err(silent(limit)),
             Err(error) => Err(error),
         }
     }
@@ -192,9 +189,9 @@ fn broken(cause: io::Error) -> Error {
 
 /// The error if the server does not answer. A Redis server without TLS takes the handshake for a
 /// command, and waits for the rest.
-fn silent() -> Error {
+fn silent(limit: Duration) -> Error {
     let message = format!(
-        "the server does not answer the TLS handshake within {HANDSHAKE_LIMIT:?}; no request was \
+        "the server does not answer the TLS handshake within {limit:?}; no request was \
          sent; check whether it is stopped or overloaded, and whether it has TLS at this port; if \
          not, write `redis` instead of `rediss`, or `sslmode=disable` for other stores than Redis"
     );

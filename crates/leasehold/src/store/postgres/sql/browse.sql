@@ -6,6 +6,7 @@ RETURNS TABLE (key text, is_match boolean, is_end boolean) LANGUAGE plpgsql STAB
 DECLARE
     at bigint := leasehold.clock();
 BEGIN
+    PERFORM set_config('lock_timeout', '500', true);
     RETURN QUERY WITH looked AS MATERIALIZED (
         SELECT l.key, l.key LIKE pattern AND leasehold.is_in_use(l, at) AS is_match
         FROM leasehold.locks l WHERE l.key > after ORDER BY l.key LIMIT most

@@ -13,6 +13,8 @@ DECLARE
     l leasehold.locks;
     at bigint := leasehold.clock();
 BEGIN
+    -- Somebody may have locked the table.
+    PERFORM set_config('lock_timeout', '500', true);
     SELECT * INTO l FROM leasehold.locks WHERE key = the_key;
     IF NOT FOUND THEN
         RETURN;

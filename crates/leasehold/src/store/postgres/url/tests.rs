@@ -35,6 +35,8 @@ fn encryption_is_preferred_unless_the_url_says_more() {
     assert_eq!(mode("?sslmode=verify-full"), TlsMode::Require(of(true)));
     let ca = TlsOptions { ca: Some("/ca.pem".into()), ..of(true) };
     assert_eq!(mode("?sslmode=verify-full&sslrootcert=/ca.pem"), TlsMode::Require(ca));
+    let patient = TlsOptions { limit: Duration::from_secs(15), ..of(false) };
+    assert_eq!(mode("?connect_timeout=20"), TlsMode::Prefer(patient));
 }
 
 #[test]

@@ -263,6 +263,27 @@ fn a_pipe_whose_maker_was_killed_before_its_rename_is_removed_after_a_minute() {
     assert_eq!(sweep_after(62), (false, false));
 }
 
+/// Root may be the first who waits. Whoever else runs this test owns the file already.
+#[test]
+fn the_bells_belong_to_the_owner_of_the_file() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("locks.db");
+    std::fs::write(&path, "").expect("a file");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&path, Some(65_534), Some(65_534)).expect("root may");
+    }
+    let mut bells = Bells::new(Belfry::beside(&path, 0o100_600), true);
+    bells.hang(&client(1));
+    let owner = |path: &std::path::Path| {
+        let made = std::fs::metadata(path).expect("it was made");
+        (made.uid(), made.gid())
+    };
+    let beside = folder.path().join("locks.db-bells");
+    for made in [beside.join(client(1).as_str()), beside] {
+        assert_eq!(owner(&made), owner(&path), "{}", made.display());
+    }
+}
+
 /// Otherwise the waiters of other users learn of a hand-over only when they look.
 #[test]
 fn every_user_of_a_file_may_ring_the_bells_beside_it() {

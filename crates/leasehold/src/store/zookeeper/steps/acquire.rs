@@ -39,24 +39,34 @@ impl Core {
         if matches!(ask.line, Wish::Watch { .. }) {
             return Err(unsupported_line(&ask.key).into());
         }
+        let of = (ask.key.clone(), ask.owner.clone());
+        let is_first = self.mine.of(&of).is_none();
+        match self.acquire_in_session(&of, &ask).await {
+            // The session ended while this machine slept, for example. This owner had nothing in
+            // it, and the request was not carried out.
+            Err(Fault::SessionOver) if is_first => self.acquire_in_session(&of, &ask).await,
+            answered => answered,
+        }
+    }
+
+    async fn acquire_in_session(&self, of: &Of, ask: &Ask) -> Result<Acquired, Fault> {
         let session = self.wire.session().await?;
         self.check(&session, ask.ttl)?;
         if let Some(terms) = ask.line.place() {
             self.check(&session, terms.handed_ttl)?;
         }
-        let of = (ask.key.clone(), ask.owner.clone());
-        let node = match self.mine.of(&of) {
+        let node = match self.mine.of(of) {
             Some(node) => Some(node),
-            None => self.settle(&of, Some(&ask)).await?,
+            None => self.settle(of, Some(ask)).await?,
         };
         if let Some(node) = node {
-            if let Some(answer) = self.ask_again(&node, &ask).await? {
+            if let Some(answer) = self.ask_again(&node, ask).await? {
                 return Ok(answer);
             }
             // The time of the node is over. The next node must not wait behind it.
             self.end(&node).await?;
         }
-        self.ask_anew(&session, &of, &ask).await
+        self.ask_anew(&session, of, ask).await
     }
 
     /// Goes on with a node of an earlier ask. `None` if it has ended.

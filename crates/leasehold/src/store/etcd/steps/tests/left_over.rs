@@ -1,6 +1,10 @@
 //! Leases of etcd that a step leaves over, and servers that are none of etcd.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use super::*;
+use crate::store::etcd::leases::Lease;
 
 /// The answer to the request was lost, although it has arrived. The lock has its lease.
 #[tokio::test]
@@ -11,6 +15,28 @@ async fn a_release_ends_the_lease_of_a_request_that_has_arrived_without_an_answe
         core.mine.doubt(core.wire.host.now(), (&lease.key, &lease.owner), 77);
         core.release(lease, OnRelease::Free).await.expect("answered");
         assert_eq!(*member.revoked.lock().expect("no panic"), [77]);
+    })
+    .await;
+}
+
+/// Another lock may have the lease by then.
+#[tokio::test]
+async fn a_release_does_not_end_the_lease_of_a_request_whose_answer_arrives_meanwhile() {
+    beside_member(Member::new(), async |core, member, ask| {
+        member.lease.store(77, Ordering::Relaxed);
+        let (lease, now) = (ask.lease(), core.wire.host.now());
+        let of = (&lease.key, &lease.owner);
+        core.mine.doubt(now, of, 77);
+        let mut releasing = Box::pin(core.release(lease.clone(), OnRelease::Free));
+        let has_begun = poll_fn(|cx| Poll::Ready(releasing.as_mut().poll(cx).is_pending())).await;
+        assert!(has_begun, "it waits for an answer");
+        core.mine.note(now, of, |known| {
+            known.held = Some((Lease { id: 77, seconds: LASTS }, CHANGE));
+            known.since = Some(now);
+        });
+        releasing.await.expect("answered");
+        assert_eq!(*member.revoked.lock().expect("no panic"), [0; 0]);
+        assert!(core.leases.has(now, LASTS), "the next lock may have it");
     })
     .await;
 }

@@ -392,6 +392,23 @@ async fn end(session: &Session, server: &Server) {
     until(|| session.is_over()).await;
 }
 
+/// The machine may have slept for longer than the session.
+#[tokio::test]
+async fn an_ask_that_learns_of_the_end_of_its_session_is_sent_again() {
+    beside(async |core, server, _| {
+        let gone = |kind| Some((kind, Rule::RefusesOnce(-112)));
+        server.rule(gone(kind::CREATE));
+        lock(core, "b").await;
+        // A waiter has lost its place, and its client has to learn that.
+        server.add("/x/a/_c_other-lock-0000000000");
+        assert!(core.acquire(joining(&inbox())).await.expect("answered").is_taken());
+        server.rule(gone(kind::EXISTS));
+        let error = core.acquire(joining(&inbox())).await.expect_err("its place has ended");
+        assert_eq!(Error::from(error).kind(), ErrorKind::Unavailable);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn waiters_are_told_once_that_their_session_has_ended() {
     beside(async |core, server, host| {

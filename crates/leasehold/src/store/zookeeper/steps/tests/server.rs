@@ -35,6 +35,8 @@ const TIMEOUT: i32 = 15_000;
 pub(super) enum Rule {
     /// It refuses it with this code.
     Refuses(i32),
+    /// It refuses one of them with this code.
+    RefusesOnce(i32),
     /// It closes the connection.
     HangsUp,
     /// It answers when the next request has come.
@@ -134,6 +136,10 @@ impl Server {
         let answer = match rule {
             Some(Rule::HangsUp) => return None,
             Some(Rule::Refuses(code)) => Err(code),
+            Some(Rule::RefusesOnce(code)) => {
+                self.rule(None);
+                Err(code)
+            }
             _ => self.answer(asked, reader),
         };
         let code = answer.as_ref().err().copied().unwrap_or(0);
