@@ -42,8 +42,9 @@ pub mod sql {
     /// One changed row means that the token is accepted. None means that a later holder has been
     /// here: roll back and stop.
     ///
-    /// Run it first in the transaction that writes. Until the transaction ends, the row is locked,
-    /// so no other holder passes the check. An accepted holder finishes its writes before a later
+    /// Run it first in the transaction that writes, and not behind a savepoint. Until the
+    /// transaction ends, the row is locked, so no other holder passes the check. A rollback to an
+    /// older savepoint would unlock it. An accepted holder finishes its writes before a later
     /// one begins, and a late one is refused.
     ///
     /// # Examples

@@ -258,9 +258,10 @@ impl Guard {
     /// [`Config`](crate::ErrorKind::Config) in the child of a fork: the parent still holds the
     /// lock. Otherwise the error of the store if it gives no answer. The guard no longer holds the
     /// lock even then. The client repeats the release in the background, and the key is free after
-    /// one ttl at the latest. With `min_hold`, the error comes only after the client has repeated
-    /// the request until the lease ended, or at once if the store denies it
-    /// ([`Denied`](crate::ErrorKind::Denied)). The key may then be free too early.
+    /// one ttl and the [lock delay](crate::ClientBuilder::lock_delay) at the latest. With
+    /// `min_hold`, the error comes only after the client has repeated the request until the lease
+    /// ended, or at once if the store denies it ([`Denied`](crate::ErrorKind::Denied)). The key may
+    /// then be free too early.
     ///
     /// # Cancel safety
     ///

@@ -22,6 +22,9 @@
 //! - **End**: the lock ends with the transaction, however that ends. If the client dies or its host
 //!   is cut off, the server ends the transaction once it notices. Set `tcp_keepalives_idle` and
 //!   `idle_in_transaction_session_timeout` so that it notices soon.
+//! - **Savepoints**: take the lock in the outermost transaction. A rollback to a savepoint that is
+//!   older than the lock ends the lock, while the transaction goes on. Nested transactions of
+//!   frameworks, and `EXCEPTION` blocks of PL/pgSQL, are savepoints.
 //! - **Wait**: `SET LOCAL lock_timeout = '2s'` bounds the wait of [`LOCK`]. After it, the
 //!   statement fails with `55P03`, and the transaction has to be rolled back.
 //! - **Isolation**: the transaction has to be `READ COMMITTED`, which is the default. In

@@ -115,6 +115,9 @@ impl Mutex {
     /// -n`) finds it taken each time, because a try does not make the holder give it up. If the
     /// process dies, the lock stays taken until its ttl ends.
     ///
+    /// A lock for which this client had to wait is not kept until a renewal says that nobody else
+    /// waits.
+    ///
     /// Useful if one process takes the same lock again and again and others rarely want it. Has no
     /// effect with [`strict_fifo`](Self::strict_fifo).
     pub fn keep_idle(self, span: Duration) -> Self {
@@ -222,11 +225,12 @@ impl Mutex {
     /// redis-py, rslock or the Jedis recipe. They poll and do not queue. Default:
     /// [`Auto`](Coexist::Auto), which needs no choice.
     ///
-    /// With [`On`](Coexist::On), the lock always assumes that such a client waits:
+    /// With [`On`](Coexist::On), each release leaves such a client a chance:
     ///
     /// - A client passes the lock on among its own tasks at most 64 times and for at most 20 ms.
     /// - When the key becomes free, the first waiter in line pauses for 5 to 10 ms, once per wait.
-    ///   So does the client that released it.
+    ///   So does the client that released it, if it locks again while another client of Leasehold
+    ///   waits. A task that locks again at once while none waits leaves no gap.
     /// - [`keep_idle`](Self::keep_idle) has no effect.
     ///
     /// A client that polls more often than every 5 ms then gets the key. A client that polls less

@@ -74,11 +74,11 @@ impl Subject {
     }
 }
 
-const GO: &str = "interop/go/go.mod";
-const JAVA: &str = "interop/java/pom.xml";
-const NODE: &str = "interop/node/package.json";
-const PYTHON: &str = "interop/python/requirements.txt";
-const RUST: &str = "interop/rust/Cargo.lock";
+const GO: (Language, &str) = (Language::Go, "interop/go/go.mod");
+const JAVA: (Language, &str) = (Language::Java, "interop/java/pom.xml");
+const NODE: (Language, &str) = (Language::Node, "interop/node/package.json");
+const PYTHON: (Language, &str) = (Language::Python, "interop/python/requirements.txt");
+const RUST: (Language, &str) = (Language::Rust, "interop/rust/Cargo.lock");
 
 /// The values that most subjects share, with the program of Leasehold.
 const BASE: Subject = Subject {
@@ -95,15 +95,14 @@ const BASE: Subject = Subject {
     has_quorum: false,
 };
 
-const fn go(library: &'static str, pin: &'static str) -> Subject {
-    Subject {
-        name: library,
-        title: library,
-        library,
-        by: By::Others(Language::Go),
-        pin: (GO, pin),
-        ..BASE
-    }
+/// A library of others: its language, the file with its version, and the text before the version.
+const fn of(
+    (language, file): (Language, &'static str),
+    library: &'static str,
+    pin: &'static str,
+) -> Subject {
+    let (by, pin) = (By::Others(language), (file, pin));
+    Subject { name: library, title: library, library, by, pin, ..BASE }
 }
 
 const fn polls(subject: Subject, waits: &'static str, period_ms: u64) -> Subject {
@@ -116,62 +115,46 @@ const fn quick(subject: Subject, name: &'static str, poll_ms: u64, waits: &'stat
 }
 
 const GO_ZERO: Subject =
-    polls(go("go-zero", "zeromicro/go-zero v"), "cannot wait; asked every 10 ms", 10);
+    polls(of(GO, "go-zero", "zeromicro/go-zero v"), "cannot wait; asked every 10 ms", 10);
 const REDSYNC: Subject = Subject {
     has_quorum: true,
-    ..polls(go("redsync", "go-redsync/redsync/v4 v"), "polls every 50 to 250 ms", 250)
+    ..polls(of(GO, "redsync", "go-redsync/redsync/v4 v"), "polls every 50 to 250 ms", 250)
 };
 const BSM: Subject = Subject {
     title: "bsm/redislock",
-    ..polls(go("bsm", "bsm/redislock v"), "polls every 100 ms", 100)
+    ..polls(of(GO, "bsm", "bsm/redislock v"), "polls every 100 ms", 100)
 };
 const RUEIDIS: Subject = Subject {
     waits: "is woken",
     key_prefix: "rueidislock:0:",
-    ..go("rueidislock", "redis/rueidis v")
+    ..of(GO, "rueidislock", "redis/rueidis v")
 };
 
-const fn python(library: &'static str, pin: &'static str) -> Subject {
-    let by = By::Others(Language::Python);
-    Subject { name: library, title: library, library, by, pin: (PYTHON, pin), ..BASE }
-}
-
-const REDIS_PY: Subject = polls(python("redis-py", "redis=="), "polls every 100 ms", 100);
+const REDIS_PY: Subject = polls(of(PYTHON, "redis-py", "redis=="), "polls every 100 ms", 100);
 const PYTHON_REDIS_LOCK: Subject = Subject {
     waits: "is woken",
     key_prefix: "lock:",
-    ..python("python-redis-lock", "python-redis-lock==")
+    ..of(PYTHON, "python-redis-lock", "python-redis-lock==")
 };
-
-const fn rust(library: &'static str, pin: &'static str) -> Subject {
-    let by = By::Others(Language::Rust);
-    Subject { name: library, title: library, library, by, pin: (RUST, pin), ..BASE }
-}
 
 const RSLOCK: Subject = Subject {
     has_quorum: true,
-    ..polls(rust("rslock", "name = \"rslock\""), "polls, up to 200 ms apart", 200)
+    ..polls(of(RUST, "rslock", "name = \"rslock\""), "polls, up to 200 ms apart", 200)
 };
-const RLOCK: Subject = polls(rust("rlock", "name = \"rlock\""), "polls every 100 ms", 100);
-
-const fn node(library: &'static str, pin: &'static str) -> Subject {
-    let by = By::Others(Language::Node);
-    Subject { name: library, title: library, library, by, pin: (NODE, pin), ..BASE }
-}
+const RLOCK: Subject = polls(of(RUST, "rlock", "name = \"rlock\""), "polls every 100 ms", 100);
 
 const REDLOCK: Subject = Subject {
     has_quorum: true,
-    ..polls(node("node-redlock", "\"redlock\":"), "polls every 100 to 300 ms", 300)
+    ..polls(of(NODE, "node-redlock", "\"redlock\":"), "polls every 100 to 300 ms", 300)
 };
 const SEMAPHORE: Subject = Subject {
     has_quorum: true,
     key_prefix: "mutex:",
-    ..polls(node("redis-semaphore", "\"redis-semaphore\":"), "polls every 10 ms", 10)
+    ..polls(of(NODE, "redis-semaphore", "\"redis-semaphore\":"), "polls every 10 ms", 10)
 };
 
 const fn java(library: &'static str, title: &'static str, pin: &'static str) -> Subject {
-    let by = By::Others(Language::Java);
-    Subject { name: library, title, library, waits: "is woken", by, pin: (JAVA, pin), ..BASE }
+    Subject { title, waits: "is woken", ..of(JAVA, library, pin) }
 }
 
 const fn redisson(library: &'static str, title: &'static str) -> Subject {

@@ -19,9 +19,11 @@ pub enum Coexist {
     #[default]
     Auto,
     /// Every release frees the lock for the first client that asks, instead of handing it over.
-    /// Waiters and clients that lock again at once pause for 5 to 10 ms. So a client that polls
-    /// more often has the lock most of the time. A client that polls less often gets it now and
-    /// then. Hand-overs between clients of Leasehold take some milliseconds longer.
+    /// Waiters pause for 5 to 10 ms, and so do clients that lock again at once while another client
+    /// of Leasehold waits. So a client that polls more often has the lock most of the time. A
+    /// client that polls less often gets it now and then. A single task of Leasehold that locks
+    /// again and again without a pause leaves it no gap. Hand-overs between clients of Leasehold
+    /// take some milliseconds longer.
     ///
     /// For stores that never open, where a client that polls gets no turn with
     /// [`Auto`](Self::Auto). On a single server, [`Auto`](Self::Auto) serves slow clients as well

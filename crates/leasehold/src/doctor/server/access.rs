@@ -128,8 +128,8 @@ pub(super) fn leftovers(facts: &Facts) -> Check {
         let names = quoted(&sample.lasting);
         return LEFTOVERS.warn(
             format!("of {looked} locks in a sample, these last for more than 24 h: {names}"),
-            "find out who takes these locks for so long; `leasehold unlock NAME --force --why TEXT` \
-             frees one",
+            "find out who takes these locks for so long; `leasehold unlock NAME --force --why \
+             TEXT` frees one",
         );
     }
     LEFTOVERS.ok(format!("each of {looked} locks in a sample has a ttl"))
