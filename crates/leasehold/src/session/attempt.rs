@@ -169,8 +169,7 @@ impl Attempt {
                 left_over = self.session.end_left_over(&self.spec.key).await;
             }
             let now = self.session.now();
-            let shard = self.session.store.shard(&self.spec.key);
-            self.session.registry.settle(&self.session, shard);
+            self.session.registry.settle(&self.session, self.session.store.shard(&self.spec.key));
             match (self.conclude(now, sent, &answer), answer) {
                 (NextAsk::Hold, Ok(Acquired::Granted { fencing })) => {
                     let (life, turn) = LeaseLife::granted(sent, self.spec.ttl, fencing);

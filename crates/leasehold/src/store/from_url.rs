@@ -340,7 +340,7 @@ pub fn redact_url(url: &str) -> String {
         // The word is part of a login.
         return url
             .split_once("://")
-            .map_or("…".to_owned(), |(scheme, _)| format!("{scheme}://…"));
+            .map_or_else(|| "…".to_owned(), |(scheme, _)| format!("{scheme}://…"));
     }
     let (base, options) = match url.split_once('?') {
         Some((base, _)) => (base, "?…"),
