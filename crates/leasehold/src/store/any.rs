@@ -55,6 +55,7 @@ macro_rules! forward {
     };
 }
 
+#[cfg(any(feature = "_members", feature = "_sql"))]
 pub(super) use forward;
 
 /// A store of a type known only at run time. It is a [`Store`] itself, so it can be wrapped like
