@@ -36,15 +36,15 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Result<Page, Refusal>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Request::new(&mut headers);
     match head.parse(bytes) {
-        Ok(Status::Complete(length)) if length <= HEAD_MAX => Some(request(&head)),
+        Ok(Status::Complete(length)) if length <= HEAD_MAX => Some(page(&head)),
         Ok(Status::Partial) if bytes.len() < HEAD_MAX => None,
         Ok(_) | Err(httparse::Error::TooManyHeaders) => Some(Err(Refusal::TooLong)),
         Err(_) => Some(Err(Refusal::Malformed)),
     }
 }
 
-/// The request of a whole head. Its header lines do not matter to us.
-fn request(head: &httparse::Request<'_, '_>) -> Result<Page, Refusal> {
+/// The page that a whole head asks for. Its header lines do not matter to us.
+fn page(head: &httparse::Request<'_, '_>) -> Result<Page, Refusal> {
     let (method, target) = (head.method.unwrap_or_default(), head.path.unwrap_or_default());
     // The absolute form names the server, too.
     let path = match target.strip_prefix("http://") {

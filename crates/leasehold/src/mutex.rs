@@ -229,8 +229,8 @@ impl Mutex {
     ///
     /// - A client passes the lock on among its own tasks at most 64 times and for at most 20 ms.
     /// - When the key becomes free, the first waiter in line pauses for 5 to 10 ms, once per wait.
-    ///   So does the client that released it, if it locks again while another client of Leasehold
-    ///   waits. A task that locks again at once while none waits leaves no gap.
+    /// - A client that releases the lock and locks it again pauses too, if another client of
+    ///   Leasehold waits. If none waits, it leaves no gap.
     /// - [`keep_idle`](Self::keep_idle) has no effect.
     ///
     /// A client that polls more often than every 5 ms then gets the key. A client that polls less

@@ -90,11 +90,10 @@ pub(crate) async fn run(context: &Context, args: &Run) -> Result<Exit, Failure> 
             let is_success = verdict.exit == Exit::OK && verdict.lease == Lease::Release;
             let is_done = is_success && verdict.by_itself && !verdict.hung_up;
             if period.is_some() && is_success && !is_done {
-                let why = if verdict.by_itself { "a HUP came to" } else { "something stopped" };
-                let text = &format!(
-                    "{why} the command, and it ended with 0: the work does not count as done"
-                );
-                talk.notice(Level::Warning, "not-done", only(&args.names), text);
+                let why = if verdict.by_itself { "got a HUP" } else { "was told to stop" };
+                let text =
+                    format!("the command {why}, and ended with 0: the work does not count as done");
+                talk.notice(Level::Warning, "not-done", only(&args.names), &text);
             }
             let ended = match period.filter(|_| is_done) {
                 Some(period) => once::keep(guard, period, verdict.exit, talk).await,

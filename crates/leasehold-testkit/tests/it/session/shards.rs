@@ -19,7 +19,7 @@ use crate::stores;
 /// Keys that begin with `odd` are in the second shard.
 struct TwoShards {
     stores: [AnyStore; 2],
-    /// What to add to the numbers of shards each time. With more than zero, locks move.
+    /// Each call adds this to the number of the shard. If it is not zero, locks move.
     step: u64,
     added: AtomicU64,
 }

@@ -263,7 +263,7 @@ fn a_pipe_whose_maker_was_killed_before_its_rename_is_removed_after_a_minute() {
     assert_eq!(sweep_after(62), (false, false));
 }
 
-/// Root may be the first who waits. Whoever else runs this test owns the file already.
+/// Root may be the first who waits. As root, this test gives the file to another user.
 #[test]
 fn the_bells_belong_to_the_owner_of_the_file() {
     let folder = tempfile::tempdir().expect("a directory");
