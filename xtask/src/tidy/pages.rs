@@ -6,66 +6,41 @@ use super::repository::Repository;
 use crate::planted::{Bug, PLANTED};
 use crate::{bench, trust};
 
-/// TRUST.md is the output of `cargo xtask trust` for the records.
-pub(super) fn the_page_of_trust_is_what_the_records_say(repository: &Repository) -> Vec<Finding> {
+/// Each page is the output of its command for the records.
+pub(super) fn pages_are_what_the_records_say(repository: &Repository) -> Vec<Finding> {
+    let read = |path: &str| repository.file(path).map(|file| file.text.clone());
     // Another rule reports patches that cannot be read.
     let planted = repository.files().iter().filter_map(|file| {
         let name = file.path.strip_prefix(PLANTED)?.strip_prefix('/')?.strip_suffix(".patch")?;
         Bug::named(name, &file.text).ok()
     });
     let bugs: Vec<Bug> = planted.collect();
-    let expected = trust::render(|path| text(repository, path), &bugs);
-    compare(repository, trust::PAGE, expected, "cargo xtask trust")
-}
-
-/// BENCHMARKS.md is the output of `cargo xtask bench --render` for the records.
-pub(super) fn the_page_of_benchmarks_is_what_the_records_say(
-    repository: &Repository,
-) -> Vec<Finding> {
-    let expected = bench::render(|path| text(repository, path));
-    compare(repository, bench::PAGE, expected, "cargo xtask bench --render")
-}
-
-/// The page that helps to choose a store is the output of `cargo xtask bench --render`, too.
-pub(super) fn the_page_of_stores_is_what_the_record_says(repository: &Repository) -> Vec<Finding> {
-    let expected = bench::render_choosing(|path| text(repository, path));
-    compare(repository, bench::CHOOSING, expected, "cargo xtask bench --render")
-}
-
-/// The page of rivals and its pictures are the output of `cargo xtask bench --render`, too.
-pub(super) fn the_page_of_rivals_is_what_the_record_says(repository: &Repository) -> Vec<Finding> {
-    match bench::compared(|path| text(repository, path)) {
-        Err(complaint) => vec![Finding::new(bench::COMPARED, 0, complaint)],
-        Ok(files) => {
-            let compare = |(path, text): &(String, String)| {
-                compare(repository, path, Ok(text.clone()), "cargo xtask bench --render")
-            };
-            files.iter().flat_map(compare).collect()
-        }
+    let of_one = |page: &str, text: Result<String, String>| (page.to_owned(), text);
+    let mut pages = vec![
+        of_one(trust::PAGE, trust::render(read, &bugs)),
+        of_one(bench::PAGE, bench::render(read)),
+        of_one(bench::CHOOSING, bench::render_choosing(read)),
+    ];
+    match bench::compared(read) {
+        Ok(files) => pages.extend(files.into_iter().map(|(path, text)| (path, Ok(text)))),
+        Err(complaint) => pages.push(of_one(bench::COMPARED, Err(complaint))),
     }
-}
-
-fn text(repository: &Repository, path: &str) -> Option<String> {
-    repository.file(path).map(|file| file.text.clone())
-}
-
-fn compare(
-    repository: &Repository,
-    page: &str,
-    expected: Result<String, String>,
-    command: &str,
-) -> Vec<Finding> {
-    let expected = match expected {
-        Ok(expected) => expected,
-        Err(complaint) => return vec![Finding::new(page, 0, complaint)],
+    let finding = |(page, expected): (String, Result<String, String>)| {
+        let (line, complaint) = match expected {
+            Ok(expected) => (differing_line(&read(&page).unwrap_or_default(), &expected)?, None),
+            Err(complaint) => (0, Some(complaint)),
+        };
+        let command = if page == trust::PAGE { "trust" } else { "bench --render" };
+        let stale = || format!("is not what the records say: run `cargo xtask {command}`");
+        Some(Finding::new(&page, line, complaint.unwrap_or_else(stale)))
     };
-    let is = text(repository, page).unwrap_or_default();
-    if is == expected {
-        return Vec::new();
-    }
+    pages.into_iter().filter_map(finding).collect()
+}
+
+/// The first line at which two texts differ.
+fn differing_line(is: &str, should: &str) -> Option<usize> {
     let is_same = |(is, should): &(&str, &str)| is == should;
-    let line = is.lines().zip(expected.lines()).take_while(is_same).count() + 1;
-    vec![Finding::new(page, line, format!("is not what the records say: run `{command}`"))]
+    (is != should).then(|| is.lines().zip(should.lines()).take_while(is_same).count() + 1)
 }
 
 #[cfg(test)]
@@ -73,55 +48,47 @@ mod tests {
     use super::super::assert_finds;
     use super::*;
 
-    #[test]
-    fn a_page_that_was_changed_by_hand_is_found() {
-        let good = trust::render(|_| None, &[]).expect("rendered");
-        let (rule, page) = (the_page_of_trust_is_what_the_records_say, trust::PAGE);
-        assert_finds(rule, &[(page, &good)], &[]);
-        assert_finds(rule, &[(page, &with_a_word_in(&good, 3))], &["TRUST.md:3"]);
-        assert_finds(rule, &[], &["TRUST.md:1"]);
-        assert_finds(rule, &[(page, &good), ("trust/chaos.json", "{")], &["TRUST.md:0"]);
+    /// A page, how to render it without records, and a record that it is rendered from.
+    type Page = (String, String, &'static str);
+
+    fn pages() -> Vec<Page> {
+        let rendered = |text: Result<String, String>| text.expect("rendered");
+        let (compared, text) = bench::compared(|_| None).expect("rendered").swap_remove(0);
+        vec![
+            (trust::PAGE.into(), rendered(trust::render(|_| None, &[])), "trust/chaos.json"),
+            (bench::PAGE.into(), rendered(bench::render(|_| None)), "bench/records/hot.json"),
+            (
+                bench::CHOOSING.into(),
+                rendered(bench::render_choosing(|_| None)),
+                "bench/records/engines.json",
+            ),
+            (compared, text, "bench/records/rivals.json"),
+        ]
     }
 
     #[test]
-    fn a_figure_of_a_rival_that_was_changed_by_hand_is_found() {
-        let rule = the_page_of_rivals_is_what_the_record_says;
-        let good = bench::compared(|_| None).expect("rendered");
-        let (page, text) = (&*good[0].0, &*good[0].1);
-        assert_finds(rule, &[(page, text)], &[]);
-        assert_finds(rule, &[(page, &with_a_word_in(text, 1))], &[&at(page, 1)]);
-        let files = [(page, text), ("bench/records/rivals.json", "{")];
-        assert_finds(rule, &files, &[&at(page, 0)]);
+    fn a_page_that_was_changed_by_hand_or_has_no_readable_record_is_found() {
+        let pages = pages();
+        let whole: Vec<(&str, &str)> = pages.iter().map(|it| (&*it.0, &*it.1)).collect();
+        assert_finds(pages_are_what_the_records_say, &whole, &[]);
+        for (at, (page, text, record)) in pages.iter().enumerate() {
+            let mut files = whole.clone();
+            let changed = with_a_word_in(text, 2);
+            files[at].1 = &changed;
+            let found = format!("{page}:2");
+            assert_finds(pages_are_what_the_records_say, &files, &[&found]);
+            let mut files = whole.clone();
+            files.push((record, "{"));
+            let findings = pages_are_what_the_records_say(&Repository::of(&files));
+            let is_found = findings.iter().any(|it| it.path == *page && it.line == 0);
+            assert!(is_found, "{record}: {findings:?}");
+        }
     }
 
-    fn at(page: &str, line: usize) -> String {
-        format!("{page}:{line}")
-    }
-
-    /// The page as somebody left it who wrote a word into this line. It holds for any wording of
-    /// the page.
+    /// The page as somebody left it who wrote a word into this line.
     fn with_a_word_in(page: &str, line: usize) -> String {
         let mut lines: Vec<String> = page.split('\n').map(String::from).collect();
         lines[line - 1].push_str(" really");
         lines.join("\n")
-    }
-
-    #[test]
-    fn a_cost_of_a_store_that_was_changed_by_hand_is_found() {
-        let rule = the_page_of_stores_is_what_the_record_says;
-        let good = bench::render_choosing(|_| None).expect("rendered");
-        assert_finds(rule, &[(bench::CHOOSING, &good)], &[]);
-        let changed = with_a_word_in(&good, 5);
-        assert_finds(rule, &[(bench::CHOOSING, &changed)], &[&at(bench::CHOOSING, 5)]);
-    }
-
-    #[test]
-    fn a_benchmark_that_was_changed_by_hand_is_found() {
-        let good = bench::render(|_| None).expect("rendered");
-        let (rule, page) = (the_page_of_benchmarks_is_what_the_records_say, bench::PAGE);
-        assert_finds(rule, &[(page, &good)], &[]);
-        assert_finds(rule, &[(page, &with_a_word_in(&good, 3))], &["BENCHMARKS.md:3"]);
-        let files = [(page, good.as_str()), ("bench/records/hot.json", "{")];
-        assert_finds(rule, &files, &["BENCHMARKS.md:0"]);
     }
 }

@@ -1,11 +1,12 @@
 //! `chaos` injects faults into real servers and processes, and checks the promises.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Parser, Subcommand};
 use leasehold_testkit::chaos::campaign::Campaign;
 use leasehold_testkit::chaos::child::{self, ChildPlan};
 use leasehold_testkit::chaos::kind::Kind;
@@ -15,174 +16,212 @@ use leasehold_testkit::chaos::worker::{self, WorkerPlan};
 use leasehold_testkit::chaos::world::Make;
 use leasehold_testkit::history::event::ProcessId;
 use leasehold_testkit::servers::Disk;
+use strum::VariantArray as _;
 
-const USAGE: &str = "\
-usage: chaos [FLAGS]
-  --minutes N       how long faults are injected; default 1
-  --seed S          the seed of all choices; default: a random one
-  --json FILE       the file for the record
-  --worlds N        how many worlds run side by side; default 3
-  --deployment D    one (default), tls, sentinels, cluster, quorum, postgres,
-                    mysql, etcd or zookeeper
-  --kinds A,B       only these faults
-  --black-holes N   how many children lose their server for good; default 100
-  --ttl-ms N        the ttl of every lock; default 1200
-  --leasehold FILE  the command; default: beside this program
-  --without-run     without `leasehold run`, and without faults that need it
-  --commit HASH     the commit in the record
-The fault `disk-full` mounts file systems in memory. It needs root, or
-`unshare -Urm`. Without that right, the run says that it leaves the fault out.
-Exits with 1 if a promise was broken, or if a fault counted too rarely.";
+/// Injects faults into real servers and processes, and checks the promises.
+///
+/// The fault `disk-full` mounts file systems in memory. It needs root, or `unshare -Urm`. Without
+/// that right, the run says that it leaves the fault out. Exits with 1 if a promise was broken, or
+/// if a fault counted too rarely.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask chaos", args_conflicts_with_subcommands = true)]
+#[command(disable_help_subcommand = true)]
+struct Chaos {
+    #[command(subcommand)]
+    role: Option<Role>,
+    #[command(flatten)]
+    fire: Fire,
+}
+
+/// The programs that a campaign starts.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// A process that locks
+    #[command(hide = true)]
+    Worker(Worker),
+    /// The child of a `leasehold run`
+    #[command(hide = true)]
+    Child(Child),
+}
+
+#[derive(Debug, clap::Args)]
+struct Worker {
+    #[arg(long)]
+    url: String,
+    #[arg(long)]
+    ttl_ms: u64,
+    #[arg(long, value_delimiter = ',')]
+    keys: Vec<String>,
+    #[arg(long)]
+    shares: bool,
+    #[arg(long)]
+    tasks: u32,
+    #[arg(long)]
+    process: u32,
+    #[arg(long)]
+    seed: u64,
+}
+
+#[derive(Debug, clap::Args)]
+struct Child {
+    #[arg(long)]
+    process: u32,
+    #[arg(long)]
+    lives_ms: u64,
+    #[arg(long)]
+    every_ms: u64,
+}
+
+#[derive(Debug, clap::Args)]
+struct Fire {
+    /// How long faults are injected
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    minutes: f64,
+    /// The seed of all choices [default: a random one]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// The file for the record
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// How many worlds run side by side
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    worlds: usize,
+    /// The form in which the servers run
+    #[arg(long, default_value_t, value_parser = named::<Deployment>(Deployment::VARIANTS))]
+    deployment: Deployment,
+    /// Only these faults
+    #[arg(long, value_delimiter = ',', value_parser = named::<Kind>(Kind::VARIANTS))]
+    kinds: Vec<Kind>,
+    /// How many children lose their server for good
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    black_holes: u64,
+    /// The ttl of every lock
+    #[arg(long, value_name = "N", default_value_t = 1_200)]
+    ttl_ms: u64,
+    /// The command [default: beside this program]
+    #[arg(long, value_name = "FILE")]
+    leasehold: Option<PathBuf>,
+    /// Without `leasehold run`, and without faults that need it
+    #[arg(long)]
+    without_run: bool,
+    /// The commit in the record
+    #[arg(long, value_name = "HASH", default_value = "unknown")]
+    commit: String,
+}
+
+/// Reads one of these names.
+fn named<T>(all: &'static [T]) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Into<&'static str> + FromStr<Err: std::error::Error + Send + Sync + 'static>,
+    T: Clone + Send + Sync,
+{
+    PossibleValuesParser::new(all.iter().map(|it| (*it).into())).try_map(|name| name.parse())
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let done = match args.first().map(String::as_str) {
-        Some("--help" | "-h") => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Some("worker") => Flags::read(&args[1..]).and_then(|flags| Ok(worker::run(work(&flags)?))),
-        Some("child") => Flags::read(&args[1..]).and_then(|flags| Ok(child::run(&live(&flags)?))),
-        _ => Flags::read(&args).and_then(|flags| fire(&flags)),
+    let Chaos { role, fire } = Chaos::parse();
+    let done = match role {
+        Some(Role::Worker(worker)) => Ok(worker::run(worker.plan())),
+        Some(Role::Child(child)) => Ok(child::run(&child.plan())),
+        None => fire.run(),
     };
     done.unwrap_or_else(|complaint| {
-        eprintln!("chaos: {complaint}\n{USAGE}");
-        ExitCode::from(64)
+        eprintln!("chaos: {complaint}");
+        ExitCode::from(2)
     })
 }
 
-/// The flags, by their names without the dashes.
-struct Flags(HashMap<String, String>);
-
-impl Flags {
-    fn read(args: &[String]) -> Result<Self, String> {
-        let (mut flags, mut args) = (HashMap::new(), args.iter());
-        while let Some(flag) = args.next() {
-            let name = flag.strip_prefix("--").ok_or_else(|| format!("what is `{flag}`?"))?;
-            let value = match name {
-                "without-run" | "shares" => String::new(),
-                _ => args.next().ok_or_else(|| format!("`{flag}` wants a value"))?.clone(),
-            };
-            flags.insert(name.to_owned(), value);
+impl Worker {
+    fn plan(self) -> WorkerPlan {
+        WorkerPlan {
+            url: self.url,
+            ttl: Duration::from_millis(self.ttl_ms),
+            keys: self.keys,
+            shares: self.shares,
+            tasks: self.tasks,
+            process: ProcessId(self.process),
+            seed: self.seed,
         }
-        Ok(Self(flags))
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
-    }
-
-    fn optional<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
-        let Some(value) = self.0.get(name) else { return Ok(None) };
-        value.parse().map(Some).map_err(|_| format!("`--{name} {value}` is not understood"))
-    }
-
-    fn value<T: FromStr>(&self, name: &str) -> Result<T, String> {
-        self.optional(name)?.ok_or_else(|| format!("`--{name}` is missing"))
-    }
-
-    fn or<T: FromStr>(&self, name: &str, default: T) -> Result<T, String> {
-        Ok(self.optional(name)?.unwrap_or(default))
     }
 }
 
-fn work(flags: &Flags) -> Result<WorkerPlan, String> {
-    let keys: String = flags.value("keys")?;
-    Ok(WorkerPlan {
-        url: flags.value("url")?,
-        ttl: Duration::from_millis(flags.value("ttl-ms")?),
-        keys: keys.split(',').map(str::to_owned).collect(),
-        shares: flags.has("shares"),
-        tasks: flags.value("tasks")?,
-        process: ProcessId(flags.value("process")?),
-        seed: flags.value("seed")?,
-    })
+impl Child {
+    fn plan(&self) -> ChildPlan {
+        ChildPlan {
+            process: ProcessId(self.process),
+            lives: Duration::from_millis(self.lives_ms),
+            every: Duration::from_millis(self.every_ms),
+        }
+    }
 }
 
-fn live(flags: &Flags) -> Result<ChildPlan, String> {
-    Ok(ChildPlan {
-        process: ProcessId(flags.value("process")?),
-        lives: Duration::from_millis(flags.value("lives-ms")?),
-        every: Duration::from_millis(flags.value("every-ms")?),
-    })
-}
+impl Fire {
+    fn campaign(self) -> Result<Campaign, String> {
+        let chaos =
+            std::env::current_exe().map_err(|error| format!("cannot find chaos: {error}"))?;
+        let leasehold = self.leasehold.unwrap_or_else(|| chaos.with_file_name("leasehold"));
+        if !self.without_run && !leasehold.is_file() {
+            let leasehold = leasehold.display();
+            return Err(format!("{leasehold} is missing: build it, or use --without-run"));
+        }
+        let deployment = self.deployment;
+        let mut kinds = if self.kinds.is_empty() { deployment.kinds() } else { self.kinds };
+        if self.without_run {
+            kinds.retain(|kind| *kind != Kind::RunStop);
+        }
+        let Parted { kinds, left_out } = left_out::part(kinds, Disk::refusal);
+        left_out::lines(&left_out).for_each(|line| println!("{line}"));
+        if kinds.is_empty() {
+            return Err("no fault is left to be done".to_owned());
+        }
+        let mut drawn = [0; 4];
+        getrandom::fill(&mut drawn).map_err(|error| format!("no random numbers: {error}"))?;
+        if !(0.0..=120.0).contains(&self.minutes) {
+            return Err("a run takes 0 to 120 minutes".to_owned());
+        }
+        let has_holes = !self.without_run && deployment == Deployment::One;
+        Ok(Campaign {
+            make: Make {
+                chaos,
+                leasehold: (!self.without_run).then_some(leasehold),
+                deployment,
+                on_disks: kinds.contains(&Kind::DiskFull),
+                ttl: Duration::from_millis(self.ttl_ms),
+                workers: 3,
+                tasks: 5,
+                runs: if self.without_run { 0 } else { 2 },
+            },
+            worlds: self.worlds,
+            minutes: self.minutes,
+            seed: self.seed.unwrap_or_else(|| u32::from_ne_bytes(drawn).into()),
+            kinds,
+            left_out,
+            black_holes: if has_holes { self.black_holes } else { 0 },
+            histories: std::env::temp_dir(),
+            commit: self.commit,
+        })
+    }
 
-fn campaign(flags: &Flags) -> Result<Campaign, String> {
-    let chaos = std::env::current_exe().map_err(|error| format!("cannot find chaos: {error}"))?;
-    let without_run = flags.has("without-run");
-    let leasehold: PathBuf = flags.or("leasehold", chaos.with_file_name("leasehold"))?;
-    if !without_run && !leasehold.is_file() {
-        let leasehold = leasehold.display();
-        return Err(format!("{leasehold} is missing: build it, or use --without-run"));
+    fn run(mut self) -> Result<ExitCode, String> {
+        let json = self.json.take();
+        let campaign = self.campaign()?;
+        println!("seed {}", campaign.seed);
+        let (record, wrong) = campaign.run();
+        let text = serde_json::to_string_pretty(&record).expect("names and numbers");
+        println!("{text}");
+        if let Some(path) = json {
+            let written = std::fs::write(&path, text + "\n");
+            written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        }
+        // A reader of the last lines must learn this too.
+        left_out::lines(&record.left_out).for_each(|line| println!("{line}"));
+        for complaint in &wrong {
+            println!("violation: {complaint}");
+        }
+        if wrong.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        println!("FAILED; the same choices again: cargo xtask chaos --seed {}", campaign.seed);
+        Ok(ExitCode::FAILURE)
     }
-    let deployment: String = flags.or("deployment", Deployment::One.name().to_owned())?;
-    let deployment = Deployment::of_name(&deployment)
-        .ok_or_else(|| format!("`{deployment}` is not a deployment"))?;
-    let mut kinds = match flags.optional::<String>("kinds")? {
-        None => deployment.kinds(),
-        Some(names) => names
-            .split(',')
-            .map(|name| Kind::of_name(name).ok_or_else(|| format!("`{name}` is not a fault")))
-            .collect::<Result<_, _>>()?,
-    };
-    if without_run {
-        kinds.retain(|kind| *kind != Kind::RunStop);
-    }
-    let Parted { kinds, left_out } = left_out::part(kinds, Disk::refusal);
-    left_out::lines(&left_out).for_each(|line| println!("{line}"));
-    if kinds.is_empty() {
-        return Err("no fault is left to be done".to_owned());
-    }
-    let mut seed = [0; 4];
-    getrandom::fill(&mut seed).map_err(|error| format!("no random numbers: {error}"))?;
-    let minutes = flags.or("minutes", 1.0)?;
-    if !(0.0..=120.0).contains(&minutes) {
-        return Err("a run takes 0 to 120 minutes".to_owned());
-    }
-    Ok(Campaign {
-        make: Make {
-            chaos,
-            leasehold: (!without_run).then_some(leasehold),
-            deployment,
-            on_disks: kinds.contains(&Kind::DiskFull),
-            ttl: Duration::from_millis(flags.or("ttl-ms", 1_200)?),
-            workers: 3,
-            tasks: 5,
-            runs: if without_run { 0 } else { 2 },
-        },
-        worlds: flags.or("worlds", 3)?,
-        minutes,
-        seed: flags.or("seed", u32::from_ne_bytes(seed).into())?,
-        kinds,
-        left_out,
-        black_holes: if without_run || deployment != Deployment::One {
-            0
-        } else {
-            flags.or("black-holes", 100)?
-        },
-        histories: std::env::temp_dir(),
-        commit: flags.or("commit", "unknown".to_owned())?,
-    })
-}
-
-fn fire(flags: &Flags) -> Result<ExitCode, String> {
-    let campaign = campaign(flags)?;
-    println!("seed {}", campaign.seed);
-    let (record, wrong) = campaign.run();
-    let text = serde_json::to_string_pretty(&record).expect("names and numbers");
-    println!("{text}");
-    if let Some(path) = flags.optional::<PathBuf>("json")? {
-        let written = std::fs::write(&path, text + "\n");
-        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    }
-    // A reader of the last lines must learn this too.
-    left_out::lines(&record.left_out).for_each(|line| println!("{line}"));
-    for complaint in &wrong {
-        println!("violation: {complaint}");
-    }
-    if wrong.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    println!("FAILED; the same choices again: cargo xtask chaos --seed {}", campaign.seed);
-    Ok(ExitCode::FAILURE)
 }

@@ -95,6 +95,8 @@ pub fn missing(injected: &BTreeMap<String, Injected>, owed: u64) -> Vec<String> 
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
 
     #[test]
@@ -113,11 +115,11 @@ mod tests {
 
     #[test]
     fn each_fault_has_its_turn_before_any_comes_again() {
-        let board = Board::new(&Kind::ALL);
+        let board = Board::new(Kind::VARIANTS);
         let mut random = SeededRandom::new(2);
         for round in 1..=3 {
             // Draw all faults before any of them is done, as several worlds do.
-            let drawn: Vec<Kind> = Kind::ALL.iter().map(|_| board.next(&mut random)).collect();
+            let drawn: Vec<Kind> = Kind::VARIANTS.iter().map(|_| board.next(&mut random)).collect();
             drawn.iter().for_each(|kind| assert!(board.done(*kind, ATTEMPTS_LEAST)));
             for (kind, fault) in board.injected() {
                 assert_eq!(fault.counted, round, "{kind}");

@@ -1,9 +1,21 @@
 //! The faults that are injected into real servers, with their names from GUARANTEES.md.
 
-use std::fmt;
-
 /// A fault. The table in GUARANTEES.md explains each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 #[allow(missing_docs, reason = "the table says it")]
 pub enum Kind {
     Delay,
@@ -36,14 +48,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All faults.
-    pub const ALL: [Self; 27] = {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = Self::OF_ONE;
-        let [w, x, y, z] = [Self::Failover, Self::Handover, Self::SlotMove, Self::SentinelStop];
-        let last = Self::QuotaFull;
-        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, last]
-    };
-
     /// The faults of one server, in the order of the table.
     pub const OF_ONE: [Self; 22] = [
         Self::Delay,
@@ -94,71 +98,25 @@ impl Kind {
 
     /// Its name.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Delay => "delay",
-            Self::Partition => "partition",
-            Self::PartitionToServer => "partition-to-server",
-            Self::PartitionToClient => "partition-to-client",
-            Self::Reset => "reset",
-            Self::ReplyLost => "reply-lost",
-            Self::LateRequest => "late-request",
-            Self::Duplicate => "duplicate",
-            Self::SubscriberKill => "subscriber-kill",
-            Self::ScriptFlush => "script-flush",
-            Self::OutOfMemory => "out-of-memory",
-            Self::DiskFull => "disk-full",
-            Self::ServerStop => "server-stop",
-            Self::ServerRestart => "server-restart",
-            Self::ClientStop => "client-stop",
-            Self::ClientCrash => "client-crash",
-            Self::RunStop => "run-stop",
-            Self::ClockStepBack => "clock-step-back",
-            Self::ClockStepForward => "clock-step-forward",
-            Self::RestartEmpty => "restart-empty",
-            Self::RestartOld => "restart-old",
-            Self::Flushall => "flushall",
-            Self::Failover => "failover",
-            Self::Handover => "handover",
-            Self::SlotMove => "slot-move",
-            Self::SentinelStop => "sentinel-stop",
-            Self::QuotaFull => "quota-full",
-        }
-    }
-
-    /// The fault with that name.
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
     use crate::history::model::kinds;
 
     #[test]
     fn every_fault_of_the_table_is_done_here_or_left_out_for_a_reason() {
-        let mut ours: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        let mut ours: Vec<_> = Kind::VARIANTS.iter().map(|kind| kind.name()).collect();
         ours.extend(Kind::SIMULATED_ONLY.iter().map(|(name, _)| *name));
         let mut table: Vec<_> = kinds().collect();
         ours.sort_unstable();
         table.sort_unstable();
         assert_eq!(ours, table);
-    }
-
-    #[test]
-    fn a_fault_is_found_by_its_name() {
-        for kind in Kind::ALL {
-            assert_eq!(Kind::of_name(kind.name()), Some(kind));
-        }
-        assert_eq!(Kind::of_name("loss"), None);
     }
 }

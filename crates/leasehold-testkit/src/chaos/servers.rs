@@ -1,6 +1,5 @@
 //! The servers of a world, in each form in which people run them.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::kind::Kind;
@@ -29,7 +28,19 @@ const NETWORK: [Kind; 6] = [
 const OF_PROCESSES: [Kind; 3] = [Kind::ClientStop, Kind::ClientCrash, Kind::RunStop];
 
 /// A form in which people run servers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Deployment {
     /// One server.
     #[default]
@@ -53,39 +64,10 @@ pub enum Deployment {
 }
 
 impl Deployment {
-    /// All deployments.
-    pub const ALL: [Self; 9] = [
-        Self::One,
-        Self::Tls,
-        Self::Sentinels,
-        Self::Cluster,
-        Self::Quorum,
-        Self::Postgres,
-        Self::Mysql,
-        Self::Etcd,
-        Self::Zookeeper,
-    ];
-
     /// Its name.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::One => "one",
-            Self::Tls => "tls",
-            Self::Sentinels => "sentinels",
-            Self::Cluster => "cluster",
-            Self::Quorum => "quorum",
-            Self::Postgres => "postgres",
-            Self::Mysql => "mysql",
-            Self::Etcd => "etcd",
-            Self::Zookeeper => "zookeeper",
-        }
-    }
-
-    /// The deployment with that name.
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|deployment| deployment.name() == name)
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// The faults that can be injected here. Sentinels and nodes of a cluster name the addresses of
@@ -159,12 +141,6 @@ impl Deployment {
             }
             Self::Zookeeper => Servers::Zookeeper(Box::new(ZookeeperServer::ensemble())),
         }
-    }
-}
-
-impl fmt::Display for Deployment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 
@@ -289,21 +265,22 @@ fn far(slot: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
 
     #[test]
     fn each_deployment_has_faults_and_each_fault_a_deployment() {
-        for deployment in Deployment::ALL {
-            assert_eq!(Deployment::of_name(deployment.name()), Some(deployment));
+        for deployment in Deployment::VARIANTS {
             assert!(deployment.kinds().contains(&Kind::ClientCrash), "{deployment}");
         }
-        let all: Vec<_> = Deployment::ALL.into_iter().flat_map(Deployment::kinds).collect();
-        assert!(Kind::ALL.iter().all(|kind| all.contains(kind)));
+        let all: Vec<_> = Deployment::VARIANTS.iter().flat_map(|it| it.kinds()).collect();
+        assert!(Kind::VARIANTS.iter().all(|kind| all.contains(kind)));
     }
 
     #[test]
     fn a_disk_is_filled_wherever_servers_keep_their_data_on_one() {
-        for deployment in Deployment::ALL {
+        for deployment in Deployment::VARIANTS {
             let keeps = !matches!(deployment, Deployment::Sentinels | Deployment::Cluster);
             assert_eq!(deployment.kinds().contains(&Kind::DiskFull), keeps, "{deployment}");
         }
@@ -311,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_a_network_needs_a_network_that_can_be_bad() {
-        for deployment in Deployment::ALL {
+        for deployment in Deployment::VARIANTS {
             let is_far = !matches!(deployment, Deployment::Sentinels | Deployment::Cluster);
             let kinds = deployment.kinds();
             for kind in NETWORK {

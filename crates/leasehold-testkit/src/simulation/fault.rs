@@ -1,7 +1,8 @@
 //! The faults of a simulation, with their names from GUARANTEES.md.
 
 /// A kind of fault: a row of the table "Which faults are covered".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[allow(missing_docs, reason = "each is a row of the table in GUARANTEES.md, which explains it")]
 pub enum Fault {
     Delay,
@@ -28,6 +29,7 @@ pub enum Fault {
     RestartEmpty,
     RestartOld,
     Failover,
+    #[strum(serialize = "failover-back-strict")]
     FailoverBack,
     Flushall,
     Eviction,
@@ -97,7 +99,7 @@ impl Fault {
 
     /// The name that GUARANTEES.md uses, in a world whose servers are strict or not.
     #[must_use]
-    pub const fn name_in(self, strict: bool) -> &'static str {
+    pub fn name_in(self, strict: bool) -> &'static str {
         match self {
             Self::RestartEmpty if strict => "restart-empty-strict",
             Self::RestartOld if strict => "restart-old-strict",
@@ -109,43 +111,8 @@ impl Fault {
 
     /// The name that GUARANTEES.md uses.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Delay => "delay",
-            Self::Loss => "loss",
-            Self::Partition => "partition",
-            Self::PartitionToServer => "partition-to-server",
-            Self::PartitionToClient => "partition-to-client",
-            Self::Reset => "reset",
-            Self::ReplyLost => "reply-lost",
-            Self::LateRequest => "late-request",
-            Self::Duplicate => "duplicate",
-            Self::SubscriberKill => "subscriber-kill",
-            Self::ScriptFlush => "script-flush",
-            Self::OutOfMemory => "out-of-memory",
-            Self::ServerStop => "server-stop",
-            Self::ServerRestart => "server-restart",
-            Self::ClockDrift => "clock-drift",
-            Self::ClientStop => "client-stop",
-            Self::ClientSuspend => "client-suspend",
-            Self::ClientCrash => "client-crash",
-            Self::DroppedFuture => "dropped-future",
-            Self::ClockStepBack => "clock-step-back",
-            Self::ClockStepForward => "clock-step-forward",
-            Self::RestartEmpty => "restart-empty",
-            Self::RestartOld => "restart-old",
-            Self::Failover => "failover",
-            Self::FailoverBack => "failover-back-strict",
-            Self::Flushall => "flushall",
-            Self::Eviction => "eviction",
-            Self::FailoverCopies => "failover-copies",
-            Self::ReplicaAway => "replica-away",
-            Self::ReplicaLag => "replica-lag",
-            Self::FileLocked => "file-locked",
-            Self::PowerCut => "power-cut",
-            Self::ScriptsRefused => "scripts-refused",
-            Self::ScriptsDenied => "scripts-denied",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 

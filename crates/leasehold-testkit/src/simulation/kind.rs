@@ -4,153 +4,87 @@
 //! user can also ask for a kind (`simulate --world NAME`). Then every seed whose other kinds allow
 //! it gets that kind.
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::fault::Fault;
 use super::plan::{KeptIn, Plan, Sharing};
 use crate::virtual_host::SeededRandom;
 
 /// A special property of a world. A world can have several of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::Display,
+    strum::EnumMessage,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Kind {
-    /// Several nodes; a majority grants a lease.
+    /// A lock over 3, 4 or 5 independent nodes.
     Quorum,
-    /// Releases hand nothing over.
+    /// Locks that expect others who poll: no hand-over.
     Coexist,
-    /// Strict servers.
+    /// Strict servers: they are quarantined after they forgot.
     Strict,
-    /// Replicas must confirm grants.
+    /// A server with replicas, whose grants need copies.
     Copies,
-    /// Leases that last minutes and hours.
+    /// Ttls of minutes and hours, and leases held for that long.
     Long,
-    /// One client with a thousand leases.
+    /// A client with a thousand leases or more.
     Crowd,
-    /// Leases that go on by their token, without a guard.
+    /// Leases renewed and released by token, without guard.
     Detached,
-    /// One server that evicts keys.
+    /// One server that evicts keys of all kinds.
     Evicting,
-    /// Clients with namespaces.
+    /// Clients with different namespaces, or none.
     Namespaced,
-    /// No line, and most locks are a single key.
+    /// Unqueued locks, most of them without companion keys.
     Bare,
-    /// Clients of another library poll for the same keys.
+    /// Clients of another library that poll for the same keys.
     Foreign,
-    /// Grants must be on the server's disk.
+    /// A server whose grants have to be on its disk.
     Fsync,
-    /// The locks are in the memory of one program.
+    /// The memory store, in one program with several clients.
     Memory,
-    /// The locks are in a file that the processes of one machine share.
+    /// The SQLite store, in a file that processes share.
     Sqlite,
-    /// Readers share locks, and writers have them exclusively.
+    /// Readers that share locks, and writers.
     Shared,
-    /// Keys have a number of permits.
+    /// Semaphores, whose number of permits is changed.
     Permits,
-    /// Guards leave their key taken when they end.
+    /// Guards that leave their key taken for a while.
     Keeping,
-    /// Locks are taken together.
+    /// Locks of several names, taken together.
     Several,
-    /// There is a limit on how often work starts.
+    /// Starts of work, at most so many in each period.
     Limited,
-    /// Latches are counted down and waited for.
+    /// Latches that all clients count down and wait for.
     Latched,
-    /// Parties meet at barriers.
+    /// Barriers at which clients arrive and wait for others.
     Meeting,
-    /// Work is done once per period.
+    /// Work that is done once per period.
     Once,
-    /// Operators end the leases of clients, or ask the holders to let go.
+    /// Operators who end leases, or ask holders to let go.
     Operated,
-    /// The clients elect leaders.
+    /// An election: candidates, leaders and observers.
     Elected,
-    /// Holds are limited, and some holders would go on.
+    /// Locks with a `max_hold`, and holders that would go on.
     Bounded,
-    /// A server refuses scripts for a while.
+    /// A server that refuses scripts for a while.
     Refusing,
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 26] = [
-        Self::Quorum,
-        Self::Coexist,
-        Self::Strict,
-        Self::Copies,
-        Self::Long,
-        Self::Crowd,
-        Self::Detached,
-        Self::Evicting,
-        Self::Namespaced,
-        Self::Bare,
-        Self::Foreign,
-        Self::Fsync,
-        Self::Memory,
-        Self::Sqlite,
-        Self::Shared,
-        Self::Permits,
-        Self::Keeping,
-        Self::Several,
-        Self::Limited,
-        Self::Latched,
-        Self::Meeting,
-        Self::Once,
-        Self::Operated,
-        Self::Elected,
-        Self::Bounded,
-        Self::Refusing,
-    ];
-
-    /// Its name on the command line, and its description.
+    /// Its name on the command line.
     #[must_use]
-    pub const fn about(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Quorum => ("quorum", "a lock over 3, 4 or 5 independent nodes"),
-            Self::Coexist => ("coexist", "locks that expect others who poll: no hand-over"),
-            Self::Strict => ("strict", "strict servers: they are quarantined after they forgot"),
-            Self::Copies => ("copies", "a server with replicas, whose grants need copies"),
-            Self::Long => ("long", "ttls of minutes and hours, and leases held for that long"),
-            Self::Crowd => ("crowd", "a client with a thousand leases or more"),
-            Self::Detached => ("detached", "leases renewed and released by token, without guard"),
-            Self::Evicting => ("evicting", "one server that evicts keys of all kinds"),
-            Self::Namespaced => ("namespaced", "clients with different namespaces, or none"),
-            Self::Bare => ("bare", "unqueued locks, most of them without companion keys"),
-            Self::Foreign => ("foreign", "clients of another library that poll for the same keys"),
-            Self::Fsync => ("fsync", "a server whose grants have to be on its disk"),
-            Self::Memory => ("memory", "the memory store, in one program with several clients"),
-            Self::Sqlite => ("sqlite", "the SQLite store, in a file that processes share"),
-            Self::Shared => ("shared", "readers that share locks, and writers"),
-            Self::Permits => ("permits", "semaphores, whose number of permits is changed"),
-            Self::Keeping => ("keeping", "guards that leave their key taken for a while"),
-            Self::Several => ("several", "locks of several names, taken together"),
-            Self::Limited => ("limited", "starts of work, at most so many in each period"),
-            Self::Latched => ("latched", "latches that all clients count down and wait for"),
-            Self::Meeting => ("meeting", "barriers at which clients arrive and wait for others"),
-            Self::Once => ("once", "work that is done once per period"),
-            Self::Operated => ("operated", "operators who end leases, or ask holders to let go"),
-            Self::Elected => ("elected", "an election: candidates, leaders and observers"),
-            Self::Bounded => ("bounded", "locks with a `max_hold`, and holders that would go on"),
-            Self::Refusing => ("refusing", "a server that refuses scripts for a while"),
-        }
-    }
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        self.about().0
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        found.ok_or_else(|| format!("`{name}` is not a kind of world"))
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use strum::VariantArray as _;
+
 use super::clock::{self, ServerClock, drift_ppm};
 use super::kind::{Draw, Kind};
 use super::plan::{ClientPlan, KeptIn, Plan};
@@ -23,7 +25,7 @@ impl Plan {
     /// exclude them.
     #[must_use]
     pub fn asked_for(seed: u64, time: Duration, wanted: &[Kind]) -> Self {
-        Self::draw(Draw { seed, known: &Kind::ALL, wanted }, time)
+        Self::draw(Draw { seed, known: Kind::VARIANTS, wanted }, time)
     }
 
     /// The world of a seed if only these kinds existed, as before the other kinds were added.

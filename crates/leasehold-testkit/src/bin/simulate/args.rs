@@ -2,88 +2,96 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use leasehold_testkit::history::Invariant;
 use leasehold_testkit::simulation::{Kind, Plan};
+use strum::{EnumMessage as _, VariantArray as _};
 
-/// The description of each flag. The kinds of worlds follow it.
-const USAGE: &str = "\
-usage: cargo xtask sim [FLAGS]
-
-Runs the library on simulated servers, networks and clocks. A seed is one world: its clients, its
-kinds, and what goes wrong in it. The checker judges what happened. Exits with 1 if a promise was
-broken, and prints the command that runs that seed again.
-
-Which worlds:
-  --seeds A..B       the seeds from A to B, without B (default: 0..100)
-  --time 30s         how long the clients of a world work, on its own clock (default: 30s, or 3s
-                     with --contention, and 20s with --mixture; worlds of long leases last longer)
-  --world KIND       makes every world one of that kind, if the seed allows it, and leaves out the
-                     other seeds; may be given several times
-  --quorum           runs only the seeds that have a quorum by themselves
-  --copies           runs only the seeds that want copies by themselves
-
-How they are run:
-  --jobs N           how many worlds run side by side (default: one per core)
-  --until-violation WHAT
-                     stops at the first seed that breaks this invariant, or any with `any`; exits
-                     with 0 if there is one, and with 1 if not
-  --contention       runs ten clients instead that want one lock of five nodes all the time
-  --mixture          runs clients of another library instead, which poll, and our clients; all want
-                     one lock of one server all the time
-  --grants N         with --contention: ends a world after this many grants
-
-Output:
-  --trace            prints all events
-  --hashes           prints a hash of all events for each seed
-  --json FILE        writes the record of the run
-  --commit HASH      the commit in the record (default: unknown)
-  --help             prints this
-
+/// Runs the library on simulated servers, networks and clocks.
+///
+/// A seed is one world: its clients, its kinds, and what goes wrong in it. The checker judges what
+/// happened. Exits with 1 if a promise was broken, and prints the command that runs that seed
+/// again.
+#[derive(Debug, clap::Parser)]
+#[command(
+    bin_name = "cargo xtask sim",
+    after_help = "\
 Also, `cargo xtask sim --short` runs the simulation that every change has to pass, and
-`cargo xtask sim --planted [NAME...] [--seeds N] [--jobs N] [--json FILE]` plants known bugs.
-";
-
-/// The help text: all flags, the kinds of worlds, and the invariants.
-pub(crate) fn usage() -> String {
-    let mut usage = format!("{USAGE}\nKinds of worlds:\n");
-    for (name, about) in Kind::ALL.map(Kind::about) {
-        usage += &format!("  {name:<16} {about}\n");
-    }
-    usage += "\nInvariants:\n";
-    for invariant in Invariant::ALL {
-        usage += &format!("  {invariant}\n");
-    }
-    usage
-}
-
+`cargo xtask sim --planted [NAME...] [--seeds N] [--jobs N] [--json FILE]` plants known bugs."
+)]
 pub(crate) struct Args {
+    /// The seeds from A to B, without B
+    #[arg(long, value_name = "A..B", value_parser = seeds, default_value = "0..100")]
     pub(crate) seeds: Range<u64>,
-    /// The time of each world, if the user gave one.
+    /// How long the clients of a world work, on its own clock [default: 30s; with --contention 3s,
+    /// with --mixture 20s; worlds of long leases last longer]
+    #[arg(long, value_name = "SECONDS", value_parser = time)]
     pub(crate) time: Option<Duration>,
-    pub(crate) is_quorum: bool,
-    pub(crate) wants_copies: bool,
-    /// The kinds that every world must have.
+    /// Makes every world one of that kind, if the seed allows it, and leaves out the other seeds;
+    /// may be given several times
+    #[arg(long = "world", value_name = "KIND", value_parser = kind())]
     pub(crate) worlds: Vec<Kind>,
-    pub(crate) grants_max: usize,
+    /// Runs only the seeds that have a quorum by themselves
+    #[arg(long = "quorum")]
+    pub(crate) is_quorum: bool,
+    /// Runs only the seeds that want copies by themselves
+    #[arg(long = "copies")]
+    pub(crate) wants_copies: bool,
+    /// How many worlds run side by side [default: one per core]
+    #[arg(long, value_name = "N", default_value_t = cores(), hide_default_value = true)]
     pub(crate) jobs: usize,
-    pub(crate) json: Option<PathBuf>,
-    pub(crate) commit: String,
-    pub(crate) trace: bool,
+    #[command(flatten)]
     pub(crate) mode: Mode,
+    /// Ends a world after this many grants
+    #[arg(long, value_name = "N", requires = "contention")]
+    pub(crate) grants: Option<usize>,
+    /// Prints all events
+    #[arg(long)]
+    pub(crate) trace: bool,
+    /// Writes the record of the run
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// The commit in the record
+    #[arg(long, value_name = "HASH", default_value = "unknown")]
+    pub(crate) commit: String,
 }
 
-/// The task of this run, and its output.
+/// A task other than to check all worlds.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[group(multiple = false)]
+pub(crate) struct Mode {
+    /// Stops at the first seed that breaks this invariant, or any with `any`; exits with 0 if there
+    /// is one, and with 1 if not
+    #[arg(long, value_name = "INVARIANT", value_parser = sought())]
+    pub(crate) until_violation: Option<Sought>,
+    /// Runs ten clients instead that want one lock of five nodes all the time
+    #[arg(long)]
+    pub(crate) contention: bool,
+    /// Runs clients of another library instead, which poll, and our clients; all want one lock of
+    /// one server all the time
+    #[arg(long)]
+    pub(crate) mixture: bool,
+    /// Prints a hash of all events for each seed
+    #[arg(long)]
+    pub(crate) hashes: bool,
+}
+
+/// The violation to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Check,
-    Hashes,
-    /// Stops when this invariant is broken, or at any violation if this is `None`.
-    UntilViolation(Option<Invariant>),
-    Contention,
-    Mixture,
-    Help,
+pub(crate) enum Sought {
+    Any,
+    One(Invariant),
+}
+
+impl FromStr for Sought {
+    type Err = strum::ParseError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        if name == "any" { Ok(Self::Any) } else { name.parse().map(Self::One) }
+    }
 }
 
 impl Args {
@@ -100,134 +108,87 @@ impl Args {
         Plan::asked_for(seed, self.time_of_world(), &self.worlds)
     }
 
-    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut args = Self {
-            seeds: 0..100,
-            time: None,
-            is_quorum: false,
-            wants_copies: false,
-            worlds: Vec::new(),
-            grants_max: usize::MAX,
-            jobs,
-            json: None,
-            commit: "unknown".to_owned(),
-            trace: false,
-            mode: Mode::Check,
-        };
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
-            match word.as_str() {
-                "--seeds" => args.seeds = seeds(&value()?)?,
-                "--time" => args.time = Some(time(&value()?)?),
-                "--quorum" => args.is_quorum = true,
-                "--copies" => args.wants_copies = true,
-                "--world" => args.worlds.push(value()?.parse()?),
-                "--jobs" => args.jobs = number(&value()?)?.max(1),
-                "--grants" => args.grants_max = number(&value()?)?.max(1),
-                "--json" => args.json = Some(value()?.into()),
-                "--commit" => args.commit = value()?,
-                "--trace" => args.trace = true,
-                "--contention" => args.mode = Mode::Contention,
-                "--mixture" => args.mode = Mode::Mixture,
-                "--hashes" => args.mode = Mode::Hashes,
-                "--until-violation" => args.mode = Mode::UntilViolation(sought(&value()?)?),
-                "--help" | "-h" => args.mode = Mode::Help,
-                _ => return Err(format!("`{word}` is not understood")),
-            }
-        }
-        let has_faults = !matches!(args.mode, Mode::Contention | Mode::Mixture);
-        let is_too_short = |time| time < TIME_MIN && has_faults;
-        if args.time.is_some_and(is_too_short) {
-            return Err("worlds with faults need a time of 5s at least".to_owned());
-        }
-        if args.grants_max < usize::MAX && args.mode != Mode::Contention {
-            return Err("`--grants` is for `--contention`".to_owned());
-        }
-        Ok(args)
-    }
-
     /// How long the clients of a world with faults work.
     pub(crate) fn time_of_world(&self) -> Duration {
         self.time.unwrap_or(Duration::from_secs(30))
     }
+
+    /// Refuses a time that is too short for faults.
+    pub(crate) fn check(self) -> Result<Self, String> {
+        let has_faults = !self.mode.contention && !self.mode.mixture;
+        if has_faults && self.time.is_some_and(|time| time < TIME_MIN) {
+            return Err("worlds with faults need a time of 5s at least".to_owned());
+        }
+        Ok(self)
+    }
 }
 
-/// Parses the invariant to look for, or `any`.
-fn sought(name: &str) -> Result<Option<Invariant>, String> {
-    if name == "any" { Ok(None) } else { name.parse().map(Some) }
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn seeds(text: &str) -> Result<Range<u64>, String> {
+fn kind() -> impl TypedValueParser<Value = Kind> {
+    let about = |kind: &Kind| kind.get_documentation().unwrap_or_default();
+    let kinds =
+        Kind::VARIANTS.iter().map(move |kind| PossibleValue::new(kind.name()).help(about(kind)));
+    PossibleValuesParser::new(kinds).try_map(|name| name.parse())
+}
+
+fn sought() -> impl TypedValueParser<Value = Sought> {
+    let names = Invariant::VARIANTS.iter().map(|invariant| invariant.name());
+    PossibleValuesParser::new(["any"].into_iter().chain(names)).try_map(|name| name.parse())
+}
+
+fn seeds(text: &str) -> Result<Range<u64>, &'static str> {
     let range = text
         .split_once("..")
         .and_then(|(first, past_last)| Some(first.parse().ok()?..past_last.parse().ok()?));
-    range
-        .filter(|range| !range.is_empty())
-        .ok_or_else(|| format!("seeds are a range such as 0..100, not `{text}`"))
+    range.filter(|range| !range.is_empty()).ok_or("seeds are a range such as 0..100")
 }
 
 /// The shortest run with faults. The first fault comes after half a second.
 const TIME_MIN: Duration = Duration::from_secs(5);
 
-fn time(text: &str) -> Result<Duration, String> {
+fn time(text: &str) -> Result<Duration, &'static str> {
     let seconds = text.strip_suffix('s').and_then(|seconds| seconds.parse().ok());
     seconds
         .map(Duration::from_secs)
         .filter(|time| (Duration::from_secs(1)..=Duration::from_hours(1)).contains(time))
-        .ok_or_else(|| format!("a time is between 1s and 3600s, not `{text}`"))
-}
-
-fn number(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a number"))
+        .ok_or("a time is between 1s and 3600s")
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     fn parsed(line: &str) -> Result<Args, String> {
-        Args::parse(line.split_whitespace().map(str::to_owned))
-    }
-
-    #[test]
-    fn the_help_explains_every_flag_that_is_understood() {
-        let source = include_str!("args.rs");
-        let flags = source.lines().filter_map(|line| {
-            let arm = line.trim().strip_prefix('"')?;
-            arm.split_once('"').filter(|(_, rest)| rest.contains("=>")).map(|(flag, _)| flag)
-        });
-        let flags: Vec<_> = flags.filter(|flag| flag.starts_with("--")).collect();
-        assert!(flags.len() >= 14, "{flags:?}");
-        for flag in flags {
-            let explained = usage().lines().any(|line| line.trim_start().starts_with(flag));
-            assert!(explained, "{flag} is not explained");
-        }
+        let words = ["simulate"].into_iter().chain(line.split_whitespace());
+        Args::try_parse_from(words).map_err(|error| error.to_string())?.check()
     }
 
     #[test]
     fn arguments_are_understood_or_refused_by_name() {
         let args = parsed("--seeds 7..9 --time 60s --quorum --jobs 2 --hashes").expect("right");
-        assert!(args.is_quorum && !parsed("--hashes").expect("right").is_quorum);
+        assert!(args.is_quorum && args.mode.hashes);
         assert_eq!((args.seeds, args.time, args.jobs), (7..9, Some(Duration::from_mins(1)), 2));
-        assert_eq!(args.mode, Mode::Hashes);
-        assert_eq!(parsed("--time 1s --contention").expect("right").mode, Mode::Contention);
+        assert!(parsed("--time 1s --contention").expect("right").mode.contention);
         let worlds = parsed("--world long --world bare").expect("right").worlds;
         assert_eq!(worlds, [Kind::Long, Kind::Bare]);
         let until = |what: &str| parsed(&format!("--until-violation {what}")).expect("right").mode;
-        assert_eq!(until("any"), Mode::UntilViolation(None));
-        assert_eq!(until("no-overlap"), Mode::UntilViolation(Some(Invariant::NoOverlap)));
+        assert_eq!(until("any").until_violation, Some(Sought::Any));
+        let one = Some(Sought::One(Invariant::NoOverlap));
+        assert_eq!(until("no-overlap").until_violation, one);
         let wrong = [
-            ("--world flat", "not a kind of world"),
+            ("--world flat", "long"),
             ("--seeds 9..7", "range"),
-            ("--seeds", "needs a value"),
             ("--time 0s", "between"),
             ("--time 1s", "5s at least"),
-            ("--grants 100", "for `--contention`"),
+            ("--grants 100", "--contention"),
             ("--time 60", "between"),
-            ("--jobs many", "not a number"),
-            ("--until-violation harmony", "not an invariant"),
-            ("--frobnicate", "not understood"),
+            ("--until-violation harmony", "no-overlap"),
+            ("--hashes --mixture", "cannot be used"),
         ];
         for (line, complaint) in wrong {
             let error = parsed(line).err().unwrap_or_else(|| panic!("`{line}` passed"));

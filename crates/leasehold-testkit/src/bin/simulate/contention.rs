@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
                     }
                     let mut contention = Contention::of_seed(seed);
                     contention.span = args.time.unwrap_or(contention.span);
-                    contention.grants_max = args.grants_max;
+                    contention.grants_max = args.grants.unwrap_or(contention.grants_max);
                     let contended = contention.run();
                     all.lock().expect("no panic passes a run").push((seed, contended));
                 }

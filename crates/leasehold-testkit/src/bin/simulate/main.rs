@@ -10,34 +10,36 @@ mod sweep;
 
 use std::process::ExitCode;
 
-use self::args::{Args, Mode};
+use clap::Parser as _;
+
+use self::args::Args;
 use self::sweep::Sweep;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let args = match Args::parse(std::env::args().skip(1)) {
+    let args = match Args::parse().check() {
         Ok(args) => args,
         Err(error) => {
-            eprintln!("simulate: {error}; `--help` explains every flag");
-            return ExitCode::from(64);
+            eprintln!("simulate: {error}");
+            return ExitCode::from(2);
         }
     };
-    match args.mode {
-        Mode::Contention => return contention::run(&args),
-        Mode::Mixture => return mixture::run(&args),
-        Mode::Help => {
-            print!("{}", args::usage());
-            return ExitCode::SUCCESS;
-        }
-        _ => {}
+    if args.mode.contention {
+        return contention::run(&args);
+    }
+    if args.mode.mixture {
+        return mixture::run(&args);
     }
     let sweep = Sweep::run(&args);
-    match args.mode {
-        Mode::Hashes => sweep.print_hashes(),
-        Mode::UntilViolation(sought) => return sweep.print_found(sought),
-        Mode::Check | Mode::Contention | Mode::Mixture | Mode::Help => sweep.print_verdict(),
+    if let Some(sought) = args.mode.until_violation {
+        return sweep.print_found(sought);
+    }
+    if args.mode.hashes {
+        sweep.print_hashes();
+    } else {
+        sweep.print_verdict();
     }
     if let Some(path) = &args.json
         && let Err(error) = record::write(path, &args, &sweep)

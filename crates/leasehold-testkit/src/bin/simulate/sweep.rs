@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use leasehold::core::Moment;
 use leasehold::host::{Host, SystemHost};
-use leasehold_testkit::history::{Invariant, Violation, check, summary};
+use leasehold_testkit::history::{Violation, check, summary};
 use leasehold_testkit::simulation::{Kind, run};
+use strum::VariantArray as _;
 
-use crate::args::{Args, Mode};
+use crate::args::{Args, Sought};
 
 /// The name under which seeds with a panic are counted, in addition to the invariants.
 const PANIC: &str = "panic";
@@ -73,7 +74,10 @@ impl Sweep {
                         let one = One::of(seed, args);
                         let mut sweep = sweep.lock().expect("no panic passes a run");
                         sweep.add(seed, one, args);
-                        enough.fetch_or(sweep.has_found(args.mode), Ordering::Relaxed);
+                        enough.fetch_or(
+                            sweep.has_found(args.mode.until_violation),
+                            Ordering::Relaxed,
+                        );
                     }
                 });
             }
@@ -109,7 +113,7 @@ impl Sweep {
             *self.did.entry(what).or_default() += times;
         }
         self.in_model += u64::from(one.in_model);
-        if args.mode == Mode::Hashes {
+        if args.mode.hashes {
             self.hashes.insert(seed, one.hash);
         }
         for violation in one.violations {
@@ -117,7 +121,7 @@ impl Sweep {
                 if violation.promised { &mut self.promised } else { &mut self.not_covered };
             *counted.entry(violation.invariant.name()).or_default() += 1;
             // If the user looks for one invariant, violations of others are only counted.
-            let is_told = !matches!(args.mode, Mode::UntilViolation(Some(_)));
+            let is_told = !matches!(args.mode.until_violation, Some(Sought::One(_)));
             if violation.promised && is_told && self.printed < PRINTED_MAX {
                 self.printed += 1;
                 let name = violation.invariant.name();
@@ -125,15 +129,16 @@ impl Sweep {
                 let told =
                     format!("violation {name} seed {seed}: {violation}\n    replay: {replay}");
                 // The hashes on standard output are compared, so violations go to standard error.
-                if args.mode == Mode::Hashes {
+                if args.mode.hashes {
                     eprintln!("{told}");
                 } else {
                     println!("{told}");
                 }
             }
-            let is_sought = match args.mode {
-                Mode::UntilViolation(sought) => sought.is_none_or(|it| it == violation.invariant),
-                _ => false,
+            let is_sought = match args.mode.until_violation {
+                Some(Sought::One(sought)) => sought == violation.invariant,
+                Some(Sought::Any) => true,
+                None => false,
             };
             let is_earlier = self.found.as_ref().is_none_or(|(found, _)| seed < *found);
             if is_sought && violation.promised && is_earlier {
@@ -143,9 +148,8 @@ impl Sweep {
     }
 
     /// Whether the search has succeeded. A search for any violation also finds a panic.
-    fn has_found(&self, mode: Mode) -> bool {
-        let any = mode == Mode::UntilViolation(None);
-        self.found.is_some() || any && !self.panicked.is_empty()
+    fn has_found(&self, sought: Option<Sought>) -> bool {
+        self.found.is_some() || sought == Some(Sought::Any) && !self.panicked.is_empty()
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -163,7 +167,7 @@ impl Sweep {
         }
     }
 
-    pub(crate) fn print_found(&self, sought: Option<Invariant>) -> ExitCode {
+    pub(crate) fn print_found(&self, sought: Sought) -> ExitCode {
         match &self.found {
             Some((seed, violation)) => {
                 let invariant = violation.invariant;
@@ -173,10 +177,13 @@ impl Sweep {
                 );
                 ExitCode::SUCCESS
             }
-            None if sought.is_none() && !self.panicked.is_empty() => ExitCode::SUCCESS,
+            None if sought == Sought::Any && !self.panicked.is_empty() => ExitCode::SUCCESS,
             None => {
-                let invariant = sought.map_or("a promise", Invariant::name);
-                println!("{invariant} was broken in none of {} seeds", self.seeds);
+                let what = match sought {
+                    Sought::Any => "a promise",
+                    Sought::One(invariant) => invariant.name(),
+                };
+                println!("{what} was broken in none of {} seeds", self.seeds);
                 println!("others: {}", counts(&self.promised));
                 ExitCode::FAILURE
             }
@@ -279,7 +286,11 @@ impl One {
                 .iter()
                 .map(|(kind, one)| (kind.to_string(), one.injected))
                 .collect(),
-            kinds: Kind::ALL.into_iter().filter(|kind| plan.is(*kind)).map(Kind::name).collect(),
+            kinds: Kind::VARIANTS
+                .iter()
+                .filter(|kind| plan.is(**kind))
+                .map(|kind| kind.name())
+                .collect(),
             did: ran.did,
             in_model: plan.is_covered(),
             violations: check(&ran.events, &bounds),

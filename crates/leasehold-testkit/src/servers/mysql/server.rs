@@ -1,23 +1,22 @@
 //! A MariaDB or MySQL server that a test starts, kills and restarts.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use leasehold::host::SystemHost;
 use leasehold::store::mysql::migrate;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::make::Make;
 use crate::servers::disk::Disk;
+use crate::servers::kept::Kept;
 use crate::servers::port::Port;
-use crate::servers::process::{find, tail};
+use crate::servers::process::find;
 use crate::servers::{Identity, PATIENCE};
 
 /// A file system in memory, which a slow disk does not slow down.
@@ -25,15 +24,6 @@ const MEMORY: &str = "/dev/shm";
 
 /// How much room a server needs in that file system, in MiB.
 const ROOM_MIB: u64 = 1_024;
-
-/// Starts the server, and ends it when the test process ends, in whatever way. It notices this
-/// because the other end of the pipe is closed then. Removes the folder unless it is told to keep
-/// it.
-const KEEPER: &str = r#"home=$1; shift
-"$@" & server=$!
-read -r word
-kill -KILL $server; wait $server
-case $word in keep) ;; *) rm -rf "$home" ;; esac"#;
 
 /// The settings: little memory, no waiting for the disk, and commits that a kill does not undo.
 const SETTINGS: [&str; 9] = [
@@ -66,14 +56,13 @@ const COMMIT_LIMIT_S: &str = "2";
 
 /// A private server on 127.0.0.1 and on a socket, which ends with this process.
 pub struct MysqlServer {
-    /// `None` once the keeper is to remove it.
-    home: Mutex<Option<TempDir>>,
-    folder: PathBuf,
+    /// `None` if the keeper removes it.
+    home: Option<TempDir>,
     data: PathBuf,
     port: Port,
     /// The settings for TLS.
     tls: Vec<String>,
-    keeper: Mutex<Option<Child>>,
+    process: Kept,
     /// The disk with its data, if it has one of its own. It is last, so that the server ends first.
     disk: Option<Disk>,
 }
@@ -88,11 +77,9 @@ impl MysqlServer {
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<MysqlServer> = OnceLock::new();
         SHARED.get_or_init(|| {
-            let server = Self::start();
+            let mut server = Self::start();
             // A static is never dropped. The keeper removes the folder.
-            if let Some(home) = server.home().take() {
-                let _path = home.keep();
-            }
+            let _path = server.home.take().map(TempDir::keep);
             server
         })
     }
@@ -163,8 +150,8 @@ impl MysqlServer {
         let said = [&made.stdout[..], &made.stderr[..]].concat();
         let said = String::from_utf8_lossy(&said);
         assert!(made.status.success(), "{install:?} failed: {said}");
-        let (home, keeper) = (Mutex::new(Some(home)), Mutex::default());
-        let server = Self { home, folder, data, port: Port::reserve(), tls, keeper, disk };
+        let (home, process) = (Some(home), Kept::new(folder));
+        let server = Self { home, data, port: Port::reserve(), tls, process, disk };
         server.restart();
         server.sql(
             "CREATE USER app@'127.0.0.1'; GRANT ALL ON *.* TO app@'127.0.0.1';
@@ -176,14 +163,10 @@ impl MysqlServer {
         server
     }
 
-    fn home(&self) -> MutexGuard<'_, Option<TempDir>> {
-        self.home.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The path of its socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.folder.join("socket")
+        self.process.folder.join("socket")
     }
 
     /// The port on 127.0.0.1.
@@ -220,14 +203,7 @@ impl MysqlServer {
     ///
     /// If it does not end.
     pub fn kill(&self) {
-        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut keeper) = keeper {
-            let mut pipe = keeper.stdin.take().expect("it was asked for");
-            // The keeper may have ended by itself.
-            let _ = pipe.write_all(b"keep\n");
-            drop(pipe);
-            keeper.wait().expect("it is ours");
-        }
+        self.process.kill();
     }
 
     /// Stops it by SIGSTOP, so that it is silent and keeps its connections.
@@ -236,7 +212,7 @@ impl MysqlServer {
     ///
     /// If it does not run.
     pub fn pause(&self) {
-        kill_process(self.pid(), Signal::STOP).expect("it runs");
+        self.process.signal(Signal::STOP);
     }
 
     /// Lets it go on after [`pause`](Self::pause).
@@ -245,12 +221,7 @@ impl MysqlServer {
     ///
     /// If it does not run.
     pub fn resume(&self) {
-        kill_process(self.pid(), Signal::CONT).expect("it runs");
-    }
-
-    fn pid(&self) -> Pid {
-        let file = fs::read_to_string(self.folder.join("pid")).expect("it runs");
-        file.trim().parse().ok().and_then(Pid::from_raw).expect("a number")
+        self.process.signal(Signal::CONT);
     }
 
     /// Makes the tables of Leasehold in a database.
@@ -274,13 +245,9 @@ impl MysqlServer {
     ///
     /// If it does not start.
     pub fn restart(&self) {
-        let log = File::options().create(true).append(true).open(self.log());
-        let log = log.expect("the folder takes files");
-        let path = |name: &str| self.folder.join(name).display().to_string();
-        let mut command = Command::new("sh");
-        command.args(["-c", KEEPER, "sh"]).arg(&self.folder);
-        let server = Make::of_tests().server();
-        command.arg(server.get_program()).args(server.get_args()).args(as_root()).args(SETTINGS);
+        let path = |name: &str| self.process.folder.join(name).display().to_string();
+        let mut command = Make::of_tests().server();
+        command.args(as_root()).args(SETTINGS);
         if self.disk.is_some() {
             command.args(WITH_BINARY_LOG);
         }
@@ -290,27 +257,15 @@ impl MysqlServer {
             // servers.
             format!("--tmpdir={}", path("tmp")),
             format!("--socket={}", path("socket")),
-            format!("--pid-file={}", path("pid")),
+            format!("--pid-file={}", path("pid-file")),
             format!("--port={}", self.port()),
         ]);
-        command.stdin(Stdio::piped()).stdout(log.try_clone().expect("a file"));
-        // An interrupt from the keyboard must reach only the tests.
-        command.stderr(log).process_group(0);
-        let keeper = command.spawn().expect("sh runs");
-        *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+        self.process.start(&command);
         let until = Instant::now() + PATIENCE;
         while self.ask("mysql", "SELECT 1").is_err() {
-            assert!(Instant::now() < until, "no server: {}", self.last_words());
+            assert!(Instant::now() < until, "no server: {}", self.process.last_words());
             std::thread::park_timeout(LOOK_EVERY);
         }
-    }
-
-    fn log(&self) -> PathBuf {
-        self.folder.join("log")
-    }
-
-    fn last_words(&self) -> String {
-        File::open(self.log()).map_or_else(|error| error.to_string(), |log| tail(&log))
     }
 
     /// Runs statements as a user with all rights. Returns the rows.
@@ -385,7 +340,7 @@ impl Drop for MysqlServer {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            eprintln!("the log of {self:?}:\n{}", self.last_words());
+            eprintln!("the log of {self:?}:\n{}", self.process.last_words());
         }
     }
 }

@@ -4,10 +4,9 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use leasehold::host::SystemHost;
@@ -17,8 +16,9 @@ use tempfile::TempDir;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
 use crate::servers::disk::Disk;
+use crate::servers::kept::Kept;
 use crate::servers::port::Port;
-use crate::servers::process::{find, in_path, tail};
+use crate::servers::process::{find, in_path};
 use crate::servers::{Identity, PATIENCE};
 
 /// The user that the server runs as if the tests run as root, whom the server refuses.
@@ -26,16 +26,6 @@ pub(super) const USER: &str = "postgres";
 
 /// The folder in which Debian and Ubuntu have the programs, by version.
 const DEBIAN: &str = "/usr/lib/postgresql";
-
-/// Starts the server, and ends it when the test process ends, in whatever way. It notices this
-/// because the other end of the pipe is closed then. Removes the folder unless it is told to keep
-/// it.
-const KEEPER: &str = r#"home=$1; shift
-"$@" & server=$!
-read -r word
-case $word in stop) signal=INT ;; *) signal=QUIT ;; esac
-kill -$signal $server; wait $server
-case $word in stop | keep) ;; *) rm -rf "$home" ;; esac"#;
 
 /// The settings: little memory, no waiting for the disk, nothing in the background.
 const SETTINGS: &str = "fsync = off
@@ -66,17 +56,14 @@ local all all trust
 
 /// A private PostgreSQL server on 127.0.0.1 and on a socket, which ends with this process.
 pub struct PostgresServer {
-    /// `None` once the keeper is to remove it.
-    home: Mutex<Option<TempDir>>,
-    folder: PathBuf,
+    /// `None` if the keeper removes it.
+    home: Option<TempDir>,
     data: PathBuf,
     port: Port,
-    keeper: Mutex<Option<Keeper>>,
+    process: Kept,
     /// The disk with its data, if it has one of its own. It is last, so that the server ends first.
     disk: Option<Disk>,
 }
-
-struct Keeper(Child);
 
 impl PostgresServer {
     /// The server that all tests of this process share. They must not stop it.
@@ -88,11 +75,9 @@ impl PostgresServer {
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<PostgresServer> = OnceLock::new();
         SHARED.get_or_init(|| {
-            let server = Self::start();
+            let mut server = Self::start();
             // A static is never dropped. The keeper removes the folder.
-            if let Some(home) = server.home().take() {
-                let _path = home.keep();
-            }
+            let _path = server.home.take().map(TempDir::keep);
             server
         })
     }
@@ -159,23 +144,12 @@ impl PostgresServer {
             }
             file.write_all(b"ssl = on\n").expect("the folder takes files");
         }
-        let (home, keeper) = (Mutex::new(Some(home)), Mutex::default());
-        let server = Self { home, folder, data, port, keeper, disk };
+        // By QUIT, the main process also ends its children.
+        let (home, process) = (Some(home), Kept::ended_by("QUIT", folder));
+        let server = Self { home, data, port, process, disk };
         server.restart();
         server.sql("CREATE ROLE locked LOGIN PASSWORD 'secret'");
         server
-    }
-
-    fn home(&self) -> MutexGuard<'_, Option<TempDir>> {
-        self.home.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    fn log(&self) -> PathBuf {
-        self.folder().join("log")
     }
 
     /// The port on 127.0.0.1.
@@ -186,7 +160,7 @@ impl PostgresServer {
 
     /// A folder for files that functions of the server read.
     pub(super) fn files(&self) -> &Path {
-        self.folder()
+        &self.process.folder
     }
 
     /// The URL of a schema, over TCP, as a user with all rights.
@@ -204,7 +178,7 @@ impl PostgresServer {
     /// The URL of another database, over the socket.
     #[must_use]
     pub fn socket_url(&self, database: &str) -> String {
-        let folder = self.folder().display();
+        let folder = self.process.folder.display();
         format!("postgres://{USER}@:{}/{database}?host={folder}", self.port())
     }
 
@@ -224,9 +198,7 @@ impl PostgresServer {
     ///
     /// If it does not end.
     pub fn kill(&self) {
-        if let Some(keeper) = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            keeper.end("keep\n");
-        }
+        self.process.kill();
     }
 
     /// Stops the server in an orderly way. Keeps its files.
@@ -235,9 +207,7 @@ impl PostgresServer {
     ///
     /// If it does not end.
     pub fn stop(&self) {
-        if let Some(keeper) = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            keeper.end("stop\n");
-        }
+        self.process.end("INT");
     }
 
     /// Stops all its processes by SIGSTOP, so that it is silent and keeps its connections.
@@ -246,7 +216,7 @@ impl PostgresServer {
     ///
     /// If it does not run.
     pub fn pause(&self) {
-        let main = self.pid();
+        let main = self.process.pid();
         signal(main, Signal::STOP);
         // The main process is stopped, so it adds no more children.
         self.children_of(main).into_iter().for_each(|child| signal(child, Signal::STOP));
@@ -258,16 +228,9 @@ impl PostgresServer {
     ///
     /// If it does not run.
     pub fn resume(&self) {
-        let main = self.pid();
+        let main = self.process.pid();
         self.children_of(main).into_iter().for_each(|child| signal(child, Signal::CONT));
         signal(main, Signal::CONT);
-    }
-
-    /// The process that starts all others.
-    fn pid(&self) -> Pid {
-        let file = fs::read_to_string(self.data.join("postmaster.pid")).expect("it runs");
-        let pid = file.lines().next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
-        pid.expect("the first line is its number")
     }
 
     fn children_of(&self, main: Pid) -> Vec<Pid> {
@@ -307,26 +270,12 @@ impl PostgresServer {
     ///
     /// If it does not start.
     pub fn restart(&self) {
-        let log = File::options().create(true).append(true).open(self.log());
-        let log = log.expect("the folder takes files");
-        let mut command = Command::new("sh");
-        command.args(["-c", KEEPER, "sh"]).arg(self.folder());
-        let postgres = as_user(&program("postgres"));
-        command.arg(postgres.get_program()).args(postgres.get_args()).arg("-D").arg(&self.data);
-        command.stdin(Stdio::piped()).stdout(log.try_clone().expect("a file"));
-        // An interrupt from the keyboard must reach only the tests.
-        command.stderr(log).process_group(0);
-        let keeper = Keeper(command.spawn().expect("sh runs"));
-        *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+        self.process.start(as_user(&program("postgres")).arg("-D").arg(&self.data));
         let until = Instant::now() + PATIENCE;
         while self.ask("postgres", "SELECT 1").is_err() {
-            assert!(Instant::now() < until, "no server: {}", self.last_words());
+            assert!(Instant::now() < until, "no server: {}", self.process.last_words());
             std::thread::park_timeout(LOOK_EVERY);
         }
-    }
-
-    fn last_words(&self) -> String {
-        File::open(self.log()).map_or_else(|error| error.to_string(), |log| tail(&log))
     }
 
     /// Runs statements as a user with all rights. Returns the rows.
@@ -359,7 +308,7 @@ impl PostgresServer {
     }
 
     fn ask(&self, database: &str, sql: &str) -> Result<Vec<Vec<String>>, String> {
-        let socket = self.folder().join(format!(".s.PGSQL.{}", self.port()));
+        let socket = self.process.folder.join(format!(".s.PGSQL.{}", self.port()));
         let asking = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(ask(&socket, database, sql))
@@ -401,18 +350,8 @@ impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            eprintln!("the log of {self:?}:\n{}", self.last_words());
+            eprintln!("the log of {self:?}:\n{}", self.process.last_words());
         }
-    }
-}
-
-impl Keeper {
-    fn end(mut self, word: &str) {
-        let mut pipe = self.0.stdin.take().expect("it was asked for");
-        // The keeper may have ended by itself.
-        let _ = pipe.write_all(word.as_bytes());
-        drop(pipe);
-        self.0.wait().expect("it is ours");
     }
 }
 
