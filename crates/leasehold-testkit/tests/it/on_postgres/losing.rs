@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use leasehold::host::SystemHost;
-use leasehold::store::postgres::migrate;
-use leasehold::{Client, ErrorKind, Lost, Release};
+use leasehold::store::postgres::{PostgresConnector, PostgresStore, migrate};
+use leasehold::store::{Acquired, Ask, Claim, LeaseId, Renewal, Renewed, Store as _};
+use leasehold::{Client, ErrorKind, Key, Lost, OwnerToken, Release, Ttl};
 use leasehold_testkit::servers::{PostgresServer, Schema};
 
 use super::{client, keep, session, until};
@@ -158,4 +159,24 @@ async fn no_backend_waits_for_long_for_a_table_that_is_locked() {
     let waiting = "SELECT count(*) FROM pg_stat_activity
         WHERE wait_event_type = 'Lock' AND datname = current_database()";
     until("no backend waits", async || schema.sql(waiting)[0][0] == "0").await;
+}
+
+/// The first renewal opens a connection of its own.
+#[tokio::test]
+async fn a_lease_is_renewed_although_the_server_has_no_second_connection_left() {
+    let (server, url) = migrated().await;
+    server.sql(
+        "CREATE ROLE narrow LOGIN CONNECTION LIMIT 1; GRANT USAGE ON SCHEMA leasehold TO narrow;
+        GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO narrow",
+    );
+    let url = url.replace("postgres@", "narrow@");
+    let connector = PostgresConnector::new(&url).expect("a URL");
+    let store = PostgresStore::open(connector, SystemHost::shared());
+    let (key, owner) = (Key::new("a").expect("a name"), OwnerToken::new("anna").expect("a token"));
+    let ask = Ask::new(key.clone(), owner.clone(), Claim::Exclusive, Ttl::DEFAULT);
+    let granted = store.acquire(ask).await.expect("answered");
+    assert!(matches!(granted, Acquired::Granted { .. }), "{granted:?}");
+    let lease = LeaseId { key, owner, claim: Claim::Exclusive };
+    let renewed = store.renew(Renewal::new(lease, Ttl::DEFAULT)).await.expect("answered");
+    assert!(matches!(renewed, Renewed::Renewed { .. }), "{renewed:?}");
 }

@@ -8,7 +8,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Bu
 
 use super::login::{self, CACHING};
 use super::packet::{Bytes, Greeting, Malformed, Results, Said, Taken, flag};
-use crate::store::net::Io;
+use crate::core::error::Error;
+use crate::store::net::{self, Io};
 use crate::store::sql::Row;
 use crate::store::sql::url::Address;
 
@@ -31,6 +32,8 @@ pub(super) enum Failure {
     Unsent,
     /// The connection failed, or the server sent something that is not the protocol.
     Broken(String),
+    /// TLS failed. With TLS 1.3, a server judges the certificate of a client after the handshake.
+    Tls(Error),
     /// The server wants a way to log in that this client lacks, or the password itself over an
     /// unencrypted connection.
     Login(&'static str),
@@ -38,6 +41,9 @@ pub(super) enum Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
+        if let Some(refused) = net::failure(&error) {
+            return Self::Tls(refused);
+        }
         Self::Broken(match error.kind() {
             io::ErrorKind::UnexpectedEof => "the server closed it".to_owned(),
             _ => error.to_string(),

@@ -56,7 +56,7 @@ const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 /// `tls`.
 #[derive(Clone)]
 pub struct MysqlConnector {
-    pub(super) address: Arc<Address>,
+    pub(in crate::store) address: Arc<Address>,
     /// `None` if connections are not encrypted.
     tls: Option<Tls>,
 }

@@ -15,7 +15,7 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
     match failure {
         Failure::Said(said) => {
             let (kind, message) = match stage {
-                Stage::Asking if is_cut_off(said.code) => (
+                Stage::Asking | Stage::Migrating if is_cut_off(said.code) => (
                     ErrorKind::Unknown,
                     "the server cut the request off; the request may have taken effect; inspect \
                      the lock, or wait for one ttl",
@@ -31,6 +31,10 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
                     ErrorKind::Unknown,
                     "the server, or a proxy in front of it, failed; the request may have taken \
                      effect; see the cause",
+                )),
+                Stage::Migrating => explain(said.code).unwrap_or((
+                    ErrorKind::Unavailable,
+                    "the server refused a statement; see the cause",
                 )),
                 Stage::Connecting => explain(said.code).unwrap_or((
                     ErrorKind::Unavailable,
@@ -49,6 +53,8 @@ pub(super) fn failure(failure: &Failure, stage: Stage) -> Error {
                            try again";
             Error::new(ErrorKind::Unavailable, message)
         }
+        Failure::Tls(refused) if stage == Stage::Connecting => refused.clone(),
+        Failure::Tls(refused) => broken(refused.to_string(), stage, "MySQL or MariaDB"),
         Failure::Broken(cause) => broken(shown(cause), stage, "MySQL or MariaDB"),
         Failure::Login(message) => Error::new(ErrorKind::Denied, *message),
     }
@@ -241,6 +247,10 @@ mod tests {
         ] {
             assert_eq!(failure(&said(code), Stage::Asking).kind(), asking, "{code}");
             assert_eq!(failure(&said(code), Stage::Connecting).kind(), connecting, "{code}");
+        }
+        // A statement of a migration that the server cannot carry out, whoever repeats it.
+        for (code, migrating) in [(1558, ErrorKind::Unavailable), (1317, ErrorKind::Unknown)] {
+            assert_eq!(failure(&said(code), Stage::Migrating).kind(), migrating, "{code}");
         }
         let broken = Failure::Broken("it ended".to_owned());
         assert_eq!(failure(&broken, Stage::Asking).kind(), ErrorKind::Unknown);

@@ -83,7 +83,7 @@ async fn make(
     link: &Link,
     is_mariadb: bool,
 ) -> Result<Option<u32>, Error> {
-    let ask = async |sql: &str| link.ask(sql, Stage::Asking).await.map_err(unfinished);
+    let ask = async |sql: &str| link.ask(sql, Stage::Migrating).await.map_err(unfinished);
     let Build { version, serves, .. } = BUILD;
     ask(&format!("SET SESSION lock_wait_timeout = {TABLE_WAIT}")).await?;
     let locked = ask(&format!(
@@ -150,7 +150,7 @@ fn unfinished(refused: Error) -> Error {
         }
         ErrorKind::Unavailable => {
             "a table or procedure is in use, or the server refused a statement; the migration is \
-             not finished; run it again: it continues where it stopped"
+             not finished; see the cause, and run it again: it continues where it stopped"
         }
         _ => return refused,
     };

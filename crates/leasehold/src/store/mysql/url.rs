@@ -65,6 +65,9 @@ mod tests {
     fn a_mistake_in_a_url_is_explained_without_the_password() {
         for (url, part) in [
             ("mysql://u:secret@h", "names no database"),
+            // The rest of a password must not be taken for an option, whose name is shown.
+            ("mysql://u:x?secret=3@h/a", "`%3F`"),
+            ("mysql://u:x?a=1&secret&a=1@h/a", "`%3F`"),
             ("mysql://u:secret@h/a/b", "more than a database"),
             ("mysql://:secret@h/a", "names no user"),
             ("mysql://u:secret@/a", "names no host"),

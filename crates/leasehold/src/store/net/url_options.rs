@@ -59,6 +59,12 @@ impl UrlOptions {
         files: [&str; 3],
         mut other: impl FnMut(&str, String) -> Result<(), String>,
     ) -> Result<Self, String> {
+        // Otherwise the text may be the rest of a password, which no error may show.
+        if text.contains('@') {
+            return Err("write a `?` in a user or password as `%3F`, and an `@` in an option as \
+                        `%40`"
+                .to_owned());
+        }
         let [ca, cert, key] = files;
         let mut options = Self::default();
         let mut seen = Vec::new();

@@ -49,7 +49,7 @@ const OLDEST: u32 = 130_000;
 /// feature `tls`.
 #[derive(Clone)]
 pub struct PostgresConnector {
-    pub(super) address: Arc<Address>,
+    pub(in crate::store) address: Arc<Address>,
     /// `None` if connections are not encrypted.
     tls: Option<Tls>,
     through: Option<Arc<Through>>,

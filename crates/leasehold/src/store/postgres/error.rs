@@ -5,11 +5,13 @@
 //! from a pooler that lost the server. Unlike the errors of servers, such an error does not say how
 //! severe it is.
 
+use std::error::Error as _;
+
 use tokio_postgres::error::{DbError, Severity};
 
 use super::guarded_stream::NOT_PRIVATE;
 use crate::core::error::{Error, ErrorKind};
-use crate::store::net::{Said, shown};
+use crate::store::net::{self, Said, shown};
 use crate::store::sql::errors::{DISK_FULL, NO_DATABASE, Stage, broken};
 
 /// The error for a failure that the client of the database reports.
@@ -27,7 +29,25 @@ pub(super) fn failure(error: &tokio_postgres::Error, stage: Stage) -> Error {
     if cause == NOT_PRIVATE {
         return Error::new(ErrorKind::Denied, NOT_PRIVATE);
     }
+    if stage == Stage::Connecting
+        && let Some(refused) = refusal_of_tls(error)
+    {
+        return refused;
+    }
     broken(cause, stage, "PostgreSQL")
+}
+
+/// The error if TLS failed. With TLS 1.3, a server judges the certificate of a client after the
+/// handshake, so the first answer of the login says it.
+fn refusal_of_tls(error: &tokio_postgres::Error) -> Option<Error> {
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        if let Some(refused) = next.downcast_ref().and_then(net::failure) {
+            return Some(refused);
+        }
+        cause = next.source();
+    }
+    None
 }
 
 /// The innermost cause, because the outer ones say nothing.

@@ -28,6 +28,8 @@ pub(in crate::store) enum Stage {
     Connecting,
     /// After a request was sent.
     Asking,
+    /// After a statement of a migration was sent to MySQL.
+    Migrating,
 }
 
 /// The error for a connection that failed or ended.
@@ -40,7 +42,7 @@ pub(in crate::store) fn broken(cause: String, stage: Stage, server: &str) -> Err
                  and whether a {server} server listens there"
             ),
         ),
-        Stage::Asking => (
+        Stage::Asking | Stage::Migrating => (
             ErrorKind::Unknown,
             format!(
                 "the connection ended before the answer came ({cause}); the request may have taken \

@@ -13,7 +13,7 @@ use super::records::Records;
 use super::row::{Answer, Row};
 use super::wire::{SILENT_AFTER, SILENT_AFTER_MAX, Wire};
 use super::{answer, call};
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::moment::WallTime;
 use crate::core::token::ClientId;
@@ -174,6 +174,12 @@ impl<E: Receive> Shared<E> {
         self.submit((&self.renewals, limit), &renewal.lease.key, sql, answer::renewed)
     }
 
+    /// Renews over the connection of the asks.
+    fn renew_by_asks(&self, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
+        let sql = call::renew(&self.dialect, renewal, limit, false);
+        self.submit((&self.asks, limit), &renewal.lease.key, sql, answer::renewed)
+    }
+
     /// Renews, and waits for the row.
     fn renew_late(&self, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
         let sql = call::renew(&self.dialect, renewal, limit, true);
@@ -194,12 +200,22 @@ impl<E: Receive> Store for SqlStore<E> {
 
     fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         let limit = command_limit(renewal.ttl);
+        let deadline = self.shared.host.now() + limit;
         let first = self.shared.renew(&renewal, limit);
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let again = || shared.renew(&renewal, limit);
             match ask_while_locked(&shared.host, limit, first, again).await {
                 Err(error) if is_row_locked(&error) => shared.renew_late(&renewal, limit).await,
+                // The server may have no second connection left for this client.
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    let left = deadline.since(shared.host.now());
+                    if left.is_zero() {
+                        Err(error)
+                    } else {
+                        shared.renew_by_asks(&renewal, left).await
+                    }
+                }
                 renewed => renewed,
             }
         })

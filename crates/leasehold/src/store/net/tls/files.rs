@@ -73,7 +73,12 @@ pub(super) fn load(options: &TlsOptions, ahead: Duration) -> Result<Arc<ClientCo
             shown(cert),
             shown(key)
         );
-        config_error(&what, "name the key that belongs to the certificate").with_source(cause)
+        let next = if matches!(cause, rustls::Error::InconsistentKeys(_)) {
+            "name the key that belongs to the certificate"
+        } else {
+            "use a certificate of X.509 version 3, and its key; the cause says more"
+        };
+        config_error(&what, next).with_source(cause)
     })?;
     Ok(with_protocol(config, options))
 }
