@@ -88,6 +88,10 @@ fn a_doctor_examines_the_ensemble() {
     for part in ["ZooKeeper 3.", "a wrong token ended nothing", "11.25s", "three members"] {
         assert!(found.stdout.contains(part), "{part}: {}", found.stdout);
     }
+    // The lease that the doctor tries fits into a short session.
+    let url = path.url("4s");
+    let found = finish(on(&world, &url, &["doctor", "--ttl", "2s"]));
+    assert!(found.stdout.contains("a wrong token ended nothing"), "{}", found.stdout);
 }
 
 #[test]

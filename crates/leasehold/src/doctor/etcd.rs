@@ -59,9 +59,13 @@ fn members(facts: &EtcdFacts) -> Members<'_> {
     Members { scheme: "etcd", all, roles: Vec::new() }
 }
 
+/// What the members that may tell say of themselves.
+fn said(facts: &EtcdFacts) -> impl Iterator<Item = &(String, bool, Vec<String>)> {
+    facts.members.iter().filter_map(|it| it.said.as_ref().ok()?.as_ref())
+}
+
 fn version(facts: &EtcdFacts) -> Option<Check> {
-    let versions: Vec<_> =
-        facts.members.iter().filter_map(|it| Some(&*it.said.as_ref().ok()?.0)).collect();
+    let versions: Vec<_> = said(facts).map(|it| &*it.0).collect();
     let oldest = versions.iter().min_by_key(|version| numbers(version))?;
     let evidence = format!("etcd {}", oldest.escape_debug());
     let has_fault = |version: &&&str| {
@@ -86,7 +90,7 @@ fn numbers(version: &str) -> (u32, u32, u32) {
 }
 
 fn alarms(facts: &EtcdFacts) -> Option<Check> {
-    let said: Vec<_> = facts.members.iter().filter_map(|it| it.said.as_ref().ok()).collect();
+    let said: Vec<_> = said(facts).collect();
     if said.is_empty() {
         return None;
     }
@@ -125,7 +129,7 @@ mod tests {
     fn healthy() -> EtcdFacts {
         let member = |name: &str| MemberFacts {
             name: name.to_owned(),
-            said: Ok(("3.5.13".to_owned(), true, Vec::new())),
+            said: Ok(Some(("3.5.13".to_owned(), true, Vec::new()))),
         };
         EtcdFacts {
             label: "etcd://a,b,c/x".to_owned(),
@@ -144,7 +148,7 @@ mod tests {
             let mut facts = healthy();
             facts.members.truncate(versions.len());
             for (member, version) in facts.members.iter_mut().zip(versions) {
-                member.said = Ok(((*version).to_owned(), true, Vec::new()));
+                member.said = Ok(Some(((*version).to_owned(), true, Vec::new())));
             }
             let check = version(&facts).expect("a member answers");
             (check.verdict, check.evidence)
@@ -173,6 +177,10 @@ mod tests {
         assert!(deployment(&facts).has_failover);
         facts.members[2].said = Err(Error::new(ErrorKind::Unavailable, "it is gone"));
         assert!(!deployment(&facts).has_failover);
+        // A user who is not root.
+        facts.members.iter_mut().for_each(|member| member.said = Ok(None));
+        assert!(deployment(&facts).has_failover && members(&facts).check().verdict == Verdict::Ok);
+        assert!(version(&facts).is_none() && alarms(&facts).is_none());
     }
 
     #[test]
@@ -187,38 +195,38 @@ mod tests {
             (|it| it.members.truncate(1), "members", Verdict::Warn),
             (|it| it.members.truncate(2), "members", Verdict::Warn),
             (
-                |it| it.members[0].said = Ok(("3.3.27".to_owned(), true, Vec::new())),
+                |it| it.members[0].said = Ok(Some(("3.3.27".to_owned(), true, Vec::new()))),
                 "version",
                 Verdict::Fail,
             ),
             (
-                |it| it.members[0].said = Ok(("3.4.23".to_owned(), true, Vec::new())),
+                |it| it.members[0].said = Ok(Some(("3.4.23".to_owned(), true, Vec::new()))),
                 "version",
                 Verdict::Warn,
             ),
             (
-                |it| it.members[1].said = Ok(("3.5.12".to_owned(), true, Vec::new())),
+                |it| it.members[1].said = Ok(Some(("3.5.12".to_owned(), true, Vec::new()))),
                 "version",
                 Verdict::Warn,
             ),
             // The oldest member is mended.
             (
                 |it| {
-                    it.members[0].said = Ok(("3.4.31".to_owned(), true, Vec::new()));
-                    it.members[1].said = Ok(("3.5.12".to_owned(), true, Vec::new()));
+                    it.members[0].said = Ok(Some(("3.4.31".to_owned(), true, Vec::new())));
+                    it.members[1].said = Ok(Some(("3.5.12".to_owned(), true, Vec::new())));
                 },
                 "version",
                 Verdict::Warn,
             ),
             (
-                |it| it.members[0].said = Ok(("3.5.13".to_owned(), false, Vec::new())),
+                |it| it.members[0].said = Ok(Some(("3.5.13".to_owned(), false, Vec::new()))),
                 "alarms",
                 Verdict::Warn,
             ),
             (
                 |it| {
                     let alarm = vec!["NOSPACE".to_owned()];
-                    it.members[2].said = Ok(("3.6.0".to_owned(), true, alarm));
+                    it.members[2].said = Ok(Some(("3.6.0".to_owned(), true, alarm)));
                 },
                 "alarms",
                 Verdict::Warn,

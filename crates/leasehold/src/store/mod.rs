@@ -85,8 +85,6 @@ pub use mysql::MysqlStore;
 pub use pattern::matches_pattern;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
-#[cfg(test)]
-pub(crate) use probe::try_lease;
 pub use probe::try_out;
 pub use quorum::{NODES_MAX, Quorum};
 #[cfg(feature = "redis")]

@@ -9,6 +9,11 @@ use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
 use crate::host::Host;
 
+/// The ttl of the lease that is tried.
+pub(crate) fn probe_ttl() -> Ttl {
+    Ttl::nearest(Duration::from_secs(5))
+}
+
 /// How many inspections are measured.
 const LOOKS: usize = 20;
 
@@ -23,9 +28,19 @@ pub async fn try_out(
     host: &dyn Host,
     canary: &str,
 ) -> (Result<bool, Error>, Vec<Duration>) {
+    try_out_for(store, host, canary, probe_ttl()).await
+}
+
+/// Same as [`try_out`], with a lease of this ttl.
+pub(crate) async fn try_out_for(
+    store: &impl Store,
+    host: &dyn Host,
+    canary: &str,
+    ttl: Ttl,
+) -> (Result<bool, Error>, Vec<Duration>) {
     let random = canary.rsplit(':').next().unwrap_or_default();
     let key = Key::probe(random);
-    let lease = try_lease(store, key.clone(), random).await;
+    let lease = try_lease(store, key.clone(), random, ttl).await;
     let mut round_trips = Vec::new();
     for _ in 0..LOOKS {
         let sent = host.now();
@@ -40,10 +55,14 @@ pub async fn try_out(
 /// Takes a lease, renews it, and releases it with a wrong token and with its own. Returns whether
 /// it was granted and renewed, and released by no other token than its own. `random` makes its
 /// tokens differ from all others.
-pub(crate) async fn try_lease(store: &impl Store, key: Key, random: &str) -> Result<bool, Error> {
+pub(crate) async fn try_lease(
+    store: &impl Store,
+    key: Key,
+    random: &str,
+    ttl: Ttl,
+) -> Result<bool, Error> {
     let token = |text: &str| OwnerToken::new(format!("{text}-{random}"));
     let (ours, wrong, claim) = (token("ours")?, token("wrong")?, Claim::Exclusive);
-    let ttl = Ttl::new(Duration::from_secs(5))?;
     let granted = store.acquire(Ask::new(key.clone(), ours.clone(), claim, ttl)).await?;
     let by = |owner| LeaseId { key: key.clone(), owner, claim };
     let renewed = store.renew(Renewal::new(by(ours.clone()), ttl)).await;

@@ -9,7 +9,7 @@ use super::error::explain;
 use super::message::Message;
 use super::rpc::Status;
 use super::{EtcdConnector, EtcdStore};
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::net::Effect;
 use crate::store::{Store as _, try_out, within};
@@ -36,8 +36,9 @@ pub(crate) struct EtcdFacts {
 pub(crate) struct MemberFacts {
     /// The member's host and port.
     pub(crate) name: String,
-    /// The member's version, whether it knows a leader, and its alarms.
-    pub(crate) said: Result<(String, bool, Vec<String>), Error>,
+    /// The member's version, whether it knows a leader, and its alarms. `None` if this user may not
+    /// know. Many versions tell it only to root.
+    pub(crate) said: Result<Option<(String, bool, Vec<String>)>, Error>,
 }
 
 /// Examines the cluster of a connector.
@@ -75,14 +76,17 @@ async fn ask(
     connector: &EtcdConnector,
     host: &Arc<dyn Host>,
     number: usize,
-) -> Result<(String, bool, Vec<String>), Error> {
+) -> Result<Option<(String, bool, Vec<String>)>, Error> {
     let channel = connector.connect_to(host, number).await?;
     let path = "/etcdserverpb.Maintenance/Status";
     let failed = |failure| explain(&failure, Effect::Nothing);
     // The server may take longer than the limit that it is told.
     let asking = async { channel.call(path, &Message::default(), LIMIT).await.map_err(failed) };
-    let answer = within(Arc::clone(host), LIMIT, asking).await?;
+    let answer = match within(Arc::clone(host), LIMIT, asking).await {
+        Err(denied) if denied.kind() == ErrorKind::Denied => return Ok(None),
+        answer => answer?,
+    };
     let Status { version, leader, errors } =
         Status::read(&answer).map_err(|malformed| failed(malformed.into()))?;
-    Ok((version, leader != 0, errors))
+    Ok(Some((version, leader != 0, errors)))
 }

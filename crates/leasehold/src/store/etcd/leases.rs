@@ -172,6 +172,14 @@ impl Leases {
         !surplus.is_empty() && !std::mem::replace(is_revoking, true)
     }
 
+    /// Adds leases to those to revoke. Returns the same as [`give_back`](Self::give_back).
+    pub(super) fn end(&self, leases: Vec<i64>) -> bool {
+        let mut unused = self.unused.lock();
+        let room = SURPLUS_MAX.saturating_sub(unused.surplus.len());
+        unused.surplus.extend(leases.into_iter().take(room));
+        !unused.surplus.is_empty() && !std::mem::replace(&mut unused.is_revoking, true)
+    }
+
     /// Revokes the leases that are not kept. If that fails, they end by themselves.
     pub(super) async fn revoke_surplus(&self, wire: &Wire) {
         loop {
@@ -250,8 +258,8 @@ mod tests {
         assert!(give_back(kept, 4), "the first one is one too many");
         assert!(!give_back(kept + 1, KEPT_SECONDS_MAX + 1), "a task revokes them");
         assert_eq!(leases.unused.lock().surplus, [0, kept + 1]);
-        assert!(!leases.close(), "a task revokes them");
-        assert_eq!(leases.unused.lock().surplus.len(), SPARES_MAX + 2);
+        assert!(!leases.end(vec![9, 8]) && !leases.close(), "a task revokes them");
+        assert_eq!(leases.unused.lock().surplus.len(), SPARES_MAX + 4);
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::unpoisoned::Unpoisoned;
 /// that are left, so the store rarely reads all of them.
 const MANY: usize = 10_000;
 
-/// How long an unused entry is kept. No unrenewed lease lasts longer.
+/// How long an unused entry is kept if nobody knows how long its leases last. No unrenewed lease
+/// lasts longer.
 const KEPT_FOR: Duration = Duration::from_secs(2 * Ttl::MAX.get().as_secs());
 
 /// The leases of one owner: of its lock, of its place, and those in doubt.
@@ -36,6 +37,14 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// How long the entry is kept after its last use. Its leases have ended by then.
+    fn kept_for(&self) -> Duration {
+        let lasts = self.held.map(|(held, _)| held).into_iter().chain(self.place);
+        let longest = lasts.map(|lease| lease.seconds.unsigned_abs()).max();
+        let known = longest.filter(|_| self.doubts.is_empty());
+        known.map_or(KEPT_FOR, |seconds| Duration::from_secs(2 * seconds).min(KEPT_FOR))
+    }
+
     /// The leases of etcd that its lock and its place have.
     pub(super) fn leases(&self) -> impl Iterator<Item = i64> {
         self.held.map(|(held, _)| held.id).into_iter().chain(self.place.map(|place| place.id))
@@ -67,7 +76,7 @@ impl Owners {
         if self.known.len() >= MANY.max(2 * self.left) {
             let Self { known, in_doubt, .. } = self;
             known.retain(|_, known| {
-                let stays = now.since(known.used) < KEPT_FOR;
+                let stays = now.since(known.used) < known.kept_for();
                 if !stays {
                     for doubt in &known.doubts {
                         in_doubt.remove(doubt);
@@ -106,13 +115,14 @@ impl Mine {
         in_doubt.extend(&known.doubts);
     }
 
-    pub(super) fn forget(&self, key: &Key, owner: &OwnerToken) {
+    /// Forgets an owner. Returns its leases in doubt.
+    pub(super) fn forget(&self, key: &Key, owner: &OwnerToken) -> Vec<i64> {
         let mut all = self.0.lock();
-        if let Some(known) = all.known.remove(&(key.clone(), owner.clone())) {
-            for doubt in &known.doubts {
-                all.in_doubt.remove(doubt);
-            }
+        let known = all.known.remove(&(key.clone(), owner.clone())).unwrap_or_default();
+        for doubt in &known.doubts {
+            all.in_doubt.remove(doubt);
         }
+        known.doubts
     }
 
     /// Notes that a key of an owner may still be written with a lease, because the answer to the
@@ -143,8 +153,24 @@ mod tests {
         mine.note(now, (&key, &owner), |known| known.place = Some(Lease { id: 1, seconds: 5 }));
         assert_eq!(mine.of(&key, &owner).doubts, [2]);
         assert_eq!([1, 2, 3].map(|lease| mine.is_in_doubt(lease)), [false, true, true]);
-        mine.forget(&key, &owner);
+        assert_eq!(mine.forget(&key, &owner), [2]);
         assert_eq!([1, 2, 3].map(|lease| mine.is_in_doubt(lease)), [false, false, true]);
+    }
+
+    /// A lease that was detached or kept is neither renewed nor released by this client.
+    #[test]
+    fn an_owner_is_forgotten_once_its_leases_have_surely_ended() {
+        let lease = |seconds| Lease { id: 1, seconds };
+        let (held, place) = (Some((lease(60), 7)), Some(lease(10)));
+        let table = [
+            (Known { held, place, ..Known::default() }, 120),
+            (Known { place, ..Known::default() }, 20),
+            (Known { held, doubts: vec![2], ..Known::default() }, KEPT_FOR.as_secs()),
+            (Known::default(), KEPT_FOR.as_secs()),
+        ];
+        for (known, seconds) in table {
+            assert_eq!(known.kept_for(), Duration::from_secs(seconds), "{known:?}");
+        }
     }
 
     #[test]

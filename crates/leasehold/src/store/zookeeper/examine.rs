@@ -9,9 +9,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::session::margin;
 use super::{ZookeeperConnector, ZookeeperStore};
 use crate::core::error::{Error, ErrorKind};
+use crate::core::ttl::Ttl;
 use crate::host::Host;
 use crate::store::net::Io;
-use crate::store::{Store as _, try_out, within};
+use crate::store::probe::{probe_ttl, try_out_for};
+use crate::store::{Store as _, within};
 
 /// How long a server may take to say what it is.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -77,7 +79,9 @@ pub(crate) async fn examine(
             return facts;
         }
     }
-    let (lease, round_trips) = try_out(&store, &**host, canary).await;
+    let ttl =
+        facts.longest.map_or_else(probe_ttl, |longest| Ttl::nearest(longest).min(probe_ttl()));
+    let (lease, round_trips) = try_out_for(&store, &**host, canary, ttl).await;
     (facts.lease, facts.round_trips) = (Some(lease), round_trips);
     facts
 }
@@ -104,27 +108,43 @@ async fn ask(
         })
     };
     let said = within(Arc::clone(host), LIMIT, asking).await?;
-    Ok(read(&String::from_utf8_lossy(&said)))
+    read(&String::from_utf8_lossy(&said))
 }
 
-/// Reads the version and the role. `None` if they are not there.
-fn read(said: &str) -> Option<(String, String)> {
+/// Reads the version and the role. `None` if the server may not tell them.
+fn read(said: &str) -> Result<Option<(String, String)>, Error> {
     let line = |name: &str| said.lines().find_map(|line| line.strip_prefix(name));
-    let version = line("Zookeeper version: ")?;
-    let version = version.split(['-', ',']).next().unwrap_or(version);
-    Some((version.to_owned(), line("Mode: ").unwrap_or("unknown").to_owned()))
+    if let Some(version) = line("Zookeeper version: ") {
+        let version = version.split(['-', ',']).next().unwrap_or(version);
+        let role = line("Mode: ").unwrap_or("unknown");
+        return Ok(Some((version.to_owned(), role.to_owned())));
+    }
+    // Some versions close the connection of a word that they may not answer.
+    if said.is_empty() || said.contains("not in the whitelist") {
+        return Ok(None);
+    }
+    let message = if said.contains("not currently serving") {
+        "it does not serve requests, since it reaches no majority; no lock was changed"
+    } else {
+        "it does not answer as ZooKeeper does; no lock was changed"
+    };
+    Err(Error::new(ErrorKind::Unavailable, message))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::*;
 
     #[test]
     fn a_server_says_its_version_and_its_role_or_nothing() {
         let said = "Zookeeper version: 3.8.0-11+deb12u2, built on 2022-02-25\nLatency \
                     min/avg/max: 0/0.0/0\nMode: follower\nNode count: 5\n";
-        assert_eq!(read(said), Some(("3.8.0".to_owned(), "follower".to_owned())));
-        assert_eq!(read("srvr is not executed because it is not in the whitelist.\n"), None);
-        assert_eq!(read(""), None);
+        let told = |said| read(said).map_err(|error| error.kind());
+        assert_eq!(told(said), Ok(Some(("3.8.0".to_owned(), "follower".to_owned()))));
+        assert_eq!(told("srvr is not executed because it is not in the whitelist.\n"), Ok(None));
+        assert_eq!(told(""), Ok(None));
+        for said in ["This ZooKeeper instance is not currently serving requests\n", "-ERR\r\n"] {
+            assert_eq!(told(said), Err(ErrorKind::Unavailable), "{said}");
+        }
     }
 }

@@ -47,10 +47,14 @@ pub(super) fn gap_max(timeout: Duration) -> Duration {
     margin(timeout) / 3
 }
 
+/// The longest silence of a server. Locks are often shorter than the session, and must not be lost
+/// while the client waits for a server that has failed.
+const SILENCE_LIMIT: Duration = Duration::from_millis(2_500);
+
 /// How long the server may be silent. Until that is noticed, the client sends pings that may not
 /// arrive.
 pub(super) fn silence_max(timeout: Duration) -> Duration {
-    margin(timeout) * 2 / 3
+    (margin(timeout) * 2 / 3).min(SILENCE_LIMIT)
 }
 
 /// News that no request asked for.

@@ -155,6 +155,7 @@ mod tests {
             ("zookeeper://u%3Ax:secret@h", "no `:`"),
             ("zookeeper://u:secret@h:0", "1 to 65535"),
             ("zookeeper://u:secret@h?schema=x", "no option `schema`"),
+            ("zookeeper://u:x?secret=3@h", "`%3F`"),
             ("zookeeper://u:secret@h?sslmode=prefer", "`require`"),
             ("zookeeper://u:secret@h?ca=/x", "verify-full"),
             ("zookeeper://u:secret@h?session_timeout=900ms", "1 s to 7 days"),

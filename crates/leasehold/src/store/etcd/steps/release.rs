@@ -57,7 +57,7 @@ impl Core {
                 let (then, or_else) = (vec![Do::Delete(held)], look(&self.keys, key));
                 let done = sure(self.wire.txn(&Txn { when, then, or_else }).await)?;
                 if done.succeeded {
-                    self.mine.forget(key, owner);
+                    let _none = self.mine.forget(key, owner);
                     self.give_up(lease, known.since(lease.id)).await;
                     return Ok(Released::Freed);
                 }
@@ -77,7 +77,7 @@ impl Core {
             // A request of this owner may still be under way. Without its lease it changes nothing.
             self.wire.revoke(doubt).await.map_err(after_a_change)?;
         }
-        self.mine.forget(key, owner);
+        let _revoked = self.mine.forget(key, owner);
         Ok(released)
     }
 

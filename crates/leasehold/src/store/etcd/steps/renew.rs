@@ -71,8 +71,13 @@ impl Core {
         Err(Error::new(ErrorKind::Unknown, message))
     }
 
+    /// No release follows, so the leases in doubt end here. A request that is still under way can
+    /// then write no key with them.
     fn lost(&self, renewal: &Renewal) -> Renewed {
-        self.mine.forget(&renewal.lease.key, &renewal.lease.owner);
+        let doubts = self.mine.forget(&renewal.lease.key, &renewal.lease.owner);
+        if self.leases.end(doubts) {
+            self.revoke_surplus();
+        }
         Renewed::Lost
     }
 

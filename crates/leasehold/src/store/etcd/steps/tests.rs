@@ -17,10 +17,10 @@ use crate::host::SystemHost;
 use crate::store::etcd::entry::{Entry, Seen};
 use crate::store::etcd::hints::Wait;
 use crate::store::etcd::rpc::Kv;
+use crate::store::probe::{probe_ttl, try_lease};
 use crate::store::steps::Steps;
 use crate::store::{
-    Acquired, Ask, Claim, LeaseId, Line, OnRelease, Released, Renewal, Renewed, Revoked, try_lease,
-    within,
+    Acquired, Ask, Claim, LeaseId, Line, OnRelease, Released, Renewal, Renewed, Revoked, within,
 };
 
 fn ask(owner: &str) -> Ask {
@@ -358,7 +358,7 @@ async fn a_probe_finds_a_member_that_renews_no_lease() {
     for renews in [true, false] {
         let member = Member { renews, holder: "ours-y", ..Member::new() };
         beside_member(member, async |core, _, ask| {
-            match try_lease(&Steps::new(Arc::clone(core)), ask.key, "y").await {
+            match try_lease(&Steps::new(Arc::clone(core)), ask.key, "y", probe_ttl()).await {
                 Ok(works) => assert!(works && renews),
                 Err(error) => assert!(!renews && error.to_string().contains("proxy"), "{error}"),
             }
