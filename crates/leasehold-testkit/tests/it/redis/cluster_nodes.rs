@@ -75,6 +75,24 @@ fn hints_are_listened_for_at_another_node_when_theirs_has_left() {
     });
 }
 
+/// The old primary and the new one may tell the same epoch, since the old one hears of nothing.
+#[test]
+fn a_primary_that_is_cut_off_does_not_tell_where_the_slots_are() {
+    let nodes = Nodes::new();
+    play(&nodes, async |host, store| {
+        store.acquire(ask("anna")).await.expect("granted");
+        assert_eq!(nodes.seen().last(), Some(&sent(1, "anna acquires")));
+        let mut state = nodes.state();
+        (state.owner, state.has_one_node, state.is_first_cut_off) = (2, true, true);
+        drop(state);
+        // A request that is refused makes the client read the map again.
+        let _refused = store.acquire(ask("bert")).await;
+        pass(host, Duration::from_secs(2)).await;
+        store.acquire(ask("carl")).await.expect("granted by the node that took over");
+        assert_eq!(nodes.seen().last(), Some(&sent(2, "carl acquires")));
+    });
+}
+
 /// A replica that lacks the last grants may have been the primary meanwhile. With a warm counter,
 /// its fencing tokens would go on from its own last token.
 #[test]

@@ -37,6 +37,9 @@ pub(super) struct State {
     /// Whether both nodes answer nothing.
     pub(super) is_mute: bool,
     pub(super) epoch: u32,
+    /// Whether the first node is cut off from the second, which has all slots. The first does not
+    /// know that.
+    pub(super) is_first_cut_off: bool,
     /// Whether the second node answers nothing.
     pub(super) is_second_mute: bool,
     /// Whether the second node refuses connections.
@@ -74,12 +77,15 @@ impl Nodes {
     fn serve(&self, port: u16, line: &Line, command: &Command) {
         let words: Vec<_> = command.args().map(String::from_utf8_lossy).collect();
         let mut state = self.state();
-        let owner = state.owner;
+        let is_cut_off = state.is_first_cut_off && port == 1;
+        let knows_one_node = state.has_one_node && !is_cut_off;
+        let owner = if is_cut_off { 1 } else { state.owner };
         if state.is_mute || state.is_second_mute && port == 2 {
             state.later.push(line.later());
             return;
         }
-        let epoch = format!("cluster_current_epoch:{}\r\n", state.epoch);
+        let health = if is_cut_off { "fail" } else { "ok" };
+        let epoch = format!("cluster_state:{health}\r\ncluster_current_epoch:{}\r\n", state.epoch);
         let bytes = |text: &str| Value::Bytes(text.into());
         let answer = match &*words[0] {
             "CLUSTER" if words[1] == "INFO" => Ok(bytes(&epoch)),
@@ -88,7 +94,7 @@ impl Nodes {
                     let node = Value::Array(vec![bytes("node"), Value::Int(port)]);
                     Value::Array(vec![Value::Int(first), Value::Int(last), node])
                 };
-                let rest = if state.has_one_node { 2 } else { 1 };
+                let rest = if knows_one_node { 2 } else { 1 };
                 let ranges =
                     [(0, 0, 2), (1, SLOT - 1, rest), (SLOT, SLOT, owner), (SLOT + 1, 16_383, rest)];
                 Ok(Value::Array(ranges.map(range).into()))
@@ -96,6 +102,9 @@ impl Nodes {
             "ASKING" | "SUBSCRIBE" => {
                 state.seen.push((port.into(), words[0].clone().into_owned()));
                 Ok(bytes("OK"))
+            }
+            "EVAL" | "EVALSHA" if is_cut_off => {
+                Err(Refused("CLUSTERDOWN The cluster is down".to_owned()))
             }
             "EVAL" | "EVALSHA" => {
                 let keys: usize = words[2].parse().expect("a number");

@@ -278,3 +278,21 @@ fn a_release_is_a_command_where_the_server_has_one_and_a_renewal_stays_a_script(
         assert_eq!(seen(fake), ["EVAL"]);
     });
 }
+
+/// A command can release a lock, but not share it. The client must not be told that it was lost.
+#[test]
+fn without_scripts_a_writer_that_would_become_a_reader_keeps_its_lock_and_is_refused() {
+    play_fake(async |fake, store| {
+        fake.on("EVAL", [unknown("EVAL")]);
+        fake.on("DELIFEQ", [unknown("DELIFEQ")]);
+        fake.on("DELEX", [number(0), number(1)]);
+        fake.on("SET", [Ok(Value::Nil)]);
+        granted(ask(store, 1_000).await);
+        seen(fake);
+        let owner = OwnerToken::new("reader").expect("a token");
+        let downgrade = OnRelease::Downgrade { owner, ttl: Ttl::DEFAULT };
+        let refused = store.release(lease(), downgrade).await.expect_err("no scripts");
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        assert_eq!(seen(fake), ["EVAL"], "nothing was released");
+    });
+}

@@ -147,10 +147,19 @@ fn place_of(host: &str, port: u16, asked: &Place) -> Option<Place> {
 
 /// The epoch in the answer to `CLUSTER INFO`. It rises with each failover.
 pub(in crate::store::redis) fn epoch(answer: &Value) -> Option<u64> {
+    line_of(answer, "cluster_current_epoch:")?.parse().ok()
+}
+
+/// Whether the answer to `CLUSTER INFO` says that the node serves nobody. Then it may be cut off
+/// from the others, and they may have another map.
+pub(super) fn has_failed(answer: &Value) -> bool {
+    line_of(answer, "cluster_state:") == Some("fail")
+}
+
+fn line_of<'a>(answer: &'a Value, name: &str) -> Option<&'a str> {
     let Value::Bytes(text) = answer else { return None };
     let text = str::from_utf8(text).ok()?;
-    let epoch = text.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
-    epoch?.trim_end().parse().ok()
+    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_end)
 }
 
 /// The meaning of a refusal for the route of a request.

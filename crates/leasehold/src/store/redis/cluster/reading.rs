@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{Notify, watch};
 
-use super::map::{Map, epoch};
+use super::map::{Map, epoch, has_failed};
 use super::{Cluster, Member};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::shielded::{Shielded, run_again};
@@ -37,7 +37,16 @@ const SLOW: Duration = Duration::from_millis(100);
 pub(super) type Reading = watch::Receiver<Option<Result<(), Error>>>;
 
 /// The answer of one node.
-type Said = (Member, Result<(Option<u64>, Map), Error>);
+type Said = (Member, Result<Answer, Error>);
+
+/// What a node says of its cluster.
+struct Answer {
+    /// `None` if the node may not tell.
+    epoch: Option<u64>,
+    /// Whether the node serves nobody, perhaps since it is cut off from the others.
+    has_failed: bool,
+    map: Map,
+}
 
 impl Cluster {
     /// Starts the task that reads the map again, once.
@@ -116,13 +125,15 @@ impl Cluster {
                     () = &mut slow, if !left.is_empty() => break,
                     else => break,
                 };
-                let said = said.map(|(epoch, map)| (epoch.unwrap_or(known), map));
                 match said {
-                    Ok((epoch, map)) if epoch >= known => {
-                        self.adopt(epoch, map, &member);
-                        return Ok(());
+                    Ok(Answer { epoch, has_failed, map }) => {
+                        let epoch = epoch.unwrap_or(known);
+                        if epoch >= known && !has_failed {
+                            self.adopt(epoch, map, &member);
+                            return Ok(());
+                        }
+                        older = Some(newest(older, (epoch, map)));
                     }
-                    Ok(said) => older = Some(newest(older, said)),
                     Err(error) => failures.push((member, error)),
                 }
                 if !left.is_empty() {
@@ -237,13 +248,16 @@ async fn ask(member: Member, way: Way) -> Said {
     let info = wire.submit(LIMIT, cluster("INFO"));
     let said = match slots.await {
         // The right to `CLUSTER INFO` is useful, but not needed.
-        Ok(slots) => Ok((slots, info.await.ok().as_ref().and_then(epoch))),
+        Ok(slots) => Ok((slots, info.await.ok())),
         Err(error) if error.kind() == ErrorKind::Unsupported => Err(no_command(error)),
         Err(error) => Err(error),
     };
-    let said = said.and_then(|(slots, epoch)| match Map::read(&slots, &member.place) {
+    let said = said.and_then(|(slots, info)| match Map::read(&slots, &member.place) {
         Some(map) if map.is_empty() => Err(no_slots()),
-        Some(map) => Ok((epoch, map)),
+        Some(map) => {
+            let has_failed = info.as_ref().is_some_and(has_failed);
+            Ok(Answer { epoch: info.as_ref().and_then(epoch), has_failed, map })
+        }
         None => Err(strange()),
     });
     (member, said)

@@ -169,7 +169,14 @@ impl Running {
             match (tracked, hints) {
                 (Ok(false), Some(hints)) => hints.changed(key),
                 (Ok(_), _) => {}
-                (Err(Ended::Failed(error)), hints) if error.kind() != ErrorKind::Unavailable => {
+                // Any other failure, such as a late answer, ends the connection. So the next one
+                // tracks the keys again.
+                (Err(Ended::Failed(error)), hints)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::Config
+                    ) =>
+                {
                     tracing::debug!(%error, "the server does not report changed keys; waiters poll \
                                              instead");
                     if let Some(hints) = hints {

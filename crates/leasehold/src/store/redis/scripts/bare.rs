@@ -99,7 +99,7 @@ impl Bare {
             Step::Release(lease, OnRelease::Free) => {
                 (Sent::Native, self.native?.release(&lease.key, &lease.owner))
             }
-            Step::Release(lease, _) if without_scripts => {
+            Step::Release(lease, _) if without_scripts && !needs_script(step) => {
                 (Sent::Native, self.native?.release(&lease.key, &lease.owner))
             }
             _ => return None,
@@ -170,7 +170,7 @@ impl Bare {
             // The refusal of the script says best what is missing.
             _ if !self.is_bare || self.lacks_command => return false,
             Sent::Script if native::refuses_scripts(code, text) => {
-                return self.may_go_without(step, known);
+                return self.may_go_without(step, known) && !needs_script(step);
             }
             Sent::Set if is_syntax => known.bare.lacks_set = true,
             Sent::Native if is_release => {
@@ -200,4 +200,9 @@ impl Bare {
         let may_find_one = !self.has_probed && !has_none;
         is_renewal || server.native().or(self.native).is_some() || may_find_one
     }
+}
+
+/// Whether no command does this: a command can release a lock, but not share it with readers.
+const fn needs_script(step: &Step) -> bool {
+    matches!(step, Step::Release(_, OnRelease::Downgrade { .. }))
 }

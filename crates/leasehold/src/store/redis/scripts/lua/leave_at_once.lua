@@ -21,6 +21,8 @@ if holder == SHARED and not has_line and not keep_ttl and call('EXISTS', GRANT) 
   end
 end
 if not has_line and not is_held and call('EXISTS', SHARES) == 0 then
+  -- Changes nothing. A replica does not have to know of the lease, and refuses to write.
+  call('HDEL', GRANT, '')
   return { 0 }
 end
 

@@ -33,6 +33,8 @@ end
 local shares = open_shares(holder)
 if not has_line and not is_held then
   if not shares.has(owner) then
+    -- As in leave_at_once.lua.
+    call('HDEL', GRANT, '')
     return { 0 }
   end
   shares.leave(owner)
