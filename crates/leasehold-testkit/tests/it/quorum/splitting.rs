@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::host::Host as _;
-use leasehold_testkit::faults::{Fault, Request};
+use leasehold_testkit::faults::{Fault, Faults, Request};
 
 use super::far::Far;
 use super::{TTL, ms, play};
@@ -117,5 +117,29 @@ fn a_node_that_waiters_keep_asking_is_still_filled() {
             let locked = scene.host.within(ms(5_000), waiter).await.expect("it gets the lock");
             locked.expect("it becomes free");
         }
+    });
+}
+
+/// The waiter repeats its asks, and each would make the vote last longer.
+#[test]
+fn a_waiter_that_reaches_one_node_alone_gives_its_vote_back() {
+    play(&[3], 0..5, async |scene| {
+        let holder = scene.client().await;
+        scene.faults[2].next(Request::Acquire, Fault::Refuse);
+        let guard = holder.mutex("a").lock().await.expect("free");
+        let waiter = scene.client().await;
+        let waiting = scene.host.task(async move { waiter.mutex("a").lock().await.map(drop) });
+        scene.host.settle().await;
+        for faults in &scene.faults[..2] {
+            faults.from_now_on(Request::Acquire, Fault::Refuse);
+        }
+        scene.pass(ms(15_000)).await;
+        let seen = holder.inspect("a").await.expect("asked");
+        let ours = Ok(Some(guard.token().as_str().as_bytes().to_vec()));
+        assert_eq!(seen.votes[2].holder, ours, "the holder's renewal found it free");
+        scene.faults.iter().for_each(Faults::heal);
+        drop(guard);
+        let locked = scene.host.within(ms(20_000), waiting).await.expect("it gets the lock");
+        locked.expect("it becomes free");
     });
 }

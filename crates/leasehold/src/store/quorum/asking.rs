@@ -74,6 +74,7 @@ impl<S: Store> Asking<S> {
                         return Ok(self.given_up(taken));
                     }
                     if self.waits() {
+                        self.measure();
                         return Ok(taken.into());
                     }
                     self.hear_out();
@@ -98,6 +99,10 @@ impl<S: Store> Asking<S> {
                 }
                 Verdict::Failed => {
                     let error = self.failed();
+                    if self.waits() && self.ballot.is_granted_somewhere() {
+                        // Each repetition with this token would keep those votes from a holder.
+                        return Ok(self.given_up(Refusal::too_few_copies(error)));
+                    }
                     let has_place = self.waits() && self.ballot.may_be_known();
                     if has_place && error.kind() != ErrorKind::Unknown {
                         // An error would mean that no node knows the token. The client would not
@@ -127,6 +132,15 @@ impl<S: Store> Asking<S> {
 
     fn waits(&self) -> bool {
         self.ask.line != Line::None
+    }
+
+    /// Hears the late answers only to learn how long these nodes take. The next ask with this token
+    /// waits for them then, and gives back a vote that does not help.
+    fn measure(mut self) {
+        if !self.answers.is_empty() {
+            let host = Arc::clone(&self.shared.host);
+            host.spawn_io(Box::pin(async move { while self.answers.next().await.is_some() {} }));
+        }
     }
 
     /// Releases the grants of all nodes, also late ones, for a client that does not wait for the

@@ -173,6 +173,11 @@ impl Ballot {
         })
     }
 
+    /// Whether a node has granted the key.
+    pub(super) fn is_granted_somewhere(&self) -> bool {
+        self.votes.iter().any(|vote| matches!(vote, NodeAnswer::Granted(_)))
+    }
+
     /// Whether a node knows of the request, or may learn of it.
     pub(super) fn may_be_known(&self) -> bool {
         let is_open =

@@ -73,15 +73,12 @@ impl Belfry {
     }
 
     /// Gives what root made to the owner of the file, as SQLite does with the files beside it.
-    /// Otherwise one wait of root would keep the owner from the bells. A root that may not do this
-    /// keeps them.
+    /// Otherwise one wait of root would keep the owner from the bells. Another user gives it to the
+    /// group of the file, whose members may use the file. A user who may not do this keeps it.
     fn give_away(&self, made: impl AsFd) {
-        if rustix::process::geteuid().is_root()
-            && let Ok(file) = std::fs::metadata(&self.file)
-        {
-            let (owner, group) = (Uid::from_raw(file.uid()), Gid::from_raw(file.gid()));
-            let _refused = rustix::fs::fchown(made, Some(owner), Some(group));
-        }
+        let Ok(file) = std::fs::metadata(&self.file) else { return };
+        let owner = rustix::process::geteuid().is_root().then(|| Uid::from_raw(file.uid()));
+        let _refused = rustix::fs::fchown(made, owner, Some(Gid::from_raw(file.gid())));
     }
 
     fn bell(&self, inbox: &ClientId) -> PathBuf {

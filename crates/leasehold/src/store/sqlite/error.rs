@@ -1,6 +1,7 @@
 //! Turns SQLite errors into errors that tell the caller what to do.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::ErrorCode;
@@ -69,6 +70,7 @@ impl SqlFailure {
     pub(super) fn to_error(&self, label: &str) -> Error {
         let (kind, message) = match self.cause.sqlite_error_code() {
             Some(ErrorCode::CannotOpen) if is_out_of_descriptors() => OUT_OF_DESCRIPTORS,
+            Some(ErrorCode::CannotOpen) if has_no_room(label) => NO_ROOM,
             code => explain(code, self.stage),
         };
         Error::new(kind, format!("{label}: {message}")).with_source(Arc::clone(&self.cause))
@@ -87,6 +89,21 @@ fn is_out_of_descriptors() -> bool {
         matches!(errno, Some(Errno::MFILE | Errno::NFILE))
     })
 }
+
+/// Whether the file system of the store has no room for another file. Quotas do not show here.
+fn has_no_room(label: &str) -> bool {
+    let path = Path::new(label.strip_prefix("sqlite:").unwrap_or(label));
+    let room = rustix::fs::statvfs(path.parent().unwrap_or(path));
+    // Some file systems have no limit on the number of files, and say zero.
+    room.is_ok_and(|it| it.f_bavail == 0 || it.f_files > 0 && it.f_favail == 0)
+}
+
+/// SQLite does not say why it cannot make the files beside its file.
+const NO_ROOM: (ErrorKind, &str) = (
+    ErrorKind::Unavailable,
+    "the disk has no room for the files beside the file; nothing was changed and leases cannot be \
+     renewed; free some space, or files if there are too many",
+);
 
 const OUT_OF_DESCRIPTORS: (ErrorKind, &str) = (
     ErrorKind::Unavailable,
@@ -108,12 +125,13 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
         ),
         Some(ErrorCode::SystemIoFailure) if stage == Stage::Commit => (
             ErrorKind::Unknown,
-            "the disk failed while the change was written, so it may have taken effect; \
-             check the disk, and inspect the lock",
+            "the disk failed while the change was written, so it may have taken effect; check the \
+             disk and the quota of this user, and inspect the lock",
         ),
         Some(ErrorCode::SystemIoFailure) => (
             ErrorKind::Unavailable,
-            "the disk cannot be read or written; nothing was changed; check the disk",
+            "the disk cannot be read or written; nothing was changed; check the disk and the quota \
+             of this user",
         ),
         Some(
             ErrorCode::ReadOnly
@@ -152,6 +170,13 @@ fn explain(code: Option<ErrorCode>, stage: Stage) -> (ErrorKind, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_without_room_is_not_called_a_missing_right() {
+        // This one never has any, and always has names.
+        assert!(has_no_room("sqlite:/proc/x.db"));
+        assert!(!has_no_room("sqlite:/nowhere/at-all/x.db"), "nobody knows");
+    }
 
     #[test]
     fn a_failure_that_surely_did_nothing_is_never_called_unknown() {
