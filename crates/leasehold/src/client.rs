@@ -89,6 +89,7 @@ impl Client {
     ///
     /// [`Config`](ErrorKind::Config) for a URL that cannot be understood or a file that is not a
     /// Leasehold store. [`Denied`](ErrorKind::Denied) if rights are missing.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the server lacks something that the URL demands.
     /// [`Unavailable`](ErrorKind::Unavailable) if the store could not be reached.
     ///
     /// # Cancel safety
@@ -175,7 +176,9 @@ impl Client {
         Latch::new(self.locking(name.into()), count)
     }
 
-    /// Makes a handle for a lease that another process acquired and detached.
+    /// Makes a handle for a lease that another process acquired and detached. Its release hands the
+    /// lock to the next waiter, even if the lock was taken with
+    /// [`Coexist::On`](crate::Coexist::On).
     pub fn lease(&self, name: impl Into<String>, token: OwnerToken) -> Lease {
         let name: Arc<str> = name.into().into();
         let key = self.key(&name);
@@ -393,7 +396,8 @@ impl ClientBuilder {
     }
 
     /// Makes the store keep each lease longer than its holder relies on it. This margin covers
-    /// short pauses and clock steps of the store. It delays others after a crash. It also delays
+    /// short pauses and clock steps of the store. A guard whose deadline passed keeps the key for
+    /// the delay, or until the guard ends. It delays others after a crash. It also delays
     /// them after a lock that [stays taken](crate::Guard::keep_for) for only a little longer than
     /// its guard. Default: zero. Must be at most 24 h.
     pub const fn lock_delay(mut self, lock_delay: Duration) -> Self {

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::core::coexist::Coexist;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::lost::Lost;
 use crate::core::moment::Moment;
@@ -60,8 +61,9 @@ pub struct Election {
 
 impl Election {
     pub(crate) fn new(locking: Locking, ttl: Ttl) -> Self {
-        // Each candidate has its own place, so that each grant begins a new term.
-        let locking = locking.changed(|spec| spec.strict_fifo = true);
+        // Each candidate has its own place, so that each grant begins a new term. The line never
+        // stands aside, since other libraries have no terms.
+        let locking = locking.changed(|spec| spec.strict_fifo = true).coexist(Coexist::Off);
         Self { locking, look_every: look_every(ttl.get()) }
     }
 
@@ -244,8 +246,9 @@ impl fmt::Debug for Leadership {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The number of the leader's term. `None` if another program, or a lock without fencing, holds
-    /// the name.
+    /// The number of the leader's term. `None` if another program holds the name. If a lock without
+    /// fencing holds it, `None`, or on Redis perhaps the term of the leader before. So do not use
+    /// the name for anything else.
     pub term: Option<FencingToken>,
     /// The process, if it left its record.
     pub client: Option<ClientRecord>,
@@ -265,8 +268,8 @@ impl Leader {
 /// It asks the store once per third of the ttl, with pauses of at least 50 ms and at most 1 s. It
 /// may miss a leader that leads for a shorter time.
 ///
-/// The terms of the leaders that it returns rise. Only a server that came back with older data may
-/// show a leader again that has gone.
+/// The terms of the leaders that it returns rise, if the name is used for the election alone. Only
+/// a server that came back with older data may show a leader again that has gone.
 ///
 /// # Examples
 ///

@@ -138,8 +138,8 @@ impl Mutex {
     /// ttl. If the store does not confirm that the lock stays taken, [`Guard::release`] says so.
     ///
     /// Each task has its own place in line, as with [`strict_fifo`](Self::strict_fifo), and
-    /// [`keep_idle`](Self::keep_idle) has no effect. A store in
-    /// [strict mode](crate::store::Capabilities::strict) refuses such a lock
+    /// [`keep_idle`](Self::keep_idle) has no effect. ZooKeeper, and a store in
+    /// [strict mode](crate::store::Capabilities::strict), refuse such a lock
     /// ([`Unsupported`](crate::ErrorKind::Unsupported)).
     ///
     /// # Examples
@@ -166,7 +166,8 @@ impl Mutex {
     /// When the time is over, [`Guard::lost`] resolves to [`Lost::MaxHold`] and
     /// [`is_held`](Guard::is_held) turns false. Then the client releases the lock, and the next
     /// waiter gets it. If the process cannot do so any more, the lease ends by itself at about that
-    /// time, since the last renewals ask for no more. The time runs on the clock of this process.
+    /// time, since the last renewals ask for no more. On etcd, it ends up to one ttl and a second
+    /// later, and on ZooKeeper with the session. The time runs on the clock of this process.
     ///
     /// The work itself is not stopped, so the holder has to listen to `lost`, as
     /// [`with`](Self::with) does. Each task has its own place in line, as with

@@ -96,7 +96,7 @@ impl Once {
     ///
     /// - [`Config`](crate::ErrorKind::Config) for a period below the ttl and the lock delay, or
     ///   above 24 h;
-    /// - [`Unsupported`](crate::ErrorKind::Unsupported) in
+    /// - [`Unsupported`](crate::ErrorKind::Unsupported) on ZooKeeper, and in
     ///   [strict mode](crate::store::Capabilities::strict), which keeps no lease for longer than
     ///   60 s.
     ///

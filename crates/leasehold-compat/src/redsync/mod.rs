@@ -77,12 +77,13 @@ pub use mutex::Mutex;
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// use leasehold::host::SystemHost;
-/// use leasehold::store::RedisStore;
+/// use leasehold::store::redis::{RedisConnector, RedisStore};
 /// use leasehold_compat::redsync::Redsync;
 ///
 /// let mut stores = Vec::new();
 /// for url in ["redis://one", "redis://two", "redis://three"] {
-///     stores.push(RedisStore::connect(url, SystemHost::shared()).await?);
+///     // It connects with the first request, so a minority of the servers may be down.
+///     stores.push(RedisStore::open(RedisConnector::new(url)?, SystemHost::shared()));
 /// }
 /// let redsync = Redsync::new(stores);
 /// let mutex = redsync.new_mutex("stock:42").with_tries(3);

@@ -61,7 +61,7 @@ pub(crate) const LATE_GRANTS_MAX: u32 = 3;
 pub(crate) const LATE_GRANTS_MAX_WAITING: u32 = 20;
 
 /// After this many split votes, a client that does not wait treats the lock as taken.
-pub(crate) const SPLITS_MAX: u32 = 3;
+pub(crate) const SPLITS_MAX: u32 = 6;
 
 /// The longest pause after a split vote.
 pub(crate) const SPLIT_PAUSE_MAX: Duration = Duration::from_millis(250);

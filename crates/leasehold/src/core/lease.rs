@@ -13,13 +13,17 @@
 //! No guard uses an *idle* lease. Guards use a lease one after another. Each has a *turn*, and only
 //! the latest turn counts.
 
+mod turns;
+
 use std::time::Duration;
+
+pub(crate) use self::turns::{Parting, Taking, Turn};
 
 use crate::core::backoff::{Backoff, Delays};
 use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::core::passing::{ASKS_EVERY, Passing};
-use crate::core::token::{FencingBlock, FencingToken};
+use crate::core::token::FencingBlock;
 use crate::core::ttl::Ttl;
 use crate::core::validity::{drift, valid_until};
 
@@ -63,47 +67,6 @@ pub(crate) enum Duty {
     Forget,
 }
 
-/// The time of one guard with a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
-    /// The number of this turn of the lease.
-    pub(crate) number: u64,
-    /// The fencing token of this turn.
-    pub(crate) fencing: Option<FencingToken>,
-}
-
-/// The next use of a lease when its guard ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parting {
-    /// Pass it to the next task of this client.
-    Pass(Turn),
-    /// Keep it without a guard.
-    Idle,
-    /// Release it. In one step, the store hands it over or grants it to this client again with
-    /// another token.
-    Leave,
-    /// Release it.
-    Free,
-    /// The lease was lost before.
-    Lost(Lost),
-    /// This guard ended before.
-    Over,
-}
-
-/// The answer to a task that asks for an idle lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taking {
-    /// The task gets it.
-    Take(Turn),
-    /// Release it. In one step, the store hands it over or grants it to this client again with
-    /// another token.
-    Leave,
-    /// A guard uses it.
-    InUse,
-    /// The lease is gone.
-    Gone,
-}
-
 /// One lease, from its grant to its end.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseLife {
@@ -125,6 +88,10 @@ pub(crate) struct LeaseLife {
     passing: Passing,
     /// Whether the holder was asked to let go. Then the lease is not passed on or kept idle.
     revoked: bool,
+    /// Whether a guard uses it. Stays true if the lease is lost before its guard ends.
+    in_use: bool,
+    /// Whether the store keeps it for a whole ttl, and not only for the time of a hand-over.
+    is_lifted: bool,
     /// Whether the store was last told that the lease is idle.
     shown_idle: bool,
     delays: Delays,
@@ -147,6 +114,8 @@ impl LeaseLife {
             turn: 0,
             passing: Passing::default(),
             revoked: false,
+            in_use: true,
+            is_lifted: true,
             shown_idle: false,
             delays: Backoff { first: ttl.get() / 20, longest: ttl.get() / 10 }.delays(),
         };
@@ -168,7 +137,7 @@ impl LeaseLife {
         life.passing.want(now);
         let deadline = valid_until(sent, handed_ttl);
         let renew_at = now + LIFTED_WITHIN.min(deadline.since(now) / 4);
-        (Self { deadline, renew_at, ..life }, turn)
+        (Self { deadline, renew_at, is_lifted: handed_ttl >= ttl, ..life }, turn)
     }
 
     /// Ends passing soon, since the client must ask the store whether it opens the key.
@@ -214,6 +183,18 @@ impl LeaseLife {
     #[must_use]
     pub(crate) const fn is_idle(&self) -> bool {
         matches!(self.state, LeaseState::Idle { .. })
+    }
+
+    /// Whether a guard uses it, or has not ended since the lease was lost.
+    #[must_use]
+    pub(crate) const fn is_in_use(&self) -> bool {
+        self.in_use
+    }
+
+    /// Whether the store keeps it for a whole ttl.
+    #[must_use]
+    pub(crate) const fn is_lifted(&self) -> bool {
+        self.is_lifted
     }
 
     /// Until when the lease is ours without a renewal.
@@ -363,6 +344,7 @@ impl LeaseLife {
             return false;
         }
         self.renewing = false;
+        self.is_lifted = true;
         let until = self.deadline.max(valid_until(sent, self.ttl_at(sent)));
         self.deadline = self.limit.map_or(until, |limit| until.min(limit));
         self.renew_at = renewal_due(sent, self.ttl);
@@ -409,10 +391,14 @@ impl LeaseLife {
         keep_idle: Duration,
     ) -> Parting {
         match self.state {
-            LeaseState::Lost(lost) => return Parting::Lost(lost),
+            LeaseState::Lost(lost) => {
+                self.in_use = false;
+                return Parting::Lost(lost);
+            }
             LeaseState::Held if self.turn == turn => {}
             _ => return Parting::Over,
         }
+        self.in_use = false;
         if now >= self.deadline {
             let lost = self.why_over();
             self.state = LeaseState::Lost(lost);
@@ -461,6 +447,7 @@ impl LeaseLife {
 
     fn next_turn(&mut self) -> Turn {
         self.state = LeaseState::Held;
+        self.in_use = true;
         let fencing = self.fencing.and_then(|block| block.nth(self.used));
         // Only a lease with fencing tokens reads it, and its block has fewer than 2^32.
         self.used = self.used.saturating_add(1);

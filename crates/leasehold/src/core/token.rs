@@ -40,6 +40,8 @@ pub struct OwnerToken(Arc<str>);
 impl OwnerToken {
     /// How many random bytes a fresh token is made of.
     pub const RANDOM_BYTES: usize = 22;
+    /// The beginning of texts that a store writes in place of an owner token.
+    const MARK: &str = ":lh:";
     /// The longest token, in bytes.
     pub const MAX_BYTES: usize = 128;
     /// The shortest token of which a part may be shown, in bytes.
@@ -59,7 +61,8 @@ impl OwnerToken {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] unless it is 1 to 128 printable ASCII characters without spaces.
+    /// [`ErrorKind::Config`] unless it is 1 to 128 printable ASCII characters without spaces, and
+    /// does not begin with `:lh:`. Stores mark keys with such texts, and they are no secrets.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Error> {
         let text = text.as_ref();
         if text.is_empty()
@@ -71,6 +74,13 @@ impl OwnerToken {
                 ErrorKind::Config,
                 "an owner token must be 1 to 128 printable ASCII characters without spaces; no \
                  request was sent",
+            ));
+        }
+        if text.starts_with(Self::MARK) {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "no owner token begins with `:lh:`, which marks keys that several clients share; \
+                 no request was sent",
             ));
         }
         Ok(Self(text.into()))
@@ -337,7 +347,7 @@ mod tests {
     #[test]
     fn only_printable_tokens_pass() {
         let long = "x".repeat(129);
-        for bad in ["", "a b", "é", "a\n", &long] {
+        for bad in ["", "a b", "é", "a\n", &long, ":lh:shared", ":lh:permits"] {
             assert_eq!(OwnerToken::new(bad).expect_err(bad).kind(), ErrorKind::Config);
         }
         for good in ["x", &long[..128]] {

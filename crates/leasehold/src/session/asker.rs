@@ -31,8 +31,8 @@ pub(super) enum Told {
 
 /// The progress of an asker.
 pub(super) struct Work {
-    /// Whether the asker's task waited for others before.
-    has_queued: bool,
+    /// Whether the store had answered before, so that the asker may wait for the end of an outage.
+    was_answered: bool,
     leaving: Option<Leaving>,
     attempt: Option<Attempt>,
 }
@@ -51,6 +51,8 @@ struct Right {
     session: Arc<Session>,
     spec: Arc<Spec>,
     who_asks: WhoAsks,
+    /// Whether the store has answered one of the tasks that asked so far.
+    was_answered: bool,
 }
 
 /// The task that may ask the store, if there is one.
@@ -64,10 +66,10 @@ enum WhoAsks {
 
 impl Drop for Right {
     fn drop(&mut self) {
-        let Self { session, spec, who_asks } = self;
+        let Self { session, spec, who_asks, was_answered } = self;
         match who_asks {
-            WhoAsks::Us => session.end_asker(&spec.key),
-            WhoAsks::Nobody => session.wake_next_asker(&spec.key),
+            WhoAsks::Us => session.end_asker(&spec.key, *was_answered),
+            WhoAsks::Nobody => session.wake_asker(&spec.key, *was_answered),
             WhoAsks::Heir => {}
         }
     }
@@ -79,7 +81,7 @@ impl Asker {
         Self::new(session, spec, Work::new(false))
     }
 
-    /// The asker for a task that waited for others.
+    /// The asker for a task that waited for others of its client, which had the lock.
     pub(super) fn next(session: &Arc<Session>, spec: &Arc<Spec>) -> Self {
         Self::new(session, spec, Work::new(true))
     }
@@ -87,7 +89,8 @@ impl Asker {
     /// An asker that continues the work of another task.
     pub(super) fn new(session: &Arc<Session>, spec: &Arc<Spec>, work: Box<Work>) -> Self {
         let (session, spec) = (Arc::clone(session), Arc::clone(spec));
-        Self { work: Some(work), right: Right { session, spec, who_asks: WhoAsks::Us } }
+        let (who_asks, was_answered) = (WhoAsks::Us, work.was_answered);
+        Self { work: Some(work), right: Right { session, spec, who_asks, was_answered } }
     }
 
     /// Makes the asker begin with a lease that is leaving. The store has not answered yet whether
@@ -136,10 +139,12 @@ impl Asker {
 
     /// Ends the work: the line has its lease, or an error for its tasks.
     fn finish(mut self, failure: Option<&Error>) {
+        let work = self.work.take().expect("there until it is dropped");
+        self.right.was_answered = failure.is_none() || work.is_answered();
         // Leaves the store's line before another task asks.
-        drop(self.work.take());
+        drop(work);
         let Some(failure) = failure else { return };
-        let Right { session, spec, who_asks } = &mut self.right;
+        let Right { session, spec, who_asks, .. } = &mut self.right;
         let like_it = |other: &Arc<Spec>| other.fares_as(spec);
         let told = session.lines.with(&spec.key, |line| line.tasks.asker_failed(like_it));
         *who_asks = WhoAsks::Nobody;
@@ -150,8 +155,13 @@ impl Asker {
 }
 
 impl Work {
-    fn new(has_queued: bool) -> Box<Self> {
-        Box::new(Self { has_queued, leaving: None, attempt: None })
+    fn new(was_answered: bool) -> Box<Self> {
+        Box::new(Self { was_answered, leaving: None, attempt: None })
+    }
+
+    /// Whether the store has answered so far.
+    fn is_answered(&self) -> bool {
+        self.attempt.as_ref().map_or(self.was_answered, |it| it.decisions.is_answered())
     }
 
     async fn ask(
@@ -172,7 +182,7 @@ impl Work {
         }
         if self.attempt.is_none() {
             let attempt = Attempt::begin(session, spec, true)?;
-            self.attempt = Some(if self.has_queued { attempt.after_others() } else { attempt });
+            self.attempt = Some(if self.was_answered { attempt.after_others() } else { attempt });
         }
         self.attempt.as_mut().expect("it was begun just now").run().await
     }
@@ -191,7 +201,8 @@ impl Work {
 impl Drop for Asker {
     fn drop(&mut self) {
         let Some(mut work) = self.work.take() else { return };
-        let Right { session, spec, who_asks } = &mut self.right;
+        let Right { session, spec, who_asks, was_answered } = &mut self.right;
+        *was_answered = work.is_answered();
         while let Some(heir) = session.lines.with(&spec.key, |line| line.tasks.next_with(spec)) {
             // Before its waker runs, which may panic: by then it has the work.
             *who_asks = WhoAsks::Heir;
@@ -214,19 +225,25 @@ impl Session {
         }
     }
 
-    /// Makes the first task of a line ask, if it must.
+    /// Makes the first task of a line ask, if it must. This client had the lock.
     pub(super) fn wake_next_asker(&self, key: &Key) {
+        self.wake_asker(key, true);
+    }
+
+    /// Makes the first task of a line ask, if it must. If the store has not answered yet, that task
+    /// fails by the error of its first ask, as the first task does.
+    fn wake_asker(&self, key: &Key, was_answered: bool) {
         let next = self.lines.with(key, |line| line.tasks.next_asker());
-        if next.is_some_and(|task| task.send(Told::Ask(Work::new(true))).is_err()) {
+        if next.is_some_and(|task| task.send(Told::Ask(Work::new(was_answered))).is_err()) {
             // That task went away meanwhile, and has asked nothing.
-            self.end_asker(key);
+            self.end_asker(key, was_answered);
         }
     }
 
     /// Notes that the asker of a line ended. Makes the first task ask, if it must.
-    fn end_asker(&self, key: &Key) {
+    fn end_asker(&self, key: &Key, was_answered: bool) {
         while let Some(task) = self.lines.with(key, |line| line.tasks.end_asker()) {
-            if task.send(Told::Ask(Work::new(true))).is_ok() {
+            if task.send(Told::Ask(Work::new(was_answered))).is_ok() {
                 return;
             }
         }

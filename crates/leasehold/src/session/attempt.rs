@@ -32,7 +32,7 @@ pub(super) struct Attempt {
     session: Arc<Session>,
     spec: Arc<Spec>,
     owner: OwnerToken,
-    decisions: Acquisition,
+    pub(super) decisions: Acquisition,
     /// Wakes the acquisition. `None` if it does not wait.
     wake: Option<Arc<Wake>>,
     /// When the first ask leaves at the earliest.

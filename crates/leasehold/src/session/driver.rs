@@ -18,7 +18,7 @@ use super::registry::{Due, RELEASES_MAX};
 use super::release::FollowUp;
 use super::story::{TARGET, millis, tell_in};
 use crate::core::error::Error;
-use crate::core::lease::LeaseState;
+use crate::core::lease::{LeaseLife, LeaseState};
 use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::core::validity::command_limit;
@@ -281,12 +281,25 @@ impl Session {
             }
             LeaseState::Lost(_) if lost => self.tell_lost(held, Lost::NotOurs),
             // The store renewed a lease that its holder was told is lost, so release it.
-            LeaseState::Lost(_) if renewed.is_ok_and(|renewed| *renewed != Renewed::Lost) => {
+            LeaseState::Lost(lost)
+                if renewed.is_ok_and(|renewed| *renewed != Renewed::Lost)
+                    && !held.stays_for_delay(lost) =>
+            {
                 self.release_in_background(held.id.clone(), &held.spec);
             }
             _ => {}
         }
         counted
+    }
+
+    /// Makes a lease last for a whole ttl that was handed over for a short time. Nobody else renews
+    /// it soon, since its guard was detached.
+    pub(super) fn lift(&self, held: &Held) {
+        let is_short = |life: &LeaseLife| !life.is_lifted() && life.state() == LeaseState::Released;
+        if is_short(&held.life()) {
+            let lifted = self.store.renew(held.renewal(self.now()));
+            self.host.spawn(Box::pin(async move { drop(lifted.await) }));
+        }
     }
 
     /// Takes care of a new lease from now on. The tasks of this client may pass it on, unless each
@@ -306,10 +319,10 @@ impl Session {
     }
 
     /// Tells the holder that the lease was lost. Releases the token, in case the store still keeps
-    /// it.
+    /// it, unless the lock delay covers a guard that has not ended. Its end releases the token.
     pub(super) fn tell_lost(self: &Arc<Self>, held: &Arc<Held>, lost: Lost) {
         held.tell();
-        if lost.is_by_our_clock() {
+        if lost.is_by_our_clock() && !held.stays_for_delay(lost) {
             // Submit it before the lease is forgotten, so that a shutdown always sees one of the
             // two.
             self.release_lost(held);

@@ -71,6 +71,12 @@ impl Held {
         Renewal { lease, ttl, at_least: None, reserve: 0, idle }
     }
 
+    /// Whether the store keeps the key for the lock delay, although the client could free it. The
+    /// guard may still be at work, as after a pause of the process, and the delay is for that.
+    pub(super) fn stays_for_delay(&self, lost: Lost) -> bool {
+        lost == Lost::Deadline && !self.spec.lock_delay.is_zero() && self.life().is_in_use()
+    }
+
     pub(super) fn slot(&self) -> Option<Slot> {
         *self.slot.lock().expect("a slot is only copied")
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 use leasehold::host::SystemHost;
+use leasehold::store::redis::RedisConnector;
 use leasehold::store::{Quorum, RedisStore};
 use leasehold_compat::redsync::{Error, Redsync};
 use leasehold_testkit::servers::{Proxy, RedisServer, Reply, Way};
@@ -29,6 +30,20 @@ fn a_quorum_works_while_a_minority_of_nodes_is_down() {
             assert_eq!(nodes.value(node), None);
         }
     });
+}
+
+/// As in redsync, whose pools connect with the first request.
+#[tokio::test]
+async fn a_program_starts_while_a_minority_of_nodes_is_down() {
+    let servers = [RedisServer::start(), RedisServer::start(), RedisServer::start()];
+    servers[1].kill();
+    let stores = servers.iter().map(|server| {
+        let connector = RedisConnector::new(&server.url()).expect("a URL");
+        RedisStore::open(connector, SystemHost::shared())
+    });
+    let mutex = Redsync::new(stores).new_mutex(NAME);
+    mutex.lock().await.expect("two of three have it");
+    assert!(mutex.unlock().await.expect("two of three had it"));
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! One of many candidates leads, and every client can see who.
 
+use std::sync::{Arc, Mutex};
+
 use futures_util::FutureExt;
 use leasehold::host::Host;
-use leasehold::store::{AnyStore, Browse, Capabilities, Store};
+use leasehold::store::{
+    AnyStore, BoxAnswer, Browse, Capabilities, LeaseId, OnRelease, Released, Store,
+};
 use leasehold::{Client, Election, ErrorKind, Leadership, Lost, Release};
 use leasehold_testkit::faults::{Fault, Request};
 use leasehold_testkit::virtual_host::Joined;
@@ -219,6 +223,44 @@ impl Store for Uncounted {
     }
 
     leasehold_testkit::forward!(0: acquire, renew, release, inspect, watch, listen);
+}
+
+/// A memory store that says that its lines stand aside now and then. It notes the releases.
+struct StandsAside(AnyStore, Arc<Mutex<Vec<OnRelease>>>);
+
+impl Store for StandsAside {
+    fn release(&self, lease: LeaseId, on_release: OnRelease) -> BoxAnswer<Released> {
+        self.1.lock().expect("no panic").push(on_release);
+        self.0.release(lease, OnRelease::Free)
+    }
+    fn capabilities(&self) -> Capabilities {
+        let mut promised = self.0.capabilities();
+        promised.opens = true;
+        promised
+    }
+    fn browse(&self) -> Option<&dyn Browse> {
+        None
+    }
+    fn label(&self) -> String {
+        "stands aside".to_owned()
+    }
+
+    leasehold_testkit::forward!(0: acquire, renew, inspect, watch, listen);
+}
+
+/// Other libraries have no terms, so they have no turn. Nobody would lead meanwhile.
+#[test]
+fn the_line_of_an_election_never_stands_aside() {
+    play_on(stores::memory, 0, async |scene| {
+        let noted = Arc::<Mutex<Vec<OnRelease>>>::default();
+        let store = StandsAside(scene.store().await, Arc::clone(&noted));
+        let client = scene.client_on(AnyStore::new(store)).await;
+        drop(client.mutex("chores").lock().await.expect("free"));
+        let leader = election(&client, "a").campaign().await.expect("nobody leads");
+        assert_eq!(leader.resign().await.expect("asked"), Release::Released);
+        let noted = std::mem::take(&mut *noted.lock().expect("no panic"));
+        assert_eq!(noted, [OnRelease::Open, OnRelease::Free]);
+    });
 }
 
 /// An owner of permits has a fencing token too, but it leads nobody.

@@ -172,6 +172,33 @@ fn a_lease_with_a_lock_delay_is_released_after_an_outage_that_is_longer_than_its
     }
 }
 
+/// After a pause of its process, a holder may be in the middle of a write.
+#[test]
+fn a_lost_lock_stays_taken_for_its_delay_until_its_guard_ends() {
+    for ends_early in [false, true] {
+        play(0..3, async |scene| {
+            let client = scene.client_with_delay(ms(2_000)).await;
+            let other = scene.calm_client().await;
+            let guard = client.mutex("a").lock().await.expect("free");
+            scene.faults.all_from_now_on(Fault::Refuse);
+            guard.lost().await;
+            scene.faults.heal();
+            let is_free = async || other.mutex("a").try_lock().await.expect("asked").is_some();
+            scene.pass(ms(1_000)).await;
+            assert!(!is_free().await, "the guard is still there");
+            if ends_early {
+                drop(guard);
+                scene.pass(ms(50)).await;
+            } else {
+                scene.pass(ms(900)).await;
+                assert!(!is_free().await, "the delay goes on");
+                scene.pass(ms(250)).await;
+            }
+            assert!(is_free().await, "{ends_early}");
+        });
+    }
+}
+
 /// The store keeps the key for the lock delay, but the holder must not rely on that.
 #[test]
 fn a_lock_delay_keeps_the_key_for_longer_than_its_holder_holds_it() {

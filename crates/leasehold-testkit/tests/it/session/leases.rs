@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, ErrorKind, Identity, Release};
+use leasehold::{Client, ErrorKind, Guard, Identity, Release};
 
 use super::{Scene, ms, play};
 
@@ -44,5 +44,22 @@ fn a_lease_that_is_renewed_by_its_token_keeps_the_lock_delay() {
         assert!(other.mutex("a").try_lock().await.expect("asked").is_none(), "it is kept");
         scene.pass(ms(200)).await;
         assert!(other.mutex("a").try_lock().await.expect("asked").is_some(), "it has run out");
+    });
+}
+
+/// A waiter is handed the key for a short time only, and `leasehold acquire` ends at once.
+#[test]
+fn a_lease_that_is_detached_right_after_a_hand_over_lasts_for_its_ttl() {
+    play(0..3, async |scene| {
+        let (holder, taker) = (client(scene, "n", ms(0)).await, client(scene, "n", ms(0)).await);
+        let guard = holder.mutex("a").lock().await.expect("free");
+        let mutex = taker.mutex("a").ttl(ms(20_000));
+        let taking = scene.host.task(async move { mutex.lock().await.map(Guard::detach) });
+        scene.host.settle().await;
+        assert_eq!(guard.release().await.expect("asked"), Release::Released);
+        let token = taking.await.expect("handed over");
+        scene.pass(ms(19_500)).await;
+        assert!(holder.mutex("a").try_lock().await.expect("asked").is_none(), "a whole ttl");
+        assert_eq!(taker.lease("a", token).release().await.expect("asked"), Release::Released);
     });
 }

@@ -10,6 +10,7 @@ use leasehold::{Client, Coexist, ErrorKind, Mutex};
 use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Hints, Request};
 
+use super::passing::poll_once;
 use super::{ms, play, play_on};
 use crate::stores;
 
@@ -208,6 +209,35 @@ fn a_wait_two_places_behind_a_release_ends_as_taken_once_the_store_has_answered(
             let error = waiting.await.expect_err("the task in front of it has the lock");
             assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
             assert!(next.await.expect("in turn").is_held());
+        });
+    }
+}
+
+/// Nobody knows yet whether the URL is right.
+#[test]
+fn no_task_waits_for_the_end_of_an_outage_before_the_store_has_answered() {
+    for is_dropped in [false, true] {
+        play(0..5, async |scene| {
+            let client = scene.client().await;
+            scene.faults.all_from_now_on(Fault::Refuse);
+            scene.faults.delay_up_to(ms(10));
+            let lock = |why: &str| {
+                let mutex = client.mutex("a").why(why);
+                Box::pin(async move { mutex.lock().await })
+            };
+            let (mut first, mut second, mut third) = (lock("first"), lock("second"), lock("third"));
+            for task in [&mut first, &mut second, &mut third] {
+                assert!(!poll_once(task.as_mut()).await);
+            }
+            if is_dropped {
+                drop(first);
+            } else {
+                assert_eq!(first.await.expect_err("down").kind(), ErrorKind::Unavailable);
+            }
+            for task in [second, third] {
+                let told = scene.host.within(ms(1_000), task).await.expect("told soon");
+                assert_eq!(told.expect_err("down").kind(), ErrorKind::Unavailable);
+            }
         });
     }
 }

@@ -61,7 +61,7 @@ async fn tasks(
 }
 
 /// Polls once. Returns whether the future is ready.
-async fn poll_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> bool {
+pub(super) async fn poll_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> bool {
     std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
 }
 
