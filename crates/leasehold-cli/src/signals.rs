@@ -231,8 +231,10 @@ fn die_of(signal: i32) {
     if is_first() {
         return;
     }
-    if signal_hook::low_level::emulate_default_handler(signal).is_err()
-        && let Some(signal) = Signal::from_named_raw(signal)
+    let emulated = signal_hook::low_level::emulate_default_handler(signal);
+    // signal-hook takes SIGIO for one that does nothing.
+    if let Some(signal) = Signal::from_named_raw(signal)
+        && (emulated.is_err() || signal == Signal::IO)
     {
         let _ = rustix::process::kill_process(pid, signal);
     }

@@ -7,6 +7,7 @@ use leasehold::{Client, Guard, Identity};
 use serde_json::json;
 
 use super::Context;
+use super::holding::lengthen;
 use super::join::Own;
 use crate::args::Acquire;
 use crate::duration::human;
@@ -57,6 +58,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     let taken = take(&client, asked, &wanted, &mut signals, talk).await;
     let ended = match taken {
         Ok(Taken::Granted(guard)) => {
+            lengthen(&guard, ttl).await?;
             let guard = guard.into_guards().remove(0);
             let text = grant(context, &args.name, ttl, &guard);
             // The lock is renewed until the token is written, for one ttl at most.

@@ -32,6 +32,19 @@ const NOT_FOUND: &str = "not-found";
 /// The pause between two renewals of a lease that came late.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 
+/// Renews the leases of a grant that came late, or that were handed over for a short time, until at
+/// least half of the ttl is left.
+pub(crate) async fn lengthen(guard: &MultiGuard, ttl: Duration) -> Result<(), Failure> {
+    while guard.remaining() < ttl / 2 {
+        let Err(error) = guard.renew().await else { break };
+        if !error.is_retryable() || !guard.guards().iter().all(Guard::is_held) {
+            return Err(error.into());
+        }
+        tokio::time::sleep(RENEWAL_PAUSE).await;
+    }
+    Ok(())
+}
+
 /// The command that is to run under a lock, and its surroundings.
 pub(crate) struct Holding<'a> {
     /// The context of every command.
@@ -53,14 +66,8 @@ impl Holding<'_> {
     /// [is about the lease](is_about_the_lease) means that the leases ended first.
     pub(crate) async fn start(&self, guard: &MultiGuard) -> Result<Child, Failure> {
         let ttl = self.policy.ttl;
-        // If the grant came late, a command started now would be told to stop right away.
-        while guard.remaining() < ttl / 2 {
-            let Err(error) = guard.renew().await else { break };
-            if !error.is_retryable() || !guard.guards().iter().all(Guard::is_held) {
-                return Err(error.into());
-            }
-            tokio::time::sleep(RENEWAL_PAUSE).await;
-        }
+        // Otherwise the command might be told to stop right away.
+        lengthen(guard, ttl).await?;
         let env = self.environment(guard, ttl)?;
         let now = SystemHost.now();
         let kill_at = self.policy.keeper_kills_at(now, guard.remaining(), Duration::ZERO);

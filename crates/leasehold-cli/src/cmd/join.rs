@@ -63,9 +63,12 @@ impl Own {
         if chain.is_empty() {
             return Ok(None);
         }
-        let Some(seen) = look(client, name).await? else { return Ok(None) };
-        let (holder, shows_all) = (view::first_holder(&seen), view::shows_all(&seen));
         let lock = LockId::new(&client.store_label(), context.settings.namespace(), name);
+        let Some(seen) = look(client, name).await? else {
+            let is_own = chain.may_have(lock, name);
+            return Ok(is_own.then_some(Self { how: "held", why: BLIND, holder: None }));
+        };
+        let (holder, shows_all) = (view::first_holder(&seen), view::shows_all(&seen));
         let (how, why) = match find(&chain, seen) {
             Some((_, Holder { claim: Claim::Shared, .. })) => ("shared", NO_SHARE),
             Some((_, Holder { claim: Claim::Permits { .. }, .. })) => ("held", NO_MORE),
@@ -96,6 +99,10 @@ const NO_MORE: &str = "more permits may be free only after it has returned its o
 const UNSEEN: &str =
     "it has so many holders that this command cannot see whether that lock is still held";
 
+/// This user may not inspect the lock. The inner command might wait for the outer one in vain.
+const BLIND: &str = "this user lacks a right to inspect it, so this command cannot see whether \
+                     that lock is still held";
+
 const ELSEWHERE: &str = "its store or namespace was named differently there: this may be a copy of \
                          that store, whose lock nobody renews";
 
@@ -124,9 +131,14 @@ pub(super) async fn join(
         if joined.iter().any(|lock: &Joined| lock.name == *name) {
             return Err(twice(name));
         }
-        let Some(seen) = look(client, name).await? else { continue };
-        let shows_all = view::shows_all(&seen);
         let lock = LockId::new(&store, namespace, name);
+        let Some(seen) = look(client, name).await? else {
+            if chain.may_have(lock, name) {
+                return Err(refused(name, "held", BLIND, INNER_ADVICE));
+            }
+            continue;
+        };
+        let shows_all = view::shows_all(&seen);
         if let Some((outer, holder)) = find(chain, seen) {
             if outer.lock.is_some_and(|theirs| theirs != lock) {
                 return Err(refused(name, "held", ELSEWHERE, INNER_ADVICE));

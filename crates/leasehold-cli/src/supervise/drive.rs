@@ -242,6 +242,13 @@ fn say(talk: &Talk, guard: &MultiGuard, child: &Child, policy: Policy, news: New
                 human(span)
             ),
         ),
+        News::Unkilled => (
+            Level::Error,
+            "unkilled",
+            "processes of the command live on although they are killed, perhaps since they belong \
+             to another user; waiting for their end"
+                .to_owned(),
+        ),
         News::Lingering => (
             Level::Info,
             "lingering",

@@ -26,6 +26,7 @@ use leasehold::Lost;
 use leasehold::core::Moment;
 use rustix::process::Signal;
 
+pub(crate) use super::news::News;
 use super::policy::Policy;
 use super::requests::Requests;
 use super::terminal::Terminal;
@@ -49,6 +50,9 @@ const KEYS: [Signal; 2] = [Signal::INT, Signal::QUIT];
 
 /// How long processes that outlive the command go unmentioned.
 const LINGER_QUIETLY: Duration = Duration::from_millis(300);
+
+/// How long processes that do not end by being killed go unmentioned.
+const UNKILLED_QUIETLY: Duration = Duration::from_secs(5);
 
 /// An event that the supervisor learns of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,35 +99,6 @@ pub(crate) enum Action {
     Finish(Verdict),
 }
 
-/// A change that deserves a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// The lease was not renewed when it should have been.
-    Overdue { left: Duration },
-    /// The lease was renewed after all.
-    Renewed,
-    /// The command is told to stop because the deadline is near.
-    Stopping { left: Duration },
-    /// The lease was lost.
-    Lost(Lost),
-    /// The command is told to stop because the end of `--max-hold` is near.
-    TimeOver { left: Duration },
-    /// The command is killed because of the lease.
-    Killing,
-    /// The command is killed because of `--max-hold`.
-    KillingInTime,
-    /// The command is killed because of a second signal.
-    KillingAsAsked,
-    /// The command is killed because its keeper was killed.
-    KeeperGone,
-    /// We leave without waiting.
-    Leaving,
-    /// We are being stopped, and the lease will lapse.
-    Suspending { left: Duration },
-    /// The command ended, but a process that it started still lives.
-    Lingering,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
@@ -165,6 +140,7 @@ pub(crate) struct Supervision {
     keeper_kills_at: Moment,
     overdue: bool,
     lingering_said: bool,
+    unkilled_said: bool,
     finished: bool,
     actions: Vec<Action>,
 }
@@ -190,6 +166,7 @@ impl Supervision {
             keeper_kills_at,
             overdue: false,
             lingering_said: false,
+            unkilled_said: false,
             finished: false,
             actions: Vec::new(),
         }
@@ -368,7 +345,7 @@ impl Supervision {
     fn on_all_gone(&mut self) {
         let exit = match self.ended {
             _ if self.stopped_for == Some(Bound::Lease) => Exit::LOST,
-            _ if self.stopped_for == Some(Bound::MaxHold) => Exit::TIME_OVER,
+            _ if self.is_time_over() => Exit::TIME_OVER,
             Some((exit, _)) => exit,
             // Only the keeper knew how the command ended.
             None if self.broken => Exit::INTERNAL,
@@ -384,11 +361,17 @@ impl Supervision {
         });
     }
 
+    /// Whether the command was stopped by `--max-hold`. If only processes that it left behind were,
+    /// it ended as it wanted.
+    fn is_time_over(&self) -> bool {
+        self.stopped_for == Some(Bound::MaxHold) && !self.ended_by_itself
+    }
+
     fn cause(&self) -> Cause {
         let was_hung_up = self.ended.is_some_and(|(exit, at)| self.requests.ended_by_hup(exit, at));
         if self.requests.is_any() || self.asked_at_terminal || was_hung_up {
             Cause::Request
-        } else if self.stopped_for.is_some() {
+        } else if self.stopped_for == Some(Bound::Lease) || self.is_time_over() {
             Cause::Lease
         } else if self.revoked {
             Cause::Revoked
@@ -430,8 +413,12 @@ impl Supervision {
             Phase::Stopping { kill_at } if now >= kill_at => {
                 self.begin_to_kill(now, self.killing());
             }
-            Phase::Killing { .. } if !self.actions.contains(&Action::Kill) => {
+            Phase::Killing { since } if !self.actions.contains(&Action::Kill) => {
                 self.actions.push(Action::Kill);
+                if !self.unkilled_said && now.since(since) >= UNKILLED_QUIETLY {
+                    self.unkilled_said = true;
+                    self.say(News::Unkilled);
+                }
             }
             _ => {}
         }
@@ -485,6 +472,10 @@ impl Supervision {
 #[cfg(test)]
 #[path = "machine_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "killing_tests.rs"]
+mod killing_tests;
 
 #[cfg(test)]
 #[path = "model_tests.rs"]

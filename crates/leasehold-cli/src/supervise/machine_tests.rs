@@ -2,7 +2,7 @@ use super::*;
 
 /// A ttl of 10 s with its defaults: the command is told to stop 2.5 s before the deadline, and
 /// killed 200 ms before it.
-const POLICY: Policy = Policy {
+pub(super) const POLICY: Policy = Policy {
     ttl: Duration::from_secs(10),
     grace: Duration::from_millis(2_500),
     stop: Signal::TERM,
@@ -10,13 +10,13 @@ const POLICY: Policy = Policy {
 };
 
 /// The time left of a 10 s lease right after a renewal, in milliseconds.
-const FRESH: u64 = 9_898;
+pub(super) const FRESH: u64 = 9_898;
 
-fn at(ms: u64) -> Moment {
+pub(super) fn at(ms: u64) -> Moment {
     Moment::from_nanos(ms * 1_000_000)
 }
 
-fn ms(ms: u64) -> Duration {
+pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
@@ -39,7 +39,7 @@ fn away_from_a_terminal(policy: Policy) -> Supervision {
 }
 
 /// Feeds `inputs` of (now, time left, input) and returns the actions for the last one.
-fn last(policy: Policy, inputs: &[(u64, u64, Input)]) -> Vec<Action> {
+pub(super) fn last(policy: Policy, inputs: &[(u64, u64, Input)]) -> Vec<Action> {
     last_of(away_from_a_terminal(policy), inputs)
 }
 
@@ -56,7 +56,7 @@ fn last_of(mut supervision: Supervision, inputs: &[(u64, u64, Input)]) -> Vec<Ac
     actions
 }
 
-fn finish(exit: Exit, lease: Lease) -> Vec<Action> {
+pub(super) fn finish(exit: Exit, lease: Lease) -> Vec<Action> {
     finish_because(Cause::Command, exit, lease)
 }
 

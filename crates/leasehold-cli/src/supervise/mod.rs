@@ -15,6 +15,7 @@ mod drive;
 pub(crate) mod keeper;
 mod link;
 pub(crate) mod machine;
+mod news;
 mod policy;
 mod requests;
 mod terminal;

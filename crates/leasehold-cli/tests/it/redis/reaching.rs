@@ -145,6 +145,29 @@ fn a_foreign_lock_that_never_expires_is_waited_for_until_it_is_gone() {
     world.assert_nothing_left();
 }
 
+/// While nobody waits, that user sees the holder, and the inner command joins.
+#[test]
+fn an_inner_run_of_a_user_without_the_right_to_see_holders_does_not_wait_for_the_outer_one() {
+    let world = World::redis();
+    let rights = "ACL SETUSER blind on >word +@all ~x ~{x}:* &* -zmscore -mget";
+    world.server().command(&rights.split(' ').collect::<Vec<_>>());
+    let as_blind = |script: &str| {
+        let mut command = world.bare();
+        command.env("LEASEHOLD_URL", url_of(&world, "blind:word@", ""));
+        command.args(["run", "x", "--", "sh", "-c", script]);
+        command
+    };
+    let inner = format!("{} run x -- echo inside; echo code $?", env!("CARGO_BIN_EXE_leasehold"));
+    let mut outer = start(as_blind(&format!("echo up; read line; {inner}")));
+    outer.expect("up");
+    let waiter = start(world.run("x", &[], "echo mine"));
+    until("it waits", || world.inspect("x")["waiting"] == 1);
+    outer.tell("go on");
+    outer.expect("code 78");
+    outer.end().code(0).says("lacks a right to inspect");
+    waiter.end().code(0);
+}
+
 /// The user has the rights of GUARANTEES.md without those of the tools. The waiter must not report
 /// an outage.
 #[test]
