@@ -122,7 +122,7 @@ impl Cluster {
                 let (member, said) = tokio::select! {
                     biased;
                     Some(said) = asked.next() => said,
-                    () = &mut slow, if !left.is_empty() => break,
+                    () = &mut slow, if !left.is_empty() || older.is_some() => break,
                     else => break,
                 };
                 match said {

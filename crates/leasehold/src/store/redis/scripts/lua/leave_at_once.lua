@@ -21,7 +21,8 @@ if holder == SHARED and not has_line and not keep_ttl and call('EXISTS', GRANT) 
   end
 end
 if not has_line and not is_held and call('EXISTS', SHARES) == 0 then
-  -- Changes nothing. A replica does not have to know of the lease, and refuses to write.
+  -- Writes nothing, but a replica refuses it. A replica with old data must not say that the lease
+  -- is gone.
   call('HDEL', GRANT, '')
   return { 0 }
 end

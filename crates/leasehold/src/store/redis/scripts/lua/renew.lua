@@ -12,7 +12,8 @@ local holder = call('GET', LOCK)
 local shares = is_mark(holder) and open_shares(holder)
 local is_shared = shares and shares.has(owner)
 if holder ~= owner and not is_shared then
-  -- Changes nothing. A replica does not have to know of the lease, and refuses to write.
+  -- Writes nothing, but a replica refuses it. A replica with old data must not say that the lease
+  -- is gone.
   call('HDEL', GRANT, '')
   return { 0 }
 end

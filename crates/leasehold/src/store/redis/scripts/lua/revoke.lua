@@ -15,6 +15,8 @@ if shares and shares.has(seen) then
   return { 1 }
 end
 if shares or holder ~= seen then
+  -- As in renew.lua, a replica refuses this.
+  call('HDEL', GRANT, '')
   return { 0 }
 end
 
