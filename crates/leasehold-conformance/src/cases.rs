@@ -161,6 +161,7 @@ macro_rules! for_each_case {
             permits_line {
                 no_waiter_passes_a_large_request,
                 a_release_hands_over_to_as_many_as_fit,
+                a_hand_over_stops_at_the_first_request_that_does_not_fit,
                 a_repeated_ask_takes_no_more_permits,
                 a_waiter_that_died_does_not_decide_what_a_free_key_is,
                 a_free_lock_whose_waiter_died_may_be_used_as_a_semaphore,

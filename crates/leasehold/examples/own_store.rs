@@ -55,16 +55,22 @@ impl Row {
     }
 }
 
-/// The table of leases.
+/// The table of leases. A clone shares the rows, as another connection does.
+#[derive(Clone)]
 pub(crate) struct Table {
     rows: Arc<Mutex<BTreeMap<Key, Row>>>,
     host: Arc<dyn Host>,
 }
 
 impl Table {
-    /// An empty table as a store, on the clock of `host`.
-    pub(crate) fn store(host: Arc<dyn Host>) -> InOrder<Self> {
-        InOrder::new(Self { rows: Arc::default(), host: Arc::clone(&host) }, host)
+    /// An empty table, on the clock of `host`.
+    pub(crate) fn new(host: Arc<dyn Host>) -> Self {
+        Self { rows: Arc::default(), host }
+    }
+
+    /// The table as a store, with queues of its own.
+    pub(crate) fn store(&self) -> InOrder<Self> {
+        InOrder::new(self.clone(), Arc::clone(&self.host))
     }
 
     /// One statement, which is carried out when it is polled, in one step.
@@ -148,16 +154,20 @@ impl Store for Table {
             if row.living(now).is_none_or(|held| held.owner != lease.owner) {
                 return Ok(Released::NotHeld);
             }
-            let before = row.lease.take().expect("it is the owner's");
             match on_release {
-                OnRelease::Free | OnRelease::FreeAndWake => Ok(Released::Freed),
+                OnRelease::Free | OnRelease::FreeAndWake => {
+                    row.lease = None;
+                    Ok(Released::Freed)
+                }
                 OnRelease::KeepIfAlone { owner, ttl, reserve, .. } => {
+                    let before = row.lease.take().expect("it is the owner's");
                     let fencing = row.reserve(reserve);
                     let ends = now + ttl.get();
                     row.lease =
                         Some(Lease { owner, ends, since: wall, fencing, idle: false, ..before });
                     Ok(Released::Kept { fencing })
                 }
+                // An error means that the lease is as before.
                 _ => Err(Error::new(ErrorKind::Unsupported, "an unknown way to release")),
             }
         })
@@ -205,7 +215,7 @@ impl Store for Table {
 
 /// Two clients lock one name, one after the other.
 pub(crate) async fn lock_twice() -> Result<(), Error> {
-    let store = Table::store(SystemHost::shared());
+    let store = Table::new(SystemHost::shared()).store();
     let anna = Client::with_store(store.clone()).connect().await?.mutex("report");
     let bert = Client::with_store(store).connect().await?.mutex("report");
     let hers = anna.lock().await?;

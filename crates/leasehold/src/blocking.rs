@@ -36,6 +36,9 @@ use crate::host;
 /// connections of a client live where its first request was made. If that was a runtime of yours,
 /// then that runtime must go on running.
 ///
+/// Tasks that `call` spawns with `tokio::spawn` run on the thread that renews all leases. So they
+/// must not block or compute for long: do that on the calling thread, or on threads of your own.
+///
 /// # Errors
 ///
 /// The errors of the call, and:

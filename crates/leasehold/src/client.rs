@@ -396,10 +396,11 @@ impl ClientBuilder {
     }
 
     /// Makes the store keep each lease longer than its holder relies on it. This margin covers
-    /// short pauses and clock steps of the store. A guard whose deadline passed keeps the key for
-    /// the delay, or until the guard ends. It delays others after a crash. It also delays
-    /// them after a lock that [stays taken](crate::Guard::keep_for) for only a little longer than
-    /// its guard. Default: zero. Must be at most 24 h.
+    /// short pauses and clock steps of the store. If a guard outlives its deadline, the key stays
+    /// taken until the delay is over or the guard ends. So drop a lost guard before you lock again.
+    /// The margin delays others after a crash. It also delays them after a lock that [stays
+    /// taken](crate::Guard::keep_for) for only a little longer than its guard. Default: zero. Must
+    /// be at most 24 h.
     pub const fn lock_delay(mut self, lock_delay: Duration) -> Self {
         self.lock_delay = lock_delay;
         self

@@ -246,9 +246,9 @@ impl fmt::Debug for Leadership {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The number of the leader's term. `None` if another program holds the name. If a lock without
-    /// fencing holds it, `None`, or on Redis perhaps the term of the leader before. So do not use
-    /// the name for anything else.
+    /// The number of the leader's term. `None` if another program, or a lock without fencing, holds
+    /// the name. On Redis, such a lock may show the term of an earlier leader. So use the name for
+    /// this election alone.
     pub term: Option<FencingToken>,
     /// The process, if it left its record.
     pub client: Option<ClientRecord>,

@@ -166,8 +166,9 @@ impl Mutex {
     /// When the time is over, [`Guard::lost`] resolves to [`Lost::MaxHold`] and
     /// [`is_held`](Guard::is_held) turns false. Then the client releases the lock, and the next
     /// waiter gets it. If the process cannot do so any more, the lease ends by itself at about that
-    /// time, since the last renewals ask for no more. On etcd, it ends up to one ttl and a second
-    /// later, and on ZooKeeper with the session. The time runs on the clock of this process.
+    /// time, since the last renewals ask for no more. On etcd, the lease may last one ttl and a
+    /// second longer. On ZooKeeper, it ends with the session. The time runs on the clock of this
+    /// process.
     ///
     /// The work itself is not stopped, so the holder has to listen to `lost`, as
     /// [`with`](Self::with) does. Each task has its own place in line, as with

@@ -43,6 +43,23 @@ pub(crate) async fn a_release_hands_over_to_as_many_as_fit(world: &World) {
     renewed(dora.renew_as(&key("a"), of(3), 5_000).await);
 }
 
+/// The first waiter fits, the second does not, and the third would.
+pub(crate) async fn a_hand_over_stops_at_the_first_request_that_does_not_fit(world: &World) {
+    let [anna, bert, carl, dora] = actors(world);
+    granted(anna.ask(&key("a")).permits(3, 3).send().await);
+    for (waiter, want) in [(&bert, 1), (&carl, 3), (&dora, 1)] {
+        taken(waiter.ask(&key("a")).permits(want, 3).join().send().await);
+    }
+    released(anna.release_as(&key("a"), of(3)).await, Released::HandedOver);
+    renewed(bert.renew_as(&key("a"), of(3), 5_000).await);
+    taken(dora.ask(&key("a")).permits(1, 3).join().send().await);
+    released(bert.release_as(&key("a"), of(3)).await, Released::HandedOver);
+    renewed(carl.renew_as(&key("a"), of(3), 5_000).await);
+    lost(dora.renew_as(&key("a"), of(3), 5_000).await);
+    released(carl.release_as(&key("a"), of(3)).await, Released::HandedOver);
+    renewed(dora.renew_as(&key("a"), of(3), 5_000).await);
+}
+
 /// A lost reply is repaired by asking again.
 pub(crate) async fn a_repeated_ask_takes_no_more_permits(world: &World) {
     let [anna, bert, carl, _] = actors(world);

@@ -113,7 +113,7 @@ struct Fire {
 fn named<T>(all: &'static [T]) -> impl TypedValueParser<Value = T>
 where
     T: Copy + Into<&'static str> + FromStr<Err: std::error::Error + Send + Sync + 'static>,
-    T: Clone + Send + Sync,
+    T: Send + Sync,
 {
     PossibleValuesParser::new(all.iter().map(|it| (*it).into())).try_map(|name| name.parse())
 }

@@ -204,6 +204,7 @@ impl Worker {
         let until = now + guard.remaining();
         self.teller.tell_at(now, What::Returned { call, outcome: Outcome::Granted });
         let fence = guard.fencing_token().map(leasehold::FencingToken::get);
+        assert!(fence.is_some() || share.is_some(), "each exclusive grant has a fencing token");
         let token = guard.token().as_str().into();
         self.teller.tell_at(now, What::Granted { window, call, token, fence, until });
         if let Some(share) = share {

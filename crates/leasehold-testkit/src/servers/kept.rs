@@ -36,7 +36,7 @@ impl Kept {
         Self::ended_by("KILL", folder)
     }
 
-    /// A process that another signal than KILL ends at once, together with its children.
+    /// A process that `signal` ends at once. If it has children, the signal must end them too.
     pub(super) fn ended_by(signal: &'static str, folder: PathBuf) -> Self {
         fs::create_dir_all(&folder).expect("a folder for a server");
         Self { folder, signal, keeper: Mutex::default() }

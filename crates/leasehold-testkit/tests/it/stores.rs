@@ -25,8 +25,8 @@ pub(crate) fn memory(host: &Arc<VirtualHost>) -> Opener {
 
 /// The store of the example `own_store.rs`, which has neither a line nor hints.
 pub(crate) fn own(host: &Arc<VirtualHost>) -> Opener {
-    let store = own_store::Table::store(host.clone());
-    Box::new(move || Box::pin(ready(AnyStore::new(store.clone()))))
+    let table = own_store::Table::new(host.clone());
+    Box::new(move || Box::pin(ready(AnyStore::new(table.store()))))
 }
 
 /// A store in its own file, which is deleted after the case.

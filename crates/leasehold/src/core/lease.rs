@@ -460,6 +460,7 @@ impl LeaseLife {
         match self.state {
             LeaseState::Held | LeaseState::Idle { .. } if now < self.deadline => {
                 self.state = LeaseState::Released;
+                self.in_use = false;
                 Ok(())
             }
             LeaseState::Held | LeaseState::Idle { .. } => {

@@ -79,8 +79,8 @@ impl OwnerToken {
         if text.starts_with(Self::MARK) {
             return Err(Error::new(
                 ErrorKind::Config,
-                "no owner token begins with `:lh:`, which marks keys that several clients share; \
-                 no request was sent",
+                "an owner token must not begin with `:lh:`, which marks keys with several owners; \
+                 no request was sent; use the token that `acquire` or `Guard::token` gave",
             ));
         }
         Ok(Self(text.into()))

@@ -182,7 +182,8 @@ impl Work {
         }
         if self.attempt.is_none() {
             let attempt = Attempt::begin(session, spec, true)?;
-            self.attempt = Some(if self.was_answered { attempt.after_others() } else { attempt });
+            self.attempt =
+                Some(if self.was_answered { attempt.after_an_answer() } else { attempt });
         }
         self.attempt.as_mut().expect("it was begun just now").run().await
     }

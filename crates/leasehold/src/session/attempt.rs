@@ -114,12 +114,11 @@ impl Attempt {
         })
     }
 
-    /// Makes the acquisition wait until an outage ends, even at its first ask. It waited for
-    /// another task of its client that had the key, so the store has answered before.
-    pub(super) fn after_others(mut self) -> Self {
+    /// Makes the acquisition wait until an outage ends, even at its first ask. The store has
+    /// answered another task of this client.
+    pub(super) fn after_an_answer(mut self) -> Self {
         self.decisions.take_as_answered();
-        let pause = self.decisions.pause(|| random_u32(&*self.session.host));
-        if let Some(pause) = pause {
+        if let Some(pause) = self.decisions.pause(|| random_u32(&*self.session.host)) {
             self.not_before = Some(self.session.now() + pause);
         }
         self
@@ -307,7 +306,10 @@ impl Attempt {
             Why::TooFewCopies(_) if retry_in == Some(Duration::ZERO) && known_before => {
                 NextAsk::Now
             }
-            Why::TooFewCopies(error) => self.failed(now, error),
+            Why::TooFewCopies(error) => {
+                self.is_in_doubt |= error.kind() == ErrorKind::Unknown;
+                self.failed(now, error)
+            }
         }
     }
 

@@ -14,11 +14,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::Session;
 use super::held::Held;
-use super::registry::{Due, RELEASES_MAX};
+use super::registry::{Counted, Due, RELEASES_MAX};
 use super::release::FollowUp;
 use super::story::{TARGET, millis, tell_in};
 use crate::core::error::Error;
-use crate::core::lease::{LeaseLife, LeaseState};
+use crate::core::lease::LeaseState;
 use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::core::validity::command_limit;
@@ -292,16 +292,6 @@ impl Session {
         counted
     }
 
-    /// Makes a lease last for a whole ttl that was handed over for a short time. Nobody else renews
-    /// it soon, since its guard was detached.
-    pub(super) fn lift(&self, held: &Held) {
-        let is_short = |life: &LeaseLife| !life.is_lifted() && life.state() == LeaseState::Released;
-        if is_short(&held.life()) {
-            let lifted = self.store.renew(held.renewal(self.now()));
-            self.host.spawn(Box::pin(async move { drop(lifted.await) }));
-        }
-    }
-
     /// Takes care of a new lease from now on. The tasks of this client may pass it on, unless each
     /// of them asks alone.
     pub(super) fn take_over(self: &Arc<Self>, held: &Arc<Held>) {
@@ -322,7 +312,9 @@ impl Session {
     /// it, unless the lock delay covers a guard that has not ended. Its end releases the token.
     pub(super) fn tell_lost(self: &Arc<Self>, held: &Arc<Held>, lost: Lost) {
         held.tell();
-        if lost.is_by_our_clock() && !held.stays_for_delay(lost) {
+        if held.stays_for_delay(lost) {
+            held.note_kept(Counted::new(self));
+        } else if lost.is_by_our_clock() {
             // Submit it before the lease is forgotten, so that a shutdown always sees one of the
             // two.
             self.release_lost(held);

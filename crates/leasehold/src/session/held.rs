@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::registry::Counted;
 use super::spec::Spec;
 use super::story::Story;
 use crate::core::lease::{LeaseLife, LeaseState};
@@ -36,6 +37,9 @@ pub(crate) struct Held {
     /// The story of the guard that uses it, if a subscriber listens.
     story: Mutex<Option<Arc<Story>>>,
     loss_is_told: AtomicBool,
+    /// Counts the lease as outstanding while the store keeps it for the lock delay and a guard is
+    /// there. A shutdown waits for the release that the end of the guard sends.
+    kept: OnceLock<Counted>,
 }
 
 impl Held {
@@ -50,6 +54,7 @@ impl Held {
             revoked: OnceLock::new(),
             story: Mutex::default(),
             loss_is_told: AtomicBool::new(false),
+            kept: OnceLock::new(),
         })
     }
 
@@ -75,6 +80,11 @@ impl Held {
     /// guard may still be at work, as after a pause of the process, and the delay is for that.
     pub(super) fn stays_for_delay(&self, lost: Lost) -> bool {
         lost == Lost::Deadline && !self.spec.lock_delay.is_zero() && self.life().is_in_use()
+    }
+
+    /// Notes that the lease [stays](Self::stays_for_delay).
+    pub(super) fn note_kept(&self, counted: Counted) {
+        self.kept.get_or_init(|| counted);
     }
 
     pub(super) fn slot(&self) -> Option<Slot> {

@@ -245,8 +245,9 @@ impl Hold {
         self.has_ended = true;
         // It makes no difference to the caller whether the lease was lost already.
         let was_held = self.held.life().release(self.session.now());
-        self.session.store.let_go(&self.held.id);
-        self.session.lift(&self.held);
+        if !self.session.lift(&self.held) {
+            self.session.store.let_go(&self.held.id);
+        }
         self.session.registry.let_go(&self.held, self.session.now());
         self.session.forget_lease(&self.held);
         match (self.held.take_story(), was_held) {

@@ -15,6 +15,7 @@ use super::story::{Ending, TARGET};
 use super::{Session, lost_error};
 use crate::core::backoff::Backoff;
 use crate::core::error::{Error, ErrorKind};
+use crate::core::lease::LeaseState;
 use crate::core::lost::Lost;
 use crate::core::moment::Moment;
 use crate::core::ttl::Ttl;
@@ -31,6 +32,8 @@ struct Keeping {
     held_until: Moment,
     /// When the lease has surely ended if no request arrived.
     ended_by: Moment,
+    /// Whether nobody uses the lock any more.
+    idle: bool,
     /// Dropped last, so that a shutdown waits for the answer.
     _counted: Counted,
 }
@@ -49,6 +52,7 @@ impl Session {
             until,
             held_until: held.life().deadline(),
             ended_by: self.now() + held.keeps_at_most(),
+            idle: true,
             held: Arc::clone(held),
             _counted: Counted::new(self),
         };
@@ -66,17 +70,40 @@ impl Session {
         }
         Box::pin(async move { told.await.unwrap_or_else(|_| Err(not_confirmed(None))) })
     }
+
+    /// Makes a detached lease last for a whole ttl, if it was handed over for a short time and not
+    /// renewed since. Nobody else knows that it is short. Returns whether that is necessary.
+    pub(super) fn lift(self: &Arc<Self>, held: &Arc<Held>) -> bool {
+        let life = held.life();
+        let (is_short, deadline) =
+            (!life.is_lifted() && life.state() == LeaseState::Released, life.deadline());
+        drop(life);
+        if is_short {
+            let keeping = Keeping {
+                session: Arc::clone(self),
+                until: self.now() + held.keeps_at_most(),
+                held_until: deadline,
+                ended_by: deadline,
+                idle: false,
+                held: Arc::clone(held),
+                _counted: Counted::new(self),
+            };
+            let answer = keeping.submit();
+            self.host.spawn(Box::pin(async move { drop(keeping.finish(answer).await) }));
+        }
+        is_short
+    }
 }
 
 impl Keeping {
     /// Submits the request.
     fn submit(&self) -> BoxAnswer<Renewed> {
-        let Self { session, held, until, .. } = self;
+        let Self { session, held, until, idle, .. } = self;
         // Stores count whole milliseconds, and the key must not be free too early.
         let left = until.since(session.now()) + Duration::from_millis(1);
         let ttl = Ttl::nearest(left);
         let lease = held.id.clone();
-        let renewal = Renewal { lease, ttl, at_least: None, reserve: 0, idle: true };
+        let renewal = Renewal { lease, ttl, at_least: None, reserve: 0, idle: *idle };
         let answer = session.store.renew(renewal);
         // The store's own limit suits the longer ttl, and would leave no time to repeat the
         // request.

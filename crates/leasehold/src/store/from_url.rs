@@ -118,7 +118,7 @@ fn check_members(named: &[Named]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses several databases or schemas at one address, for the same reason as `check_servers`.
+/// Refuses several databases or schemas at one address. One server would have several votes.
 #[cfg(feature = "_sql")]
 fn check_databases(named: &[Named]) -> Result<(), Error> {
     let address = |named: &Named| match named {
@@ -140,8 +140,8 @@ fn check_databases(named: &[Named]) -> Result<(), Error> {
 #[cfg(any(feature = "_sql", feature = "redis"))]
 fn one_server(one: &str, other: &str) -> Error {
     let message = format!(
-        "`{one}` and `{other}` are databases of one server, which would have two votes; no request \
-         was sent; name independent servers"
+        "`{one}` and `{other}` are on one server, which would have two votes; no request was sent; \
+         name independent servers"
     );
     Error::new(ErrorKind::Config, message)
 }

@@ -133,8 +133,8 @@ pub struct Holder {
     pub ttl: Option<Duration>,
     /// How long the lease still lasts without a renewal; `None` if it has no end.
     pub ttl_left: Option<Duration>,
-    /// The fencing tokens of this grant. For a Redis lock without fencing, they may be those of the
-    /// grant before.
+    /// The fencing tokens of this grant. For a Redis lock without fencing, they may be those of an
+    /// earlier grant.
     pub fencing: Option<FencingBlock>,
     /// Whether the client keeps the lease with no guard in use.
     pub idle: bool,

@@ -106,7 +106,7 @@ async fn instances_lead_one_after_the_other_also_after_a_crash() -> Result<(), E
 /// Requests for one key come while the task that worked on earlier ones is about to end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_of_ones_own_answers_every_request_of_many_threads() {
-    let store = own_store::Table::store(SystemHost::shared());
+    let store = own_store::Table::new(SystemHost::shared()).store();
     let mut clients = JoinSet::new();
     for _ in 0..4 {
         let store = store.clone();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use leasehold_testkit::history::Invariant;
 use leasehold_testkit::simulation::{Kind, Plan};
 use strum::{EnumMessage as _, VariantArray as _};
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     pub(crate) seeds: Range<u64>,
     /// How long the clients of a world work, on its own clock [default: 30s; with --contention 3s,
     /// with --mixture 20s; worlds of long leases last longer]
-    #[arg(long, value_name = "SECONDS", value_parser = time)]
+    #[arg(long, value_name = "60s", value_parser = time)]
     pub(crate) time: Option<Duration>,
     /// Makes every world one of that kind, if the seed allows it, and leaves out the other seeds;
     /// may be given several times
@@ -42,11 +42,12 @@ pub(crate) struct Args {
     pub(crate) wants_copies: bool,
     /// How many worlds run side by side [default: one per core]
     #[arg(long, value_name = "N", default_value_t = cores(), hide_default_value = true)]
+    #[arg(value_parser = at_least_one())]
     pub(crate) jobs: usize,
     #[command(flatten)]
     pub(crate) mode: Mode,
     /// Ends a world after this many grants
-    #[arg(long, value_name = "N", requires = "contention")]
+    #[arg(long, value_name = "N", requires = "contention", value_parser = at_least_one())]
     pub(crate) grants: Option<usize>,
     /// Prints all events
     #[arg(long)]
@@ -127,6 +128,10 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+fn at_least_one() -> impl TypedValueParser<Value = usize> {
+    RangedU64ValueParser::<usize>::new().range(1..)
+}
+
 fn kind() -> impl TypedValueParser<Value = Kind> {
     let about = |kind: &Kind| kind.get_documentation().unwrap_or_default();
     let kinds =
@@ -187,6 +192,8 @@ mod tests {
             ("--time 1s", "5s at least"),
             ("--grants 100", "--contention"),
             ("--time 60", "between"),
+            ("--jobs 0", "1.."),
+            ("--contention --grants 0", "1.."),
             ("--until-violation harmony", "no-overlap"),
             ("--hashes --mixture", "cannot be used"),
         ];

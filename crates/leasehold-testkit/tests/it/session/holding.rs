@@ -172,6 +172,25 @@ fn a_lease_with_a_lock_delay_is_released_after_an_outage_that_is_longer_than_its
     }
 }
 
+/// The program ends after the shutdown, and the store would keep the lock for the whole delay.
+#[test]
+fn a_shutdown_waits_for_a_lost_guard_whose_lock_stays_taken() {
+    play(0..3, async |scene| {
+        let client = scene.client_with_delay(ms(60_000)).await;
+        let other = scene.calm_client().await;
+        let guard = client.mutex("a").lock().await.expect("free");
+        scene.faults.all_from_now_on(Fault::Refuse);
+        guard.lost().await;
+        scene.faults.heal();
+        let ending = scene.host.task(async move { client.shutdown(ms(5_000)).await });
+        scene.pass(ms(1_000)).await;
+        assert!(!ending.is_finished(), "the guard is still there");
+        drop(guard);
+        assert_eq!(ending.await.not_released, 0);
+        assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
+    });
+}
+
 /// After a pause of its process, a holder may be in the middle of a write.
 #[test]
 fn a_lost_lock_stays_taken_for_its_delay_until_its_guard_ends() {

@@ -1,7 +1,6 @@
 use super::*;
 use crate::host::SystemHost;
 
-/// They would go down together.
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 #[test]
 fn databases_and_schemas_of_one_server_are_one_node() {

@@ -74,7 +74,6 @@ impl<S: Store> Asking<S> {
                         return Ok(self.given_up(taken));
                     }
                     if self.waits() {
-                        self.measure();
                         return Ok(taken.into());
                     }
                     self.hear_out();
@@ -132,15 +131,6 @@ impl<S: Store> Asking<S> {
 
     fn waits(&self) -> bool {
         self.ask.line != Line::None
-    }
-
-    /// Hears the late answers only to learn how long these nodes take. The next ask with this token
-    /// waits for them then, and gives back a vote that does not help.
-    fn measure(mut self) {
-        if !self.answers.is_empty() {
-            let host = Arc::clone(&self.shared.host);
-            host.spawn_io(Box::pin(async move { while self.answers.next().await.is_some() {} }));
-        }
     }
 
     /// Releases the grants of all nodes, also late ones, for a client that does not wait for the

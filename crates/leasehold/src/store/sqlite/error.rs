@@ -101,8 +101,8 @@ fn has_no_room(label: &str) -> bool {
 /// SQLite does not say why it cannot make the files beside its file.
 const NO_ROOM: (ErrorKind, &str) = (
     ErrorKind::Unavailable,
-    "the disk has no room for the files beside the file; nothing was changed and leases cannot be \
-     renewed; free some space, or files if there are too many",
+    "the disk has no room for another file beside the database; nothing was changed and leases \
+     cannot be renewed; free some space, or delete files if there are too many",
 );
 
 const OUT_OF_DESCRIPTORS: (ErrorKind, &str) = (
@@ -173,8 +173,11 @@ mod tests {
 
     #[test]
     fn a_file_system_without_room_is_not_called_a_missing_right() {
-        // This one never has any, and always has names.
-        assert!(has_no_room("sqlite:/proc/x.db"));
+        // `/proc` has no free blocks.
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+        let cause = rusqlite::Error::SqliteFailure(code, None);
+        let error = SqlFailure::new(cause, Stage::Before).to_error("sqlite:/proc/x.db");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(!has_no_room("sqlite:/nowhere/at-all/x.db"), "nobody knows");
     }
 
