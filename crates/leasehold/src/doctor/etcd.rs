@@ -59,7 +59,7 @@ fn members(facts: &EtcdFacts) -> Members<'_> {
     Members { scheme: "etcd", all, roles: Vec::new() }
 }
 
-/// What the members that may tell say of themselves.
+/// The answers of the members that told this user their state.
 fn said(facts: &EtcdFacts) -> impl Iterator<Item = &(String, bool, Vec<String>)> {
     facts.members.iter().filter_map(|it| it.said.as_ref().ok()?.as_ref())
 }

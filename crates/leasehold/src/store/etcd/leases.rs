@@ -172,7 +172,8 @@ impl Leases {
         !surplus.is_empty() && !std::mem::replace(is_revoking, true)
     }
 
-    /// Adds leases to those to revoke. Returns the same as [`give_back`](Self::give_back).
+    /// Adds leases to those to revoke. Returns whether the caller must call
+    /// [`revoke_surplus`](Self::revoke_surplus).
     pub(super) fn end(&self, leases: Vec<i64>) -> bool {
         let mut unused = self.unused.lock();
         let room = SURPLUS_MAX.saturating_sub(unused.surplus.len());

@@ -248,7 +248,7 @@ mod tests {
             assert_eq!(failure(&said(code), Stage::Asking).kind(), asking, "{code}");
             assert_eq!(failure(&said(code), Stage::Connecting).kind(), connecting, "{code}");
         }
-        // A statement of a migration that the server cannot carry out, whoever repeats it.
+        // 1558: the system tables are damaged. The statement did nothing.
         for (code, migrating) in [(1558, ErrorKind::Unavailable), (1317, ErrorKind::Unknown)] {
             assert_eq!(failure(&said(code), Stage::Migrating).kind(), migrating, "{code}");
         }

@@ -150,7 +150,7 @@ fn unfinished(refused: Error) -> Error {
         }
         ErrorKind::Unavailable => {
             "a table or procedure is in use, or the server refused a statement; the migration is \
-             not finished; see the cause, and run it again: it continues where it stopped"
+             not finished; remove the cause, then run it again: it continues where it stopped"
         }
         _ => return refused,
     };

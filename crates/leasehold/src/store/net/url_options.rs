@@ -59,7 +59,7 @@ impl UrlOptions {
         files: [&str; 3],
         mut other: impl FnMut(&str, String) -> Result<(), String>,
     ) -> Result<Self, String> {
-        // Otherwise the text may be the rest of a password, which no error may show.
+        // An `@` here shows that a raw `?` cut the password. No error may show the rest of it.
         if text.contains('@') {
             return Err("write a `?` in a user or password as `%3F`, and an `@` in an option as \
                         `%40`"

@@ -168,16 +168,10 @@ impl<E: Receive> Shared<E> {
 }
 
 impl<E: Receive> Shared<E> {
-    /// Renews, unless another transaction has locked the row.
-    fn renew(&self, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
+    /// Renews over `wire`, unless another transaction has locked the row.
+    fn renew(&self, wire: &Wire<E>, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
         let sql = call::renew(&self.dialect, renewal, limit, false);
-        self.submit((&self.renewals, limit), &renewal.lease.key, sql, answer::renewed)
-    }
-
-    /// Renews over the connection of the asks.
-    fn renew_by_asks(&self, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
-        let sql = call::renew(&self.dialect, renewal, limit, false);
-        self.submit((&self.asks, limit), &renewal.lease.key, sql, answer::renewed)
+        self.submit((wire, limit), &renewal.lease.key, sql, answer::renewed)
     }
 
     /// Renews, and waits for the row.
@@ -201,19 +195,20 @@ impl<E: Receive> Store for SqlStore<E> {
     fn renew(&self, renewal: Renewal) -> BoxAnswer<Renewed> {
         let limit = command_limit(renewal.ttl);
         let deadline = self.shared.host.now() + limit;
-        let first = self.shared.renew(&renewal, limit);
+        let first = self.shared.renew(&self.shared.renewals, &renewal, limit);
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let again = || shared.renew(&renewal, limit);
+            let again = || shared.renew(&shared.renewals, &renewal, limit);
             match ask_while_locked(&shared.host, limit, first, again).await {
                 Err(error) if is_row_locked(&error) => shared.renew_late(&renewal, limit).await,
-                // The server may have no second connection left for this client.
+                // Nothing was changed. If the server has no second connection for this client, the
+                // first one still works.
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
                     let left = deadline.since(shared.host.now());
                     if left.is_zero() {
                         Err(error)
                     } else {
-                        shared.renew_by_asks(&renewal, left).await
+                        shared.renew(&shared.asks, &renewal, left).await
                     }
                 }
                 renewed => renewed,

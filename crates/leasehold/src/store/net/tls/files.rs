@@ -73,10 +73,10 @@ pub(super) fn load(options: &TlsOptions, ahead: Duration) -> Result<Arc<ClientCo
             shown(cert),
             shown(key)
         );
-        let next = if matches!(cause, rustls::Error::InconsistentKeys(_)) {
-            "name the key that belongs to the certificate"
-        } else {
-            "use a certificate of X.509 version 3, and its key; the cause says more"
+        let next = match cause {
+            rustls::Error::InconsistentKeys(_) => "name the key that belongs to the certificate",
+            rustls::Error::InvalidCertificate(_) => "use a certificate of X.509 version 3",
+            _ => "use a key of RSA, ECDSA (P-256 or P-384) or Ed25519; the cause says more",
         };
         config_error(&what, next).with_source(cause)
     })?;
