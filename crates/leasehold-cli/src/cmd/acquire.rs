@@ -58,7 +58,16 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     let taken = take(&client, asked, &wanted, &mut signals, talk).await;
     let ended = match taken {
         Ok(Taken::Granted(guard)) => {
-            lengthen(&guard, ttl).await?;
+            let ended = tokio::select! {
+                biased;
+                signal = signals.interrupt() => Some(Ok(Exit::Signal(signal.as_raw()))),
+                lasts = lengthen(&guard, ttl) => lasts.err().map(Err),
+            };
+            if let Some(ended) = ended {
+                drop(guard);
+                let _left = client.shutdown(DRAIN).await;
+                return ended;
+            }
             let guard = guard.into_guards().remove(0);
             let text = grant(context, &args.name, ttl, &guard);
             // The lock is renewed until the token is written, for one ttl at most.

@@ -217,7 +217,7 @@ fn say(talk: &Talk, guard: &MultiGuard, child: &Child, policy: Policy, news: New
         News::TimeOver { left: span } => (
             Level::Warning,
             "time-over",
-            format!("--max-hold is over in {}: telling the command to stop", human(span)),
+            format!("--max-hold is over in {}: telling what still runs to stop", human(span)),
         ),
         News::Killing | News::KillingInTime | News::KillingAsAsked => {
             (Level::Warning, "killing", why_killed(news).to_owned())
@@ -245,8 +245,8 @@ fn say(talk: &Talk, guard: &MultiGuard, child: &Child, policy: Policy, news: New
         News::Unkilled => (
             Level::Error,
             "unkilled",
-            "processes of the command live on although they are killed, perhaps since they belong \
-             to another user; waiting for their end"
+            "processes of the command live on although they were killed; waiting for their end; if \
+             they belong to another user, end them as that user or as root"
                 .to_owned(),
         ),
         News::Lingering => (

@@ -16,7 +16,7 @@ pub(super) fn at(ms: u64) -> Moment {
     Moment::from_nanos(ms * 1_000_000)
 }
 
-pub(super) fn ms(ms: u64) -> Duration {
+fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 

@@ -31,6 +31,6 @@ pub(crate) enum News {
     Suspending { left: Duration },
     /// The command ended, but a process that it started still lives.
     Lingering,
-    /// Processes live on although they were killed, since they belong to another user.
+    /// Processes live on although they were killed.
     Unkilled,
 }
