@@ -4,7 +4,7 @@
 const PAGE: &str = include_str!("trust/page.md");
 
 /// All names.
-pub(crate) fn names<'a>() -> impl Iterator<Item = &'a str> {
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let rows = PAGE.lines().skip_while(|line| !line.starts_with("|--")).skip(1);
     rows.map_while(|row| row.strip_prefix("| `")?.split('`').next())
 }

@@ -48,7 +48,7 @@ mod tests {
     use super::super::assert_finds;
     use super::*;
 
-    /// A page, how to render it without records, and a record that it is rendered from.
+    /// A page, its text without records, and a record that it is rendered from.
     type Page = (String, String, &'static str);
 
     fn pages() -> Vec<Page> {

@@ -37,7 +37,7 @@ pub(super) fn simulation(record: Option<&Record>) -> Result<String, String> {
         spaced(wall),
         spaced(record.count("acquisitions")?),
         spaced(record.count("calls")?),
-        violations(record)?,
+        violations(record, invariants::names())?,
     ))
 }
 
@@ -72,7 +72,7 @@ pub(super) fn chaos(record: Option<&Record>) -> Result<String, String> {
         wake_up.measure("max")?,
         judged(record)?,
         record.count("seed")?,
-        violations(record)?,
+        violations(record, seen_by_chaos())?,
     ))
 }
 
@@ -146,12 +146,18 @@ pub(super) fn deployments(records: &[(&str, Option<Record>)]) -> Result<String, 
 
 /// The invariants that can be checked without knowing the server's steps, as a list in words.
 pub(super) fn seen_from_outside() -> String {
-    let seen = invariants::names().filter(|name| !NEED_THE_SERVER.contains(name));
-    seen.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    seen_by_chaos().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn seen_by_chaos() -> impl Iterator<Item = &'static str> {
+    invariants::names().filter(|name| !NEED_THE_SERVER.contains(name))
 }
 
 /// How often each invariant was broken, under faults that the promises cover and under others.
-fn violations(record: &Record) -> Result<String, String> {
+fn violations(
+    record: &Record,
+    judged: impl Iterator<Item = &'static str>,
+) -> Result<String, String> {
     let covered = record.counts("violations_in_model")?;
     let beyond = record.counts("violations_out_of_model")?;
     let of = |counts: &BTreeMap<String, u64>, name: &str| counts.get(name).copied().unwrap_or(0);
@@ -160,7 +166,8 @@ fn violations(record: &Record) -> Result<String, String> {
     // A name that is missing from the list must still be shown.
     let strange = covered.keys().chain(beyond.keys()).map(String::as_str);
     let strange = strange.filter(|name| !invariants::is_known(name));
-    for name in invariants::names().chain(strange) {
+    let judged: Vec<&str> = judged.collect();
+    for name in judged.into_iter().chain(strange) {
         let (inside, outside) = (of(&covered, name), of(&beyond, name));
         if inside == 0 && outside == 0 {
             others += 1;
