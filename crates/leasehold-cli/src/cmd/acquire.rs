@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
-use leasehold::{Client, Guard, Identity};
+use leasehold::{Client, Guard, Identity, MultiGuard};
 use serde_json::json;
 
 use super::Context;
@@ -57,39 +57,7 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     let asked = Asked { settings: &context.settings, names: &names, wait, patience };
     let taken = take(&client, asked, &wanted, &mut signals, talk).await;
     let ended = match taken {
-        Ok(Taken::Granted(guard)) => {
-            let ended = tokio::select! {
-                biased;
-                signal = signals.interrupt() => Some(Ok(Exit::Signal(signal.as_raw()))),
-                lasts = lengthen(&guard, ttl) => lasts.err().map(Err),
-            };
-            if let Some(ended) = ended {
-                drop(guard);
-                let _left = client.shutdown(DRAIN).await;
-                return ended;
-            }
-            let guard = guard.into_guards().remove(0);
-            let text = grant(context, &args.name, ttl, &guard);
-            // The lock is renewed until the token is written, for one ttl at most.
-            let written = tokio::select! {
-                biased;
-                written = write_out_aside(text) => written.map_err(|error| error.to_string()),
-                signal = signals.interrupt() => {
-                    talk.failure(&given_back(&args.name, guard, "interrupted").await);
-                    let _left = client.shutdown(DRAIN).await;
-                    return Ok(Exit::Signal(signal.as_raw()));
-                }
-                () = tokio::time::sleep(ttl) => Err(format!("nobody read it for {}", human(ttl))),
-            };
-            match written {
-                Ok(()) => {
-                    let _token = guard.detach();
-                    Ok(Exit::OK)
-                }
-                // Nobody knows the token, so nobody else could release it.
-                Err(why) => Err(given_back(&args.name, guard, &why).await),
-            }
-        }
+        Ok(Taken::Granted(guard)) => leave_to_script(context, args, ttl, guard, &mut signals).await,
         Ok(Taken::Busy(failure)) => Err(Failure { exit: args.take.taken(), ..failure }),
         Ok(Taken::Interrupted(signal)) => Ok(Exit::Signal(signal.as_raw())),
         Err(failure) => Err(failure),
@@ -97,6 +65,43 @@ pub(crate) async fn acquire(context: &Context, args: &Acquire) -> Result<Exit, F
     // A request to leave the line or to release may be on its way: wait until it arrives.
     let _left = client.shutdown(DRAIN).await;
     ended
+}
+
+/// Writes the token of a lock for a script, and leaves the lock to it. Otherwise the lock is given
+/// back.
+async fn leave_to_script(
+    context: &Context,
+    args: &Acquire,
+    ttl: Duration,
+    guard: MultiGuard,
+    signals: &mut Signals,
+) -> Result<Exit, Failure> {
+    let talk = &context.talk;
+    tokio::select! {
+        biased;
+        signal = signals.interrupt() => return Ok(Exit::Signal(signal.as_raw())),
+        lasts = lengthen(&guard, ttl) => lasts?,
+    }
+    let guard = guard.into_guards().remove(0);
+    let text = grant(context, &args.name, ttl, &guard);
+    // The lock is renewed until the token is written, for one ttl at most.
+    let written = tokio::select! {
+        biased;
+        written = write_out_aside(text) => written.map_err(|error| error.to_string()),
+        signal = signals.interrupt() => {
+            talk.failure(&given_back(&args.name, guard, "interrupted").await);
+            return Ok(Exit::Signal(signal.as_raw()));
+        }
+        () = tokio::time::sleep(ttl) => Err(format!("nobody read it for {}", human(ttl))),
+    };
+    match written {
+        Ok(()) => {
+            let _token = guard.detach();
+            Ok(Exit::OK)
+        }
+        // Nobody knows the token, so nobody else could release it.
+        Err(why) => Err(given_back(&args.name, guard, &why).await),
+    }
 }
 
 /// The holder as other clients see it. Its process ends at once, so the pid does not tell whether

@@ -176,6 +176,9 @@ fn why_killed(news: News) -> &'static str {
     }
 }
 
+const UNKILLED: &str = "processes of the command live on although they were killed; waiting for \
+                        their end; if they belong to another user, end them as that user or as root";
+
 /// Says who asks us to let go of a lock.
 fn say_asked(talk: &Talk, name: &str, revoked: &Revocation) {
     let text = format!(
@@ -242,13 +245,7 @@ fn say(talk: &Talk, guard: &MultiGuard, child: &Child, policy: Policy, news: New
                 human(span)
             ),
         ),
-        News::Unkilled => (
-            Level::Error,
-            "unkilled",
-            "processes of the command live on although they were killed; waiting for their end; if \
-             they belong to another user, end them as that user or as root"
-                .to_owned(),
-        ),
+        News::Unkilled => (Level::Error, "unkilled", UNKILLED.to_owned()),
         News::Lingering => (
             Level::Info,
             "lingering",

@@ -26,7 +26,8 @@ pub(super) fn check(story: &Story<'_>) -> Vec<Violation> {
     if story.bounds.opened.is_zero() {
         return Vec::new();
     }
-    let keys = story.keys.iter();
+    // The line of an election never stands aside, since other libraries have no terms.
+    let keys = story.keys.iter().filter(|(_, of_key)| of_key.elects.is_none());
     keys.flat_map(|(key, of_key)| of_one_key(story, key, of_key)).collect()
 }
 
@@ -110,5 +111,6 @@ mod tests {
     #[test]
     fn lines_that_never_open_are_not_judged() {
         handed_on(9).never_opens().passes();
+        handed_on(9).elects(0.5).passes();
     }
 }

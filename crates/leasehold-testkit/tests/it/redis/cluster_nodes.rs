@@ -26,6 +26,12 @@ impl Nodes {
         (state.owner, state.has_one_node, state.epoch) = (2, true, 1);
     }
 
+    /// The second node has all slots from now on, and the first does not know that.
+    fn first_is_cut_off(&self) {
+        let mut state = self.state();
+        (state.owner, state.has_one_node, state.is_first_cut_off) = (2, true, true);
+    }
+
     /// Grants a fenced lock. Returns what the nodes saw.
     async fn grant_a_fenced_lock(&self, store: &RedisStore) -> Vec<(i64, String)> {
         let granted = Value::Array([1, 0, 7].map(Value::Int).into());
@@ -82,9 +88,7 @@ fn a_primary_that_is_cut_off_does_not_tell_where_the_slots_are() {
     play(&nodes, async |host, store| {
         store.acquire(ask("anna")).await.expect("granted");
         assert_eq!(nodes.seen().last(), Some(&sent(1, "anna acquires")));
-        let mut state = nodes.state();
-        (state.owner, state.has_one_node, state.is_first_cut_off) = (2, true, true);
-        drop(state);
+        nodes.first_is_cut_off();
         // A request that is refused makes the client read the map again.
         let _refused = store.acquire(ask("bert")).await;
         pass(host, Duration::from_secs(2)).await;
