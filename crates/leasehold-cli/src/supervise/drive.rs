@@ -177,7 +177,8 @@ fn why_killed(news: News) -> &'static str {
 }
 
 const UNKILLED: &str = "processes of the command live on although they were killed; waiting for \
-                        their end; if they belong to another user, end them as that user or as root";
+                        their end; if they belong to another user, end them as that user or as \
+                        root";
 
 /// Says who asks us to let go of a lock.
 fn say_asked(talk: &Talk, name: &str, revoked: &Revocation) {
