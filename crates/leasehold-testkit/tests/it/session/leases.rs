@@ -12,7 +12,8 @@ use super::{Scene, ms, play};
 const DELAY: Duration = Duration::from_secs(5);
 
 async fn client(scene: &Scene, namespace: &str, lock_delay: Duration) -> Client {
-    let builder = Client::with_store(scene.store().await).host(scene.host.clone());
+    let store = scene.faults.decorate(scene.store().await);
+    let builder = Client::with_store(store).host(scene.host.clone());
     let builder = builder.identity(Identity::anonymous()).ttl(ms(1_000)).lock_delay(lock_delay);
     builder.namespace(namespace).connect().await.expect("connected")
 }
@@ -59,9 +60,11 @@ fn a_lease_that_is_detached_right_after_a_hand_over_lasts_for_its_ttl() {
         let taking = scene.host.task(async move { mutex.lock().await.map(Guard::detach) });
         scene.host.settle().await;
         // The first request to lengthen the lease is lost, so it is repeated.
-        scene.faults.next(Request::Renew, Fault::LoseRequest);
+        scene.faults.from_now_on(Request::Renew, Fault::LoseRequest);
         assert_eq!(guard.release().await.expect("asked"), Release::Released);
         let token = taking.await.expect("handed over");
+        scene.pass(ms(500)).await;
+        scene.faults.heal();
         scene.pass(ms(18_500)).await;
         assert!(holder.mutex("a").try_lock().await.expect("asked").is_none(), "a whole ttl");
         assert_eq!(taker.lease("a", token).release().await.expect("asked"), Release::Released);
