@@ -29,6 +29,7 @@ pub(in crate::store) enum Stage {
     /// After a request was sent.
     Asking,
     /// After a statement of a migration was sent to MySQL.
+    #[cfg(feature = "mysql")]
     Migrating,
 }
 
@@ -42,7 +43,7 @@ pub(in crate::store) fn broken(cause: String, stage: Stage, server: &str) -> Err
                  and whether a {server} server listens there"
             ),
         ),
-        Stage::Asking | Stage::Migrating => (
+        _ => (
             ErrorKind::Unknown,
             format!(
                 "the connection ended before the answer came ({cause}); the request may have taken \
