@@ -123,8 +123,8 @@ fn a_command_that_takes_too_long_is_dead_when_its_longest_hold_is_over_and_the_n
     let mut run = start(world.run("x", &limit, STUBBORN));
     let pid: i32 = run.line().parse().expect("a pid");
     let mut next = start(world.run("x", &limit, "echo up"));
-    let line = run.expect_message("telling the command to stop");
-    assert!(line.contains("--max-hold is over in"), "{line}");
+    let line = run.expect_message("--max-hold is over in");
+    assert!(line.contains("telling what still runs to stop"), "{line}");
     run.expect_message("killing the command: --max-hold is over");
     run.end().code(124);
     assert!(!is_alive(pid));
