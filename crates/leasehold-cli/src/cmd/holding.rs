@@ -66,7 +66,7 @@ impl Holding<'_> {
     /// [is about the lease](is_about_the_lease) means that the leases ended first.
     pub(crate) async fn start(&self, guard: &MultiGuard) -> Result<Child, Failure> {
         let ttl = self.policy.ttl;
-        // Otherwise the command might be told to stop right away.
+        // A command with little time left would be told to stop right away.
         lengthen(guard, ttl).await?;
         let env = self.environment(guard, ttl)?;
         let now = SystemHost.now();

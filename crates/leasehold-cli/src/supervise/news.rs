@@ -1,4 +1,4 @@
-//! What people are told about the supervision of a command.
+//! The news about the supervision of a command, which become messages.
 
 use std::time::Duration;
 

@@ -60,7 +60,8 @@ pub(crate) const LATE_GRANTS_MAX: u32 = 3;
 /// Each of these grants keeps the key from others.
 pub(crate) const LATE_GRANTS_MAX_WAITING: u32 = 20;
 
-/// After this many split votes, a client that does not wait treats the lock as taken.
+/// After this many split votes, a client that does not wait treats the lock as taken. With fewer,
+/// two clients that try at the same moment would more often both be refused.
 pub(crate) const SPLITS_MAX: u32 = 6;
 
 /// The longest pause after a split vote.

@@ -51,7 +51,8 @@ struct Right {
     session: Arc<Session>,
     spec: Arc<Spec>,
     who_asks: WhoAsks,
-    /// Whether the store has answered one of the tasks that asked so far.
+    /// Whether the store has answered so far. The next task to ask may then wait for the end of an
+    /// outage.
     was_answered: bool,
 }
 

@@ -39,7 +39,7 @@ pub(super) type Reading = watch::Receiver<Option<Result<(), Error>>>;
 /// The answer of one node.
 type Said = (Member, Result<Answer, Error>);
 
-/// What a node says of its cluster.
+/// The answer of a node about its cluster.
 struct Answer {
     /// `None` if the node may not tell.
     epoch: Option<u64>,
