@@ -130,10 +130,11 @@ impl Chain {
         known.or_else(|| of_shell().cloned().map(Outer::unknown))
     }
 
-    /// Whether this shell, or a run above us, was given this lock, as far as the environment says.
-    pub(crate) fn may_have(&self, lock: LockId, name: &str) -> bool {
-        let names = || std::env::var(NAME).unwrap_or_default();
-        self.was_given(lock) || !self.tokens.is_empty() && names().lines().any(|it| it == name)
+    /// The tokens of a shell that was given this lock, as far as the environment says. The shell
+    /// may have released it since.
+    pub(crate) fn of_shell(&self, name: &str) -> &[String] {
+        let names = std::env::var(NAME).unwrap_or_default();
+        if names.lines().any(|it| it == name) { &self.tokens } else { &[] }
     }
 
     /// Whether a run above us was given this lock. That run would stop us if it lost the lock.

@@ -338,11 +338,14 @@ impl Guard {
         }
     }
 
-    /// Stops renewing without releasing. If the lock was just handed over, one last renewal gives
-    /// it its whole ttl. The lease ends by its ttl, unless another process continues it with
-    /// [`Client::lease`](crate::Client::lease). So the lock does not stay taken for its
-    /// [`min_hold`](crate::Mutex::min_hold). On ZooKeeper no other process can continue it, and the
-    /// lease also ends with this process or this client.
+    /// Stops renewing without releasing. The lease ends by its ttl, unless another process
+    /// continues it with [`Client::lease`](crate::Client::lease). So the lock does not stay taken
+    /// for its [`min_hold`](crate::Mutex::min_hold). On ZooKeeper no other process can continue it,
+    /// and the lease also ends with this process or this client.
+    ///
+    /// If the lock was just handed over, one last renewal in the background gives it its whole ttl.
+    /// [Shut down](crate::Client::shutdown) the client before the program ends. Otherwise the lease
+    /// may end 3 s after the hand-over.
     #[must_use = "without the token nobody can renew or release the lease"]
     pub fn detach(self) -> OwnerToken {
         self.hold.let_go()

@@ -11,10 +11,11 @@
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Claim, Holder};
-use leasehold::{Client, ErrorKind, Snapshot};
+use leasehold::{Client, ErrorKind, OwnerToken, Snapshot};
 use serde_json::Value;
 
 use super::Context;
@@ -65,7 +66,7 @@ impl Own {
         }
         let lock = LockId::new(&client.store_label(), context.settings.namespace(), name);
         let Some(seen) = look(client, name).await? else {
-            let is_own = chain.may_have(lock, name);
+            let is_own = may_have(client, &chain, lock, name).await;
             return Ok(is_own.then_some(Self { how: "held", why: BLIND, holder: None }));
         };
         let (holder, shows_all) = (view::first_holder(&seen), view::shows_all(&seen));
@@ -73,7 +74,7 @@ impl Own {
             Some((_, Holder { claim: Claim::Shared, .. })) => ("shared", NO_SHARE),
             Some((_, Holder { claim: Claim::Permits { .. }, .. })) => ("held", NO_MORE),
             Some(_) => ("held", "this command would wait for itself"),
-            None if !shows_all && chain.may_have(lock, name) => ("held", UNSEEN),
+            None if !shows_all && may_have(client, &chain, lock, name).await => ("held", UNSEEN),
             None => return Ok(None),
         };
         Ok(Some(Self { how, why, holder }))
@@ -133,7 +134,7 @@ pub(super) async fn join(
         }
         let lock = LockId::new(&store, namespace, name);
         let Some(seen) = look(client, name).await? else {
-            if chain.may_have(lock, name) {
+            if may_have(client, chain, lock, name).await {
                 return Err(refused(name, "held", BLIND, INNER_ADVICE));
             }
             continue;
@@ -148,7 +149,7 @@ pub(super) async fn join(
             }
             let Outer { token, fence, .. } = outer;
             joined.push(Joined { name: name.clone(), token, fence, holder: Some(holder) });
-        } else if !shows_all && chain.may_have(lock, name) {
+        } else if !shows_all && may_have(client, chain, lock, name).await {
             return Err(refused(name, "held", UNSEEN, INNER_ADVICE));
         } else if chain.was_given(lock) {
             return Err(lost(name));
@@ -156,6 +157,25 @@ pub(super) async fn join(
     }
     Ok(joined)
 }
+
+/// Whether a run above us, or this shell, may have the lock, although its lease cannot be seen. A
+/// shell that released a lock keeps the variables. So this asks about its tokens, by a renewal that
+/// is too short to change when a lease ends.
+async fn may_have(client: &Client, chain: &Chain, lock: LockId, name: &str) -> bool {
+    if chain.was_given(lock) {
+        return true;
+    }
+    for token in chain.of_shell(name).iter().filter_map(|it| OwnerToken::new(it).ok()) {
+        let renewed = client.lease(name, token).renew(SHORTEST).await;
+        if renewed.map_or_else(|error| error.kind() != ErrorKind::Lost, |()| true) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The shortest ttl that there is.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 fn twice(name: &str) -> Failure {
     let name = escape(name);
@@ -255,8 +275,6 @@ fn times(joined: &[Joined]) -> [(&'static str, Option<String>); 2] {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// A command must not believe that it has time until the last of its locks ends.

@@ -68,6 +68,13 @@ fn a_run_that_cannot_see_the_lock_of_the_outer_one_among_many_is_refused() {
         );
         finish(world.run("other", &[], &script)).code(78).says("so many holders");
     }
+    // A shell keeps the variables of a lock that it released.
+    let script = format!(
+        "take() {{ out=$({EXE} acquire x --shared --ttl 5m) && eval \"$out\"; }}; \
+         take && {EXE} release x && take && {EXE} release x && {EXE} run x --shared -- echo again"
+    );
+    let done = finish(world.run("other", &[], &script));
+    assert_eq!(done.code(0).stdout, "again\n");
 }
 
 fn a_process_that_left_its_parents_joins(world: &World) {

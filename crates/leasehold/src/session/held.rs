@@ -39,7 +39,7 @@ pub(crate) struct Held {
     loss_is_told: AtomicBool,
     /// Counts the lease as outstanding while the store keeps it for the lock delay and a guard is
     /// there. A shutdown waits for the release that the end of the guard sends.
-    kept: OnceLock<Counted>,
+    kept: Mutex<Option<Counted>>,
 }
 
 impl Held {
@@ -54,7 +54,7 @@ impl Held {
             revoked: OnceLock::new(),
             story: Mutex::default(),
             loss_is_told: AtomicBool::new(false),
-            kept: OnceLock::new(),
+            kept: Mutex::default(),
         })
     }
 
@@ -84,7 +84,17 @@ impl Held {
 
     /// Notes that the lease [stays](Self::stays_for_delay).
     pub(super) fn note_kept(&self, counted: Counted) {
-        self.kept.get_or_init(|| counted);
+        *self.kept.lock().expect("a count is only moved") = Some(counted);
+        // The guard may have ended on another thread meanwhile.
+        if !self.life().is_in_use() {
+            self.end_kept();
+        }
+    }
+
+    /// Notes that the guard has ended. Futures that it made may still have this lease.
+    pub(super) fn end_kept(&self) {
+        let counted = self.kept.lock().expect("a count is only moved").take();
+        drop(counted);
     }
 
     pub(super) fn slot(&self) -> Option<Slot> {

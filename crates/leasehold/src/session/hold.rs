@@ -124,8 +124,7 @@ impl Hold {
         }
     }
 
-    /// Ends this turn. If the lease is not passed on or kept, its release is submitted before this
-    /// returns.
+    /// Ends this turn. Unless the lease is passed on or kept, its release is submitted at once.
     ///
     /// # Errors
     ///
@@ -236,8 +235,7 @@ impl Hold {
         Ok(())
     }
 
-    /// Stops renewing the lease and watching its deadline, without releasing it. Stops nothing in a
-    /// copy of a fork.
+    /// Stops renewing and watching the lease, without releasing it. Stops nothing in a forked copy.
     pub(crate) fn let_go(mut self) -> OwnerToken {
         if !self.session.is_here() {
             return self.held.owner().clone();
@@ -254,6 +252,7 @@ impl Hold {
             (Some(story), Ok(())) => story.detached(&self.held.id, self.session.now()),
             (None, Ok(())) => {}
             (story, Err(lost)) => {
+                self.held.end_kept();
                 self.held.tell();
                 self.held.tell_loss(story.as_deref(), self.session.now(), lost);
             }
@@ -390,6 +389,7 @@ impl Session {
                         // The driver may not have noticed yet. A second release is harmless.
                         drop(self.release(held));
                     }
+                    held.end_kept();
                     held.tell();
                     self.registry.forget(held);
                     self.wake_next_asker(key);

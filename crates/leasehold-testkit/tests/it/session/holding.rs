@@ -182,11 +182,16 @@ fn a_shutdown_waits_for_a_lost_guard_whose_lock_stays_taken() {
         scene.faults.all_from_now_on(Fault::Refuse);
         guard.lost().await;
         scene.faults.heal();
+        // A future of the guard may outlive it.
+        let revoked = guard.revoked();
         let ending = scene.host.task(async move { client.shutdown(ms(5_000)).await });
         scene.pass(ms(1_000)).await;
         assert!(!ending.is_finished(), "the guard is still there");
         drop(guard);
+        scene.pass(ms(1_000)).await;
+        assert!(ending.is_finished(), "the guard has ended");
         assert_eq!(ending.await.not_released, 0);
+        drop(revoked);
         assert!(other.mutex("a").try_lock().await.expect("asked").is_some());
     });
 }

@@ -21,7 +21,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{CWD, Gid, Mode, OFlags, Uid};
+use rustix::fs::{CWD, FileType, Gid, Mode, OFlags, Uid};
 
 use crate::core::moment::WallTime;
 use crate::core::token::ClientId;
@@ -62,14 +62,29 @@ impl Belfry {
         match rustix::fs::mkdir(&self.path, mode) {
             Ok(()) => {
                 let dir = open()?;
-                // Sets the mode despite the umask of this process.
-                rustix::fs::fchmod(&dir, mode)?;
-                self.give_away(&dir);
+                self.share(&dir, mode)?;
                 Ok(dir)
             }
             Err(rustix::io::Errno::EXIST) => Ok(open()?),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Lets the users of the file use the directory that this process made. The owner of the
+    /// directory around it may have put another one in its place, so this refuses one with anything
+    /// but bells.
+    fn share(&self, dir: &OwnedFd, mode: Mode) -> io::Result<()> {
+        for entry in rustix::fs::Dir::read_from(dir)? {
+            let entry = entry?;
+            let is_itself = matches!(entry.file_name().to_bytes(), b"." | b"..");
+            if !is_itself && entry.file_type() != FileType::Fifo {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        // Sets the mode despite the umask of this process.
+        rustix::fs::fchmod(dir, mode)?;
+        self.give_away(dir);
+        Ok(())
     }
 
     /// Gives what root made to the owner of the file, as SQLite does with the files beside it.
@@ -293,4 +308,35 @@ pub(super) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags(flags.bits().cast_signed());
     options
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Root would give a directory with files of its own to another user.
+    #[test]
+    fn a_directory_that_took_the_place_of_the_new_one_stays_as_it_is() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let belfry = Belfry::beside(&home.path().join("x.db"), 0o666);
+        let mode = || belfry.path.metadata().expect("it is there").permissions().mode() & 0o777;
+        let private = std::fs::Permissions::from_mode(0o700);
+        let share = || {
+            std::fs::set_permissions(&belfry.path, private.clone()).expect("it is ours");
+            let dir = File::open(&belfry.path).expect("it is ours").into();
+            belfry.share(&dir, Mode::from_raw_mode(0o777))
+        };
+        drop(belfry.open().expect("it is made"));
+        share().expect("it is empty");
+        assert_eq!(mode(), 0o777);
+        let bell = belfry.path.join("bell");
+        rustix::fs::mkfifoat(CWD, &bell, Mode::from_raw_mode(0o666)).expect("it is made");
+        share().expect("it has a bell");
+        assert_eq!(mode(), 0o777);
+        std::fs::write(belfry.path.join("letter"), "").expect("it is written");
+        assert!(share().is_err());
+        assert_eq!(mode(), 0o700);
+    }
 }
