@@ -109,6 +109,8 @@ pub(crate) async fn idle_keys_are_forgotten_by_a_client_in_use(url: &str, idle: 
 /// A database of this build, whose versions a test changes.
 pub(crate) struct Versioned<'a, Migrate> {
     pub(crate) url: String,
+    /// The version of this build.
+    pub(crate) version: u32,
     /// The table with the versions.
     pub(crate) meta: &'a str,
     pub(crate) sql: Box<dyn Fn(&str) -> Rows + 'a>,
@@ -135,8 +137,8 @@ impl<Migrate: AsyncFn(&str) -> Result<Migrated, Error>> Versioned<'_, Migrate> {
         let refused = Client::connect(&self.url).await.expect_err("older");
         assert_says(&refused, &["of version 1", "no request was sent", "leasehold migrate"]);
         let done = (self.migrate)(&self.url).await.expect("migrated");
-        assert_eq!((done.before, done.version, done.serves), (Some(1), 2, 2));
-        assert_eq!(self.versions(), [["2", "2"]]);
+        assert_eq!((done.before, done.version, done.serves), (Some(1), self.version, 2));
+        assert_eq!(self.versions(), [[self.version.to_string().as_str(), "2"]]);
         let client = client(&self.url).await;
         assert!(client.mutex("held").try_lock().await.expect("asked").is_none());
         let released = client.lease("held", held).release().await.expect("asked");

@@ -1,8 +1,12 @@
-//! Requests of one client that wait together share a message, and each is a transaction.
+//! Requests of one client that wait together share a message. Each is a transaction, but renewals
+//! share one.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use leasehold::Guard;
+use leasehold::store::Revoked;
 use leasehold_testkit::servers::MysqlDatabase;
 
 use super::keeper::Keeper;
@@ -61,6 +65,63 @@ async fn rows_that_others_keep_cost_no_other_lock_its_renewals() {
     let keeper = async |names: Vec<&str>| Keeper::of(&database, &names);
     let names = &names()[..50];
     on_sql::kept_rows_cost_no_other_lock_its_renewals(&database.url(), names, 20, keeper).await;
+}
+
+/// Calls the procedure for a list of renewals of leases that last one second.
+fn renew_all(database: &MysqlDatabase, leases: &[(&str, &str)]) -> Vec<String> {
+    let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let entry = |(name, owner): &(&str, &str)| {
+        format!(r#"["{}","{}",1000000,null,0,0]"#, hex(name), hex(owner))
+    };
+    let list: Vec<_> = leases.iter().map(entry).collect();
+    let rows = database.sql(&format!("CALL leasehold_renew_all('[{}]')", list.join(",")));
+    // The program of MariaDB shows a new line as two characters.
+    rows[0][0].replace("\\n", "\n").lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn each_renewal_of_a_list_has_its_own_answer() {
+    let database = MysqlDatabase::lend();
+    let client = client(&database.url()).await;
+    let mut owners = Vec::new();
+    for name in ["a", "b", "c'\"\u{e9}"] {
+        owners.push(client.mutex(name).lock().await.expect("free").detach());
+    }
+    let owner = |at: usize| owners[at].as_str();
+    let asked = client.revoke("b", owner(1).as_bytes(), "noon").await.expect("asked");
+    assert_eq!(asked, Revoked::Asked);
+    let _keeper = Keeper::of(&database, &["a"]);
+    let answers = renew_all(
+        &database,
+        &[
+            ("a", owner(0)),
+            ("b", owner(1)),
+            ("b", "stranger"),
+            ("c'\"\u{e9}", owner(2)),
+            ("d", "x"),
+        ],
+    );
+    let status: Vec<_> = answers.iter().map(|line| line.split(' ').next()).collect();
+    let expected = ["kept", "renewed", "lost", "renewed", "lost"].map(Some);
+    assert_eq!(status, expected, "{answers:?}");
+    let requested: Vec<_> = answers.iter().map(|line| !line.ends_with(" -")).collect();
+    assert_eq!(requested, [false, true, false, false, false], "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_request_to_let_go_comes_with_the_renewals_of_many_leases() {
+    let database = MysqlDatabase::lend();
+    let (client, operator) = (client(&database.url()).await, client(&database.url()).await);
+    let names = names();
+    let guards = join_all(
+        names.iter().map(async |name| client.mutex(name).ttl(Duration::from_secs(1)).lock().await),
+    );
+    let guards: Vec<_> = guards.await.into_iter().map(|guard| guard.expect("free")).collect();
+    let reason = "caf\u{e9} - \"noon\"\n'later'\0";
+    let asked = operator.revoke(&names[7], guards[7].token().as_str().as_bytes(), reason).await;
+    assert_eq!(asked.expect("asked"), Revoked::Asked);
+    assert_eq!(guards[7].revoked().await.reason, reason);
+    assert!(guards.iter().all(Guard::is_held));
 }
 
 /// As an error, this answer would end the message, and each such row would cost the other requests

@@ -25,6 +25,7 @@ fn versioned(
 ) -> Versioned<'_, impl AsyncFn(&str) -> Result<Migrated, Error>> {
     Versioned {
         url: database.url(),
+        version: 3,
         meta: "leasehold_meta",
         sql: Box::new(|sql| database.sql(sql)),
         migrate: async |url: &str| migrate(url, SystemHost::shared()).await,

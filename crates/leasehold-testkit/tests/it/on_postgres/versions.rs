@@ -58,6 +58,7 @@ impl Drop for Database {
 fn versioned(database: &Database) -> Versioned<'_, impl AsyncFn(&str) -> Result<Migrated, Error>> {
     Versioned {
         url: database.url(),
+        version: 2,
         meta: "leasehold.meta",
         sql: Box::new(|sql| database.sql(sql)),
         migrate: async |url: &str| migrate(url, SystemHost::shared()).await,

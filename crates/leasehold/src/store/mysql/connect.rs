@@ -1,6 +1,6 @@
 //! Opens connections to the database of a URL, and refuses those that cannot keep locks.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::error::failure;
 use super::link::Link;
 use super::packet::{Greeting, Malformed, Said, flag};
 use super::schema::BUILD;
-use super::url;
+use super::text::write_text;
+use super::{renewals, url};
 use crate::core::error::{Error, ErrorKind};
 use crate::store::net::{Io, Stream, Tls, open_unix, tcp_stream};
 use crate::store::sql::errors::{Stage, unknown_server};
-use crate::store::sql::text::encode;
 use crate::store::sql::url::{Address, Place, TlsMode};
 use crate::store::sql::version::Found;
 use crate::store::sql::{Dialect, Engine, Row};
@@ -167,18 +167,8 @@ impl Engine for MysqlConnector {
 
     fn dialect(&self) -> Dialect {
         let before = "CALL leasehold_".to_owned();
-        Dialect { before, text: write_text, has_patience: false }
+        Dialect { before, text: write_text, has_patience: false, list: Some(renewals::entry) }
     }
-}
-
-/// Adds a text, byte by byte. So no character in it has a special meaning, whatever the settings
-/// are.
-pub(super) fn write_text(sql: &mut String, text: &str) {
-    sql.push_str("X'");
-    for byte in encode(text).bytes() {
-        write!(sql, "{byte:02x}").expect("a string takes any text");
-    }
-    sql.push('\'');
 }
 
 impl fmt::Debug for MysqlConnector {
@@ -297,16 +287,6 @@ mod tests {
             assert_eq!(error.as_ref().map(Error::kind), kind, "{error:?}");
             let is_advice = error.is_some_and(|error| error.message().contains("several requests"));
             assert_eq!(is_advice, kind == Some(ErrorKind::Config));
-        }
-    }
-
-    #[test]
-    fn a_text_is_written_byte_by_byte() {
-        for (text, sql) in [("a'b", "X'612762'"), ("", "X''"), ("ü", "X'c3bc'"), ("\0", "X'1a30'")]
-        {
-            let mut written = String::new();
-            write_text(&mut written, text);
-            assert_eq!(written, sql);
         }
     }
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::SERVER_NOW;
-use super::connect::{MysqlConnector, write_text};
+use super::connect::MysqlConnector;
 use super::link::Link;
+use super::text::write_text;
 use crate::core::error::Error;
 use crate::core::moment::Moment;
 use crate::core::token::ClientId;

@@ -7,6 +7,7 @@ use tokio::sync::{Mutex, watch};
 
 use super::conn::{Conn, Failure};
 use super::error::failure;
+use super::renewals;
 use crate::core::error::Error;
 use crate::store::sql::errors::Stage;
 use crate::store::sql::{self, Batch, Row};
@@ -34,8 +35,9 @@ impl Link {
 }
 
 impl sql::Link for Link {
-    /// Each call is a transaction of its own, and takes as long as the disk needs for its commit. A
-    /// connection whose message is not answered for long counts as dead, so messages are short.
+    /// Each call is a transaction of its own, and takes as long as the disk needs for its commit.
+    /// Only renewals share one. A connection whose message is not answered for long counts as dead,
+    /// so messages are short.
     const BATCH_MAX: usize = 20;
 
     /// The server stops at the first call that it refuses.
@@ -46,10 +48,19 @@ impl sql::Link for Link {
         let (conn, mut alive) = (Arc::clone(&self.conn), self.alive.subscribe());
         async move {
             let mut conn = conn.lock().await;
-            let sql = batch.sql();
+            let list = batch.list().map(|entries| renewals::call(&entries));
+            let is_list = list.is_some();
+            let sql = list.unwrap_or_else(|| batch.sql());
+            let answer = |rows: Vec<Row>| {
+                if is_list {
+                    renewals::rows(&rows).into_iter().for_each(|row| batch.answer(vec![row]));
+                } else {
+                    batch.answer(rows);
+                }
+            };
             let asked = tokio::select! {
                 biased;
-                asked = conn.ask_all(&sql, |rows| batch.answer(rows)) => asked,
+                asked = conn.ask_all(&sql, answer) => asked,
                 // The wire gave the link up. Nobody else would close the connection.
                 _gone = alive.changed() => Err(Failure::Broken(NO_ANSWER.to_owned())),
             };

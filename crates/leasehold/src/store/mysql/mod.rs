@@ -9,6 +9,8 @@
 //! | `schema`, `migration` | which of them a build has, and how they are made |
 //! | `url`, `connect` | how a connection is made, and which servers are refused |
 //! | `packet`, `login`, `conn`, `link` | the protocol |
+//! | `renewals` | renewals of many leases as one call |
+//! | `text` | texts as digits |
 //! | `hints` | asks for messages |
 //! | `error` | what the errors of a server mean |
 //! | `examine` | asks the questions of a diagnosis |
@@ -24,7 +26,9 @@ mod link;
 mod login;
 mod migration;
 mod packet;
+mod renewals;
 mod schema;
+mod text;
 mod url;
 
 use std::fmt;

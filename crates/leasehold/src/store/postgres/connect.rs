@@ -132,7 +132,7 @@ impl Engine for PostgresConnector {
     fn dialect(&self) -> Dialect {
         let before =
             format!("SELECT * FROM \"{}\".", url::schema(&self.address).replace('"', "\"\""));
-        Dialect { before, text: write_text, has_patience: true }
+        Dialect { before, text: write_text, has_patience: true, list: None }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Requests that wait together, as one message.
 //!
 //! Requests that come while a message is under way wait for its answer, and are then sent together.
-//! That saves a round trip for each of them. On PostgreSQL, a message is also one transaction. A
-//! server writes each commit to its disk, which takes milliseconds. With one commit per request, a
-//! client could keep no more than some hundred leases.
+//! That saves a round trip for each of them. On PostgreSQL, a message is also one transaction, and
+//! so are the renewals of a message on MySQL. A server writes each commit to its disk, which takes
+//! milliseconds. With one commit for each renewal, a client could keep no more than some hundred
+//! leases.
 //!
 //! A step locks the row of its key until the commit. All clients send the steps of a message in the
 //! order of their keys, so two messages never wait for each other. If one step is refused, the
@@ -48,6 +49,12 @@ impl Batch {
         texts.join(";")
     }
 
+    /// The entries of one list, if the requests are [`Listed`](Work::Listed).
+    pub(in crate::store) fn list(&self) -> Option<Vec<&str>> {
+        let are_entries = self.0.iter().all(|it| matches!(it.work, Work::Listed(_)));
+        are_entries.then(|| self.0.iter().map(|it| &*it.sql).collect())
+    }
+
     /// Tells the caller of the first request its answer.
     pub(in crate::store) fn answer(&mut self, rows: Vec<Row>) {
         if let Some(request) = self.0.pop_front() {
@@ -73,6 +80,8 @@ pub(super) struct Request {
 pub(super) enum Work {
     /// Locks the row of this key, and no other. Shares a message with other steps.
     Step(Key),
+    /// A step that is an entry of a list. Shares one call with other such steps.
+    Listed(Key),
     /// Locks nothing. Shares a message only with other looks. Its answer may be long, and a client
     /// that does not read it would keep the rows of all steps of the message locked.
     Look,
@@ -82,7 +91,12 @@ pub(super) enum Work {
 
 impl Work {
     const fn goes_with(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Step(_), Self::Step(_)) | (Self::Look, Self::Look))
+        matches!(
+            (self, other),
+            (Self::Step(_), Self::Step(_))
+                | (Self::Listed(_), Self::Listed(_))
+                | (Self::Look, Self::Look)
+        )
     }
 }
 
@@ -234,8 +248,20 @@ mod tests {
         Request { sql: sql.to_owned(), work, stage: Arc::default(), reply }
     }
 
+    fn listed(sql: &str, name: &str) -> Request {
+        Request { work: Work::Listed(Key::new(name).expect("a key")), ..request(sql, None) }
+    }
+
     fn look() -> Request {
         Request { work: Work::Look, ..request("look", None) }
+    }
+
+    #[test]
+    fn a_message_is_a_list_if_all_its_requests_are_entries() {
+        let list =
+            |requests: [Request; 2]| take(&mut requests.into(), 100).list().map(|it| it.join(" "));
+        assert_eq!(list([listed("1", "b"), listed("2", "a")]).as_deref(), Some("2 1"));
+        assert_eq!(list([request("1", Some("b")), request("2", Some("a"))]), None);
     }
 
     fn taken(requests: Vec<Request>, size: usize) -> (Vec<String>, usize) {
@@ -270,6 +296,8 @@ mod tests {
             (vec![alone(), look()], 100, (1, 1)),
             ((0..20).map(|_| look()).collect(), 100, (LOOKS_MAX, 20 - LOOKS_MAX)),
             (vec![look(), look()], 1, (1, 1)),
+            (vec![listed("1", "a"), listed("2", "b"), a()], 100, (2, 1)),
+            (vec![a(), listed("1", "a")], 100, (1, 1)),
             (vec![], 100, (0, 0)),
         ] {
             let (batch, rest) = taken(requests, size);

@@ -133,9 +133,9 @@ pub(super) fn acquire(dialect: &Dialect, ask: &Ask, limit: Duration) -> String {
     call.text_or_null(ask.note.as_ref().and_then(|note| note.why.as_deref())).patience(limit).end()
 }
 
-/// `waits`: whether the step waits for a row that another transaction has locked. Otherwise it
-/// answers at once that the row is locked.
-pub(super) fn renew(dialect: &Dialect, renewal: &Renewal, limit: Duration, waits: bool) -> String {
+/// A renewal that waits for a row that another transaction has locked, for `patience`. If that is
+/// `None`, it answers at once that the row is locked.
+pub(super) fn renew(dialect: &Dialect, renewal: &Renewal, patience: Option<Duration>) -> String {
     let Renewal { lease, ttl, at_least, reserve, idle } = renewal;
     let call = Call::new(dialect, "renew")
         .text(lease.key.as_str())
@@ -144,10 +144,10 @@ pub(super) fn renew(dialect: &Dialect, renewal: &Renewal, limit: Duration, waits
         .number_or_null(at_least.map(|token| token.get()))
         .number(*reserve)
         .truth(*idle);
-    match (dialect.has_patience, waits) {
-        (false, _) => call.truth(waits).end(),
-        (true, false) => call.number(0).end(),
-        (true, true) => call.patience(limit).end(),
+    match (dialect.has_patience, patience) {
+        (false, _) => call.truth(patience.is_some()).end(),
+        (true, None) => call.number(0).end(),
+        (true, Some(limit)) => call.patience(limit).end(),
     }
 }
 
@@ -231,7 +231,8 @@ mod tests {
     #[test]
     fn a_call_has_its_arguments_in_order() {
         let text: fn(&mut String, &str) = |sql, text| sql.extend(["<", text, ">"]);
-        let dialect = Dialect { before: "CALL s.".to_owned(), text, has_patience: true };
+        let dialect =
+            Dialect { before: "CALL s.".to_owned(), text, has_patience: true, list: None };
         let call = |dialect| {
             let call = Call::new(dialect, "f").text("a").text_or_null(None).truth(true);
             call.span(Duration::from_millis(2)).patience(Duration::from_secs(1)).end()
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn each_step_is_called_with_its_own_values() {
         let text: fn(&mut String, &str) = |sql, text| sql.extend(["<", text, ">"]);
-        let dialect = Dialect { before: String::new(), text, has_patience: true };
+        let dialect = Dialect { before: String::new(), text, has_patience: true, list: None };
         let without = Dialect { has_patience: false, ..dialect.clone() };
         let (limit, ttl) = (Duration::from_secs(1), |ms| {
             Ttl::new(Duration::from_millis(ms)).expect("within bounds")
@@ -276,14 +277,14 @@ mod tests {
         let at_least = FencingToken::new(9);
         let renewal = Renewal::new(lease.clone(), ttl(20));
         let renewal = Renewal { at_least, reserve: 4, idle: true, ..renewal };
-        for (dialect, waits, last) in [
-            (&dialect, true, "750"),
-            (&dialect, false, "0"),
-            (&without, true, "true"),
-            (&without, false, "false"),
+        for (dialect, patience, last) in [
+            (&dialect, Some(limit), "750"),
+            (&dialect, None, "0"),
+            (&without, Some(limit), "true"),
+            (&without, None, "false"),
         ] {
             let sql = format!("renew(<k>,<x>,20000,9,4,true,{last})");
-            assert_eq!(renew(dialect, &renewal, limit, waits), sql);
+            assert_eq!(renew(dialect, &renewal, patience), sql);
         }
         let (next, opens) = (owner("next"), false);
         let downgrade = OnRelease::Downgrade { owner: next.clone(), ttl: ttl(30) };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::batch::{Batch, Refused};
 use crate::core::error::Error;
 use crate::host::Host;
+use crate::store::Renewal;
 use crate::store::net::connecting;
 
 /// One database of a server, and what differs between engines.
@@ -83,4 +84,7 @@ pub(in crate::store) struct Dialect {
     /// Whether a step has an argument for how long it may wait for its row. Otherwise the
     /// connection limits that, and only a renewal has an argument for whether it waits at all.
     pub(in crate::store) has_patience: bool,
+    /// Writes a renewal that does not wait for its row as an entry of a list, if one call renews
+    /// many leases.
+    pub(in crate::store) list: Option<fn(&Renewal) -> String>,
 }

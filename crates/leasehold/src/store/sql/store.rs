@@ -101,9 +101,8 @@ impl<E: Receive> Shared<E> {
         sql: String,
         read: impl FnOnce(&[Row]) -> Result<T, Error> + Send + 'static,
     ) -> BoxAnswer<T> {
-        let answer =
-            self.process.check().map(|()| wire.submit(limit, Work::Step(key.clone()), sql));
-        self.answered(answer, key, read)
+        let work = Work::Step(key.clone());
+        self.answered(self.process.check().map(|()| wire.submit(limit, work, sql)), key, read)
     }
 
     /// Reads an answer about a key once it is there.
@@ -170,13 +169,19 @@ impl<E: Receive> Shared<E> {
 impl<E: Receive> Shared<E> {
     /// Renews over `wire`, unless another transaction has locked the row.
     fn renew(&self, wire: &Wire<E>, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
-        let sql = call::renew(&self.dialect, renewal, limit, false);
-        self.submit((wire, limit), &renewal.lease.key, sql, answer::renewed)
+        let key = &renewal.lease.key;
+        let Some(entry) = self.dialect.list else {
+            let sql = call::renew(&self.dialect, renewal, None);
+            return self.submit((wire, limit), key, sql, answer::renewed);
+        };
+        let work = Work::Listed(key.clone());
+        let sent = self.process.check().map(|()| wire.submit(limit, work, entry(renewal)));
+        self.answered(sent, key, answer::renewed)
     }
 
     /// Renews, and waits for the row.
     fn renew_late(&self, renewal: &Renewal, limit: Duration) -> BoxAnswer<Renewed> {
-        let sql = call::renew(&self.dialect, renewal, limit, true);
+        let sql = call::renew(&self.dialect, renewal, Some(limit));
         self.submit((&self.late_renewals, limit), &renewal.lease.key, sql, answer::renewed)
     }
 }

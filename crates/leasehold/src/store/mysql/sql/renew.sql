@@ -1,28 +1,24 @@
--- Restarts the ttl of a living lease. Never re-creates it.
+-- Restarts the ttl of a living lease. Never re-creates it. A part of a transaction.
 --
 -- waits: whether to wait for the row if another transaction keeps it locked. If not, a locked row
 -- gives an answer, because an error would end the message.
 --
 -- status: renewed | lost | kept
-CREATE PROCEDURE leasehold_renew(
+CREATE PROCEDURE leasehold_renew_row(
     the_key VARBINARY(512), the_owner VARBINARY(128), the_ttl BIGINT, at_least BIGINT,
-    the_reserve BIGINT, is_idle BOOLEAN, waits BOOLEAN
+    the_reserve BIGINT, is_idle BOOLEAN, waits BOOLEAN, OUT status VARCHAR(8), OUT first BIGINT,
+    OUT how_many BIGINT, OUT from_first BIGINT, OUT from_count BIGINT, OUT wanted BOOLEAN,
+    OUT request VARBINARY(8192)
 )
 SQL SECURITY INVOKER
 step: BEGIN
     DECLARE l_counter, l_expires, l_first, l_last BIGINT;
     DECLARE l_owner, l_revoked_owner VARBINARY(128);
-    DECLARE request VARBINARY(8192);
-    DECLARE now_us, first, how_many, from_first, from_count, base BIGINT;
-    DECLARE is_share, wanted BOOLEAN DEFAULT FALSE;
+    DECLARE now_us, base BIGINT;
+    DECLARE is_share BOOLEAN DEFAULT FALSE;
     DECLARE is_known BOOLEAN DEFAULT TRUE;
     DECLARE CONTINUE HANDLER FOR NOT FOUND SET is_known = FALSE;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
-    ROLLBACK;
-    START TRANSACTION;
+    SET wanted = FALSE;
     IF NOT waits THEN
         -- MariaDB knows no NOWAIT in a procedure. A row that was skipped but exists is locked by
         -- another transaction. The look is a statement of its own, because as a part of an IF it
@@ -32,8 +28,7 @@ step: BEGIN
         IF NOT is_known THEN
             SELECT EXISTS (SELECT 1 FROM leasehold_locks WHERE name = the_key) INTO is_known;
             IF is_known THEN
-                ROLLBACK;
-                SELECT 'kept';
+                SET status = 'kept';
                 LEAVE step;
             END IF;
             SET is_known = TRUE;
@@ -52,8 +47,7 @@ step: BEGIN
         SET request = NULL;
     END IF;
     IF NOT is_known THEN
-        COMMIT;
-        SELECT 'lost';
+        SET status = 'lost', first = NULL, how_many = NULL, request = NULL;
         LEAVE step;
     END IF;
     IF NOT is_share AND at_least > l_counter THEN
@@ -86,7 +80,78 @@ step: BEGIN
         SELECT EXISTS (SELECT 1 FROM leasehold_places
             WHERE name = the_key AND seq >= l_first AND expires > now_us) INTO wanted;
     END IF;
+    SET status = 'renewed';
+END
+//
+-- Renews one lease.
+CREATE PROCEDURE leasehold_renew(
+    the_key VARBINARY(512), the_owner VARBINARY(128), the_ttl BIGINT, at_least BIGINT,
+    the_reserve BIGINT, is_idle BOOLEAN, waits BOOLEAN
+)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE status VARCHAR(8);
+    DECLARE first, how_many, from_first, from_count BIGINT;
+    DECLARE wanted BOOLEAN;
+    DECLARE request VARBINARY(8192);
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    ROLLBACK;
+    START TRANSACTION;
+    CALL leasehold_renew_row(the_key, the_owner, the_ttl, at_least, the_reserve, is_idle, waits,
+        status, first, how_many, from_first, from_count, wanted, request);
     COMMIT;
-    SELECT 'renewed', first, how_many, from_first, from_count, wanted, request;
+    SELECT status, first, how_many, from_first, from_count, wanted, request;
+END
+//
+-- Renews many leases in one transaction, and waits for no row. The list is an array of arrays, in
+-- JSON: key and owner as hexadecimal digits, ttl, at_least, reserve, and 1 if the lease is idle.
+--
+-- The answer is one text with a line for each renewal, in their order: the columns of
+-- leasehold_renew, `-` for NULL, and the request as hexadecimal digits.
+CREATE PROCEDURE leasehold_renew_all(list MEDIUMTEXT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE the_key VARBINARY(512);
+    DECLARE the_owner VARBINARY(128);
+    DECLARE the_ttl, at_least, the_reserve, is_idle BIGINT;
+    DECLARE status VARCHAR(8);
+    DECLARE first, how_many, from_first, from_count BIGINT;
+    DECLARE wanted BOOLEAN;
+    DECLARE request VARBINARY(8192);
+    DECLARE answers MEDIUMTEXT;
+    DECLARE is_over BOOLEAN DEFAULT FALSE;
+    DECLARE renewals CURSOR FOR
+        SELECT UNHEX(each_key), UNHEX(each_owner), each_ttl, each_at_least, each_reserve, each_idle
+        FROM JSON_TABLE(list, '$[*]' COLUMNS (
+            position FOR ORDINALITY, each_key VARCHAR(1024) PATH '$[0]',
+            each_owner VARCHAR(256) PATH '$[1]', each_ttl BIGINT PATH '$[2]',
+            each_at_least BIGINT PATH '$[3]', each_reserve BIGINT PATH '$[4]',
+            each_idle BIGINT PATH '$[5]'
+        )) AS each_renewal ORDER BY position;
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET is_over = TRUE;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    ROLLBACK;
+    START TRANSACTION;
+    OPEN renewals;
+    one: LOOP
+        FETCH renewals INTO the_key, the_owner, the_ttl, at_least, the_reserve, is_idle;
+        IF is_over THEN
+            LEAVE one;
+        END IF;
+        CALL leasehold_renew_row(the_key, the_owner, the_ttl, at_least, the_reserve, is_idle,
+            FALSE, status, first, how_many, from_first, from_count, wanted, request);
+        SET answers = CONCAT_WS('\n', answers, CONCAT_WS(' ', status, COALESCE(first, '-'),
+            COALESCE(how_many, '-'), COALESCE(from_first, '-'), COALESCE(from_count, '-'), wanted,
+            COALESCE(HEX(request), '-')));
+    END LOOP;
+    CLOSE renewals;
+    COMMIT;
+    SELECT answers;
 END
 //

@@ -162,7 +162,7 @@ impl<const MAX: usize> Engine for Server<MAX> {
         Duration::from_secs(2)
     }
     fn dialect(&self) -> Dialect {
-        Dialect { before: String::new(), text: String::push_str, has_patience: true }
+        Dialect { before: String::new(), text: String::push_str, has_patience: true, list: None }
     }
 }
 
