@@ -207,11 +207,15 @@ impl Error {
         self
     }
 
-    /// Puts the name of the store in front of the message.
+    /// Puts the name of the store in front of the message, unless it is there.
     #[must_use]
     pub(crate) fn at(mut self, store: &str) -> Self {
-        let inner = Arc::make_mut(&mut self.inner);
-        inner.message = format!("{store}: {}", inner.message);
+        let is_there =
+            self.inner.message.strip_prefix(store).is_some_and(|it| it.starts_with(": "));
+        if !is_there {
+            let inner = Arc::make_mut(&mut self.inner);
+            inner.message = format!("{store}: {}", inner.message);
+        }
         self
     }
 
@@ -329,6 +333,13 @@ mod tests {
             assert_eq!(kind.exit_code(), code, "{kind}");
             assert_eq!(kind.is_retryable(), retryable, "{kind}");
         }
+    }
+
+    #[test]
+    fn an_error_names_its_store_once() {
+        let error = Error::new(ErrorKind::Unavailable, "no server").at("redis://a");
+        assert_eq!(error.clone().at("redis://a").message(), "redis://a: no server");
+        assert_eq!(error.at("redis://").message(), "redis://: redis://a: no server");
     }
 
     #[test]

@@ -367,6 +367,34 @@ fn a_node_that_is_still_tried_is_not_waited_for_where_the_others_decide() {
     });
 }
 
+/// A command that waits for a short time says that the lock was taken, and not that the store did
+/// not answer.
+#[test]
+fn a_waiter_does_not_wait_for_a_node_that_is_still_tried_where_the_others_decide() {
+    play(&[3, 5], 0..3, async |scene| {
+        let mut held = Vec::new();
+        for node in scene.minority()..scene.nodes.len() {
+            held.push(hold_at(scene, node, "a").await);
+        }
+        for faults in &scene.faults[..scene.minority()] {
+            faults.all_from_now_on(Fault::LoseRequest);
+        }
+        let client = scene.client().await;
+        let mutex = client.mutex("a");
+        let error = mutex.lock_timeout(ms(200)).await.expect_err("it is held");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
+        let waiting = async {
+            let guard = mutex.lock_timeout(ms(900)).await;
+            guard.map(drop).expect("it is free before the trial ends")
+        };
+        let releasing = async {
+            scene.pass(ms(300)).await;
+            held.clear();
+        };
+        tokio::join!(waiting, releasing);
+    });
+}
+
 /// If a silent node's vote would decide, the client waits for it as for any late node.
 #[test]
 fn a_node_that_stays_silent_leaves_a_split_vote_and_no_leases() {

@@ -43,6 +43,7 @@ pub(super) fn writes(facts: &Facts) -> Check {
         "MISCONF" => FREE_DISK,
         "READONLY" => "name the primary in the URL",
         "NOREPLICAS" => "bring back the replicas that `min-replicas-to-write` demands",
+        "CLUSTERDOWN" if facts.membership.is_some() => "see the check `cluster`",
         "CLUSTERDOWN" | "MOVED" | "ASK" => "name the cluster as `redis+cluster://HOST,HOST`",
         _ => "read the log of the server",
     };

@@ -144,7 +144,8 @@ fn explain(code: u16) -> Option<(ErrorKind, &'static str)> {
         1044 | 1142 | 1143 | 1227 | 1370 => (
             ErrorKind::Denied,
             "this user lacks a right; nothing was changed; let an administrator `GRANT SELECT, \
-             INSERT, UPDATE, DELETE, EXECUTE ON DATABASE.*` to it",
+             INSERT, UPDATE, DELETE, EXECUTE ON DATABASE.*` to it, or to migrate, `SELECT, INSERT, \
+             UPDATE, CREATE, ALTER, CREATE ROUTINE, ALTER ROUTINE`",
         ),
         1049 => NO_DATABASE,
         1054 | 1146 | 1305 | OTHER_ARGUMENTS => (

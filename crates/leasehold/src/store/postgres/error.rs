@@ -139,8 +139,8 @@ fn explain(code: &str) -> (ErrorKind, &'static str) {
         ),
         "53300" => (
             ErrorKind::Unavailable,
-            "the server has no connection left; nothing was changed; raise `max_connections`, or \
-             close others",
+            "the server has no connection left; nothing was changed; raise `max_connections` or \
+             the limit of the user or the database, or close others",
         ),
         "57P03" => (
             ErrorKind::Unavailable,

@@ -151,7 +151,12 @@ impl Ballot {
 
     /// Whether a node has not answered yet and is not late.
     pub(super) fn is_waited_for(&self) -> bool {
-        self.votes.iter().any(|vote| matches!(vote, NodeAnswer::Open { late: false }))
+        (0..self.votes.len()).any(|node| self.is_waited_for_at(node))
+    }
+
+    /// Whether this node has not answered yet and is not late.
+    pub(super) fn is_waited_for_at(&self, node: usize) -> bool {
+        matches!(self.votes[node], NodeAnswer::Open { late: false })
     }
 
     /// How long until a node that voted for another client, or is quarantined, can vote again, at

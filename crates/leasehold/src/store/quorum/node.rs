@@ -127,7 +127,8 @@ impl<S> Node<S> {
 pub(super) fn not_tried() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "its first trial has not ended yet; it was not asked for the lock",
+        "it has not answered its first requests yet; it was not asked for the lock; if that lasts, \
+         check whether it is stopped or overloaded",
     )
 }
 

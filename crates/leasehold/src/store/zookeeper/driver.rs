@@ -118,11 +118,7 @@ impl Driver {
                 End::Closed => break,
                 End::Lost(failure) => {
                     tracing::debug!(cause = ?failure, "a connection to ZooKeeper ended");
-                    let cause = match failure {
-                        Failure::Broken(cause) => cause,
-                        other => format!("{other:?}"),
-                    };
-                    self.end_pending(&Failure::Broken(cause));
+                    self.end_pending(&failure.of_others());
                 }
             }
             next = self.reconnect().await;

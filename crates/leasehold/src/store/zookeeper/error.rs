@@ -76,6 +76,15 @@ mod code {
 }
 
 impl Failure {
+    /// The failure of the requests that had no answer when this one ended their connection.
+    pub(super) fn of_others(self) -> Self {
+        Self::Broken(match self {
+            Self::Broken(cause) => cause,
+            Self::Silent(limit) => format!("the server was silent for {limit:?}"),
+            _ => "the server sent something that is not the protocol".to_owned(),
+        })
+    }
+
     /// The fault of a step. `label` names the ensemble.
     pub(super) fn fault(self, effect: Effect, label: &str) -> Fault {
         match self {
@@ -262,6 +271,19 @@ mod tests {
         }
         let strange = explain(Failure::Malformed, Effect::Connects);
         assert_eq!(strange.kind(), ErrorKind::Config);
+    }
+
+    #[test]
+    fn the_requests_of_a_connection_learn_why_it_ended() {
+        let silent = || Failure::Silent(Duration::from_millis(2_500));
+        for (failure, cause) in [
+            (silent(), "the connection ended (the server was silent for 2.5s)"),
+            (Failure::Malformed, "something that is not the protocol"),
+            (Failure::Broken("it was closed".to_owned()), "(it was closed)"),
+        ] {
+            let error = explain(failure.of_others(), Effect::Changes);
+            assert!(error.message().contains(cause), "{error}");
+        }
     }
 
     #[test]

@@ -141,6 +141,11 @@ fn a_node_says_what_is_wrong_with_its_cluster() {
         let remedy = check.remedy.as_deref().expect("a remedy");
         assert!(check.evidence.contains(words) || remedy.contains(words), "{check:?}");
     }
+    let mut down = node();
+    down.write = Err(refused("CLUSTERDOWN it is"));
+    let found = checks(&down, Ttl::DEFAULT);
+    let writes = found.iter().find(|check| check.id == "writes").expect("it is checked");
+    assert_eq!(writes.remedy.as_deref(), Some("see the check `cluster`"));
     let mut denied = node();
     denied.membership.as_mut().expect("a node").settings = Err(Gap::Denied);
     let mut found = checks(&denied, Ttl::DEFAULT);
