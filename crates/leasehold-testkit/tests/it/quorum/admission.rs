@@ -13,7 +13,7 @@ use leasehold_testkit::VirtualHost;
 use leasehold_testkit::faults::{Fault, Faults, Request};
 
 use super::far::Far;
-use super::{Scene, TTL, ms, play, play_on};
+use super::{Scene, TTL, hold_at, ms, play, play_on};
 
 /// Asks now and then, so that the quorum tries the other nodes again.
 async fn ask_for_a_while(scene: &Scene, client: &leasehold::Client) {
@@ -281,12 +281,6 @@ fn the_probe_keys_of_nodes_are_gone_after_their_trial() {
     });
 }
 
-/// Holds a lock at one node, as a client of that node alone.
-async fn hold_at(scene: &Scene, node: usize, name: &str) -> leasehold::Guard {
-    let client = scene.client_of(scene.nodes[node].clone(), TTL).await;
-    client.mutex(name).try_lock().await.expect("asked").expect("it is free")
-}
-
 #[test]
 fn connecting_and_locking_do_not_wait_for_silent_nodes() {
     play(&[3, 4, 5, 7], 0..5, async |scene| {
@@ -364,34 +358,6 @@ fn a_node_that_is_still_tried_is_not_waited_for_where_the_others_decide() {
         let began = scene.host.now();
         assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
         assert_eq!(scene.host.now(), began);
-    });
-}
-
-/// A command that waits for a short time says that the lock was taken, and not that the store did
-/// not answer.
-#[test]
-fn a_waiter_does_not_wait_for_a_node_that_is_still_tried_where_the_others_decide() {
-    play(&[3, 5], 0..3, async |scene| {
-        let mut held = Vec::new();
-        for node in scene.minority()..scene.nodes.len() {
-            held.push(hold_at(scene, node, "a").await);
-        }
-        for faults in &scene.faults[..scene.minority()] {
-            faults.all_from_now_on(Fault::LoseRequest);
-        }
-        let client = scene.client().await;
-        let mutex = client.mutex("a");
-        let error = mutex.lock_timeout(ms(200)).await.expect_err("it is held");
-        assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
-        let waiting = async {
-            let guard = mutex.lock_timeout(ms(900)).await;
-            guard.map(drop).expect("it is free before the trial ends")
-        };
-        let releasing = async {
-            scene.pass(ms(300)).await;
-            held.clear();
-        };
-        tokio::join!(waiting, releasing);
     });
 }
 

@@ -9,7 +9,7 @@ use leasehold::store::{Ask, Claim, Store as _};
 use leasehold_testkit::faults::{Fault, Request};
 
 use super::far::Far;
-use super::{TTL, key, ms, play};
+use super::{TTL, hold_at, key, ms, play};
 
 const FAULTS: [Fault; 4] =
     [Fault::Refuse, Fault::LoseRequest, Fault::LoseReply, Fault::Late(ms(400))];
@@ -82,6 +82,34 @@ fn a_lock_that_a_majority_says_is_taken_is_refused_without_the_rest() {
         let begun = scene.host.now();
         assert!(client.mutex("a").try_lock().await.expect("asked").is_none());
         assert_eq!(scene.host.now(), begun);
+    });
+}
+
+/// A command that waits for a short time says that the lock was taken, and not that the store did
+/// not answer.
+#[test]
+fn a_waiter_does_not_wait_for_a_node_that_is_still_tried_where_the_others_decide() {
+    play(&[3, 5], 0..3, async |scene| {
+        let mut held = Vec::new();
+        for node in scene.minority()..scene.nodes.len() {
+            held.push(hold_at(scene, node, "a").await);
+        }
+        for faults in &scene.faults[..scene.minority()] {
+            faults.all_from_now_on(Fault::LoseRequest);
+        }
+        let client = scene.client().await;
+        let mutex = client.mutex("a");
+        let error = mutex.lock_timeout(ms(200)).await.expect_err("it is held");
+        assert_eq!(error.kind(), ErrorKind::WaitElapsed, "{error}");
+        let waiting = async {
+            let guard = mutex.lock_timeout(ms(900)).await;
+            drop(guard.expect("it is free before the trial ends"));
+        };
+        let releasing = async {
+            scene.pass(ms(300)).await;
+            held.clear();
+        };
+        tokio::join!(waiting, releasing);
     });
 }
 

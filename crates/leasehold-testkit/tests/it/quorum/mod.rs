@@ -135,6 +135,12 @@ impl Scene {
     }
 }
 
+/// Holds a lock at one node, as a client of that node alone.
+async fn hold_at(scene: &Scene, node: usize, name: &str) -> leasehold::Guard {
+    let client = scene.client_of(scene.nodes[node].clone(), TTL).await;
+    client.mutex(name).try_lock().await.expect("asked").expect("it is free")
+}
+
 /// Plays the scene once for each number of nodes and every seed.
 fn play(nodes: &[usize], seeds: Range<u64>, scene: impl AsyncFn(&Scene)) {
     for nodes in nodes {
