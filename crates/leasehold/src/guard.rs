@@ -343,6 +343,9 @@ impl Guard {
     /// for its [`min_hold`](crate::Mutex::min_hold). On ZooKeeper no other process can continue it,
     /// and the lease also ends with this process or this client.
     ///
+    /// Much of the ttl may have passed, and a lost guard has a token too. So the next holder of the
+    /// token renews the lease before it begins to work.
+    ///
     /// If the lock was just handed over, one last renewal in the background gives it its whole ttl.
     /// [Shut down](crate::Client::shutdown) the client before the program ends. Otherwise the lease
     /// may end 3 s after the hand-over.

@@ -7,6 +7,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::key::Key;
 use crate::core::token::OwnerToken;
 use crate::core::ttl::Ttl;
+use crate::core::validity::valid_until;
 use crate::guard::Release;
 use crate::session::Session;
 use crate::store::{Claim, LeaseId, Released, Renewal, Renewed, Revocation, Store};
@@ -54,27 +55,29 @@ impl Lease {
         Self { session, name, key, owner, lock_delay, revoked: OnceLock::new() }
     }
 
-    /// Restarts the ttl of the lease, from 10 ms to 24 h. Never shortens it.
+    /// Restarts the ttl of the lease, from 10 ms to 24 h. Never shortens it. The ttl counts from
+    /// before the request, so measure the time of your work from before this call.
     ///
     /// # Errors
     ///
     /// [`Lost`](ErrorKind::Lost) if the token does not hold the lock. [`Config`](ErrorKind::Config)
-    /// for a bad name or ttl. Otherwise the error of the store if it gives no answer.
+    /// for a bad name or ttl. [`Unknown`](ErrorKind::Unknown) if the answer came after the ttl had
+    /// ended. Otherwise the error of the store if it gives no answer.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses the answer. The request may still take effect.
     pub async fn renew(&self, ttl: Duration) -> Result<(), Error> {
-        let ttl =
-            Ttl::new(ttl).map_err(|error| error.about(&self.name))?.with_delay(self.lock_delay);
+        let ttl = Ttl::new(ttl).map_err(|error| error.about(&self.name))?;
         self.check_here()?;
-        let renewal = Renewal { lease: self.id()?, ttl, at_least: None, reserve: 0, idle: false };
+        let renewal = Renewal::new(self.id()?, ttl.with_delay(self.lock_delay));
+        let ends = valid_until(self.session.now(), ttl);
         match self.session.store.renew(renewal).await {
             Ok(Renewed::Renewed { revoked, .. }) => {
                 if let Some(revoked) = revoked {
                     self.revoked.get_or_init(|| revoked);
                 }
-                Ok(())
+                if self.session.now() < ends { Ok(()) } else { Err(self.too_late()) }
             }
             Ok(Renewed::Lost) => Err(self.not_ours()),
             Err(error) => Err(error.about(&self.name)),
@@ -94,7 +97,8 @@ impl Lease {
     ///
     /// [`Config`](ErrorKind::Config) for a bad name, or the error of the store if it gives no
     /// answer. The client does not repeat the release in the background. Call again, or let the ttl
-    /// end.
+    /// end. After such an error, [`NotHeld`](Release::NotHeld) may also mean that the first call
+    /// released the lease.
     ///
     /// # Cancel safety
     ///
@@ -116,6 +120,15 @@ impl Lease {
 
     fn id(&self) -> Result<LeaseId, Error> {
         Ok(LeaseId { key: self.key.clone()?, owner: self.owner.clone(), claim: Claim::Exclusive })
+    }
+
+    fn too_late(&self) -> Error {
+        Error::new(
+            ErrorKind::Unknown,
+            "the store renewed the lease, but its answer took longer than the ttl; another client \
+             may hold the lock by now; stop the protected work, or renew again",
+        )
+        .about(&self.name)
     }
 
     fn not_ours(&self) -> Error {

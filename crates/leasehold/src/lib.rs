@@ -105,9 +105,14 @@
 //! # Runtimes and threads
 //!
 //! Futures run on any executor. One small thread per process renews the leases. The first client
-//! starts it. A blocked executor therefore loses no lease. The SQLite store has a thread of its
-//! own. If no other process uses its file, a lock or a release runs on the calling thread, takes
-//! some microseconds and does not wait.
+//! starts it. A blocked executor therefore loses no lease, unless the store uses a [connection of
+//! the application](store/redis/struct.ApplicationConnector.html). The SQLite store has a thread of
+//! its own. If no other process uses its file, a lock or a release runs on the calling thread,
+//! takes some microseconds and does not wait.
+//!
+//! The connection for other requests lives on the runtime of the first request. If a second runtime
+//! uses the client too, the first one must either go on running or be dropped. While it exists and
+//! stands still, requests of the second one may fail as `Unavailable`.
 //!
 //! # Forks
 //!

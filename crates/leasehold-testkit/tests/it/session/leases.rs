@@ -50,6 +50,20 @@ fn a_lease_that_is_renewed_by_its_token_keeps_the_lock_delay() {
     });
 }
 
+/// Otherwise the caller would work beside the next holder.
+#[test]
+fn a_renewal_by_the_token_that_is_answered_after_the_ttl_is_not_confirmed() {
+    for (late, kind) in [(5, None), (12, Some(ErrorKind::Unknown))] {
+        play(0..3, async |scene| {
+            let taker = client(scene, "n", ms(0)).await;
+            let token = taker.mutex("a").lock().await.expect("free").detach();
+            scene.faults.next(Request::Renew, Fault::Late(ms(late)));
+            let renewed = taker.lease("a", token).renew(ms(10)).await;
+            assert_eq!(renewed.err().map(|error| error.kind()), kind, "{late}");
+        });
+    }
+}
+
 /// A waiter is handed the key for a short time only, and `leasehold acquire` ends at once.
 #[test]
 fn a_lease_that_is_detached_right_after_a_hand_over_lasts_for_its_ttl() {

@@ -25,11 +25,15 @@ const NOT_SHARED: [&[u8]; 8] =
     [b"AUTH", b"CLIENT", b"HELLO", b"SELECT", b"SUBSCRIBE", b"UNSUBSCRIBE", b"WAIT", b"WAITAOF"];
 
 /// Lets a [`RedisStore`](super::RedisStore) use a connection of the crate
-/// [`redis`](https://docs.rs/redis/1) that the application has: a `MultiplexedConnection` or a
-/// `ConnectionManager`, for example. The application keeps on using it.
+/// [`redis`](https://docs.rs/redis/1) that the application has: a `ConnectionManager` or a
+/// `MultiplexedConnection`, for example. The application keeps on using it.
 ///
 /// It costs:
 ///
+/// - Renewals use that connection too, so they need the runtime on which it lives. If that runtime
+///   ends, or its only thread blocks for longer than the ttl, locks are lost.
+/// - The store cannot connect again by itself. A `ConnectionManager` does. A
+///   `MultiplexedConnection` does not: after the server was away, make a new store and client.
 /// - No wake-ups. Waiters poll with growing pauses, as they do if the user has no right to
 ///   subscribe. A wait of a client with a connection of its own ends within a round trip of the
 ///   release.
