@@ -186,7 +186,7 @@ mod tests {
         let denied = Error::new(ErrorKind::Denied, "`GRANT EXECUTE`").with_source(said);
         let refused = unfinished(denied);
         let cause = std::error::Error::source(&refused).expect("a cause").to_string();
-        assert_eq!(cause, "CREATE ROUTINE command denied");
+        assert_eq!(cause, "the server said `CREATE ROUTINE command denied`");
         assert!(
             refused.message().contains("CREATE ROUTINE") && !cause.contains("GRANT"),
             "{cause}"
