@@ -132,7 +132,7 @@ impl Chain {
 
     /// The tokens of a shell that was given this lock, as far as the environment says. The shell
     /// may have released it since.
-    pub(crate) fn of_shell(&self, name: &str) -> &[String] {
+    pub(crate) fn shell_tokens(&self, name: &str) -> &[String] {
         let names = std::env::var(NAME).unwrap_or_default();
         if names.lines().any(|it| it == name) { &self.tokens } else { &[] }
     }

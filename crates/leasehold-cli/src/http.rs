@@ -51,11 +51,12 @@ fn page(head: &httparse::Request<'_, '_>) -> Result<Page, Refusal> {
         Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
         None => target,
     };
-    if !path.starts_with('/') || !target.is_ascii() {
-        return Err(Refusal::Malformed);
-    }
+    // Other methods have other targets, as in `OPTIONS *`.
     if !["GET", "HEAD"].contains(&method) {
         return Err(Refusal::NoSuchMethod);
+    }
+    if !path.starts_with('/') || !target.is_ascii() {
+        return Err(Refusal::Malformed);
     }
     match path.split('?').next() {
         Some("/leader") => Ok(Page::Leader),
@@ -151,6 +152,8 @@ mod tests {
             ("POST /leader HTTP/1.1", Refusal::NoSuchMethod),
             ("get /leader HTTP/1.1", Refusal::NoSuchMethod),
             ("OPTIONS /leader HTTP/1.1", Refusal::NoSuchMethod),
+            ("OPTIONS * HTTP/1.1", Refusal::NoSuchMethod),
+            ("CONNECT a:80 HTTP/1.1", Refusal::NoSuchMethod),
             ("GET / HTTP/1.1", Refusal::NoSuchPage),
             ("GET /leader/ HTTP/1.1", Refusal::NoSuchPage),
             ("GET /Leader HTTP/1.1", Refusal::NoSuchPage),

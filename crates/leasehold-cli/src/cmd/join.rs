@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use leasehold::host::{Host as _, SystemHost};
 use leasehold::store::{Claim, Holder};
-use leasehold::{Client, ErrorKind, OwnerToken, Snapshot};
+use leasehold::{Client, Error, ErrorKind, OwnerToken, Snapshot};
 use serde_json::Value;
 
 use super::Context;
@@ -159,14 +159,19 @@ pub(super) async fn join(
 }
 
 /// Whether a run above us, or this shell, may have the lock, although its lease cannot be seen. A
-/// shell that released a lock keeps the variables. So this asks about its tokens, by a renewal that
-/// is too short to change when a lease ends.
+/// shell that released a lock keeps the variables. So this renews the lease of each of its tokens
+/// for a second. A lease that is over stays over.
 async fn may_have(client: &Client, chain: &Chain, lock: LockId, name: &str) -> bool {
     if chain.was_given(lock) {
         return true;
     }
-    for token in chain.of_shell(name).iter().filter_map(|it| OwnerToken::new(it).ok()) {
-        let renewed = client.lease(name, token).renew(SHORTEST).await;
+    for token in chain.shell_tokens(name).iter().filter_map(|it| OwnerToken::new(it).ok()) {
+        let lease = client.lease(name, token);
+        let mut renewed = lease.renew(PROBE).await;
+        // The connection for renewals may have been made meanwhile.
+        if renewed.as_ref().is_err_and(Error::is_retryable) {
+            renewed = lease.renew(PROBE).await;
+        }
         if renewed.map_or_else(|error| error.kind() != ErrorKind::Lost, |()| true) {
             return true;
         }
@@ -174,8 +179,8 @@ async fn may_have(client: &Client, chain: &Chain, lock: LockId, name: &str) -> b
     false
 }
 
-/// The shortest ttl that there is.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// For how long such a lease is renewed. Its answer may take a fraction of that.
+const PROBE: Duration = Duration::from_secs(1);
 
 fn twice(name: &str) -> Failure {
     let name = escape(name);

@@ -16,11 +16,12 @@
 
 use std::convert::Infallible;
 use std::ffi::CString;
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -145,7 +146,7 @@ fn start() -> io::Result<Keeper> {
 }
 
 /// Starts the command, unless it is too late for it. If it is a script that names no interpreter,
-/// sh(1) runs it, as with execvp(3) and every shell.
+/// sh(1) runs it, as in every shell.
 fn spawn(
     start: &Start,
     stdin: OwnedFd,
@@ -165,8 +166,22 @@ fn spawn(
         return started;
     }
     let script = program_file(program).ok_or(io::ErrorKind::NotFound)?;
+    if is_binary(&script)? {
+        return started;
+    }
     spawn(Command::new("/bin/sh").arg(script), stdin)
 }
+
+/// Whether a file is no script, but a program, as one for another machine. Such a file has a NUL
+/// in its first line.
+fn is_binary(path: &Path) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    File::open(path)?.take(FIRST_LINE_MAX).read_to_end(&mut begin)?;
+    Ok(begin.split(|byte| *byte == b'\n').next().is_some_and(|line| line.contains(&0)))
+}
+
+/// How much of a first line is looked at.
+const FIRST_LINE_MAX: u64 = 256;
 
 /// Whether a command that begins now would have to be killed at once. Reads the orders that have
 /// arrived since `orders`, since each of them may say so.

@@ -14,6 +14,7 @@ on_every_store! {
     a_signal_that_kills_the_command_kills_us,
     a_command_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126,
     a_script_that_names_no_interpreter_is_run_by_sh_also_by_a_run_that_joins,
+    a_program_for_another_machine_is_not_run_by_sh,
     a_taken_lock_ends_with_75_or_the_code_of_choice,
     a_run_that_waits_for_the_lock_of_its_own_outer_run_says_so,
 }
@@ -87,6 +88,12 @@ fn a_script_that_names_no_interpreter_is_run_by_sh_also_by_a_run_that_joins(worl
             assert_eq!(finish(command).code(4).stdout, "hi there\n", "{outer:?} {script}");
         }
     }
+    world.assert_nothing_left();
+}
+
+fn a_program_for_another_machine_is_not_run_by_sh(world: &World) {
+    program(world, "foreign", "\u{7f}ELF\u{2}\u{1}\u{1}\0\nexit 0\n");
+    finish(world.leasehold(["run", "x", "--", "./foreign"])).code(126).says("./foreign");
     world.assert_nothing_left();
 }
 

@@ -39,7 +39,15 @@ pub(crate) struct Held {
     loss_is_told: AtomicBool,
     /// Counts the lease as outstanding while the store keeps it for the lock delay and a guard is
     /// there. A shutdown waits for the release that the end of the guard sends.
-    kept: Mutex<Option<Counted>>,
+    kept: Mutex<Kept>,
+}
+
+/// See [`Held::note_kept`].
+#[derive(Default)]
+struct Kept {
+    counted: Option<Counted>,
+    /// Whether the guard has ended, perhaps on another thread before the loss was noted.
+    has_ended: bool,
 }
 
 impl Held {
@@ -84,16 +92,18 @@ impl Held {
 
     /// Notes that the lease [stays](Self::stays_for_delay).
     pub(super) fn note_kept(&self, counted: Counted) {
-        *self.kept.lock().expect("a count is only moved") = Some(counted);
-        // The guard may have ended on another thread meanwhile.
-        if !self.life().is_in_use() {
-            self.end_kept();
+        let mut kept = self.kept.lock().expect("a count is only moved");
+        if !kept.has_ended {
+            kept.counted = Some(counted);
         }
     }
 
     /// Notes that the guard has ended. Futures that it made may still have this lease.
     pub(super) fn end_kept(&self) {
-        let counted = self.kept.lock().expect("a count is only moved").take();
+        let mut kept = self.kept.lock().expect("a count is only moved");
+        kept.has_ended = true;
+        let counted = kept.counted.take();
+        drop(kept);
         drop(counted);
     }
 

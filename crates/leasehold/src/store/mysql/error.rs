@@ -1,9 +1,10 @@
 //! Turns a refusal of the server, or a missing answer, into advice for the caller.
 //!
-//! A step is one call and one transaction. Its procedure rolls the transaction back before it
-//! passes an error on. So an error of the server that is known here means that the step changed
-//! nothing. If the call was cut off, by a kill or a limit of time, it may have been committed. Any
-//! other code may come from a proxy that lost the server, so the step may have been committed too.
+//! A step is one call and one transaction, and so is a list of renewals. Its procedure rolls the
+//! transaction back before it passes an error on. So an error of the server that is known here
+//! means that the step changed nothing. If the call was cut off, by a kill or a limit of time, it
+//! may have been committed. Any other code may come from a proxy that lost the server, so the step
+//! may have been committed too.
 
 use super::conn::Failure;
 use crate::core::error::{Error, ErrorKind};

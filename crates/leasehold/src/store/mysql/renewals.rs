@@ -22,10 +22,11 @@ pub(super) fn call(entries: &[&str]) -> String {
     format!("CALL leasehold_renew_all('[{}]')", entries.join(","))
 }
 
-/// The row of each renewal, in the order of the list. Fewer if the answer is not as it should be.
+/// The row of each renewal, in the order of the list. A line that is not as it should be becomes a
+/// row without columns.
 pub(super) fn rows(answer: &[Row]) -> Vec<Row> {
     let text = answer.first().and_then(|row| row.first()?.as_deref()).unwrap_or_default();
-    text.lines().map_while(row).collect()
+    text.lines().map(|line| row(line).unwrap_or_default()).collect()
 }
 
 fn row(line: &str) -> Option<Row> {
@@ -90,9 +91,13 @@ mod tests {
                 ],
             ]
         );
-        for odd in ["lost", "renewed 7 2 - - 1 F", "renewed 7 2 - - 1 FF", ""] {
-            assert_eq!(rows(&answer(odd)), Vec::<Row>::new(), "{odd}");
+        let latin = rows(&answer("renewed 7 2 - - 1 E9"));
+        assert_eq!(latin[0][6], some("\u{fffd}"), "somebody wrote it by hand");
+        for odd in ["lost", "renewed 7 2 - - 1 F"] {
+            let both = rows(&answer(&format!("{odd}\nlost - - - - 0 -")));
+            assert_eq!((both[0].len(), both[1].len()), (0, 7), "{odd}");
         }
+        assert_eq!(rows(&answer("")), Vec::<Row>::new());
         assert!(rows(&[]).is_empty() && rows(&[vec![None]]).is_empty());
     }
 }

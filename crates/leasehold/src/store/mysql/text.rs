@@ -19,11 +19,11 @@ pub(super) fn write_hex(sql: &mut String, text: &str) {
     }
 }
 
-/// The text of these digits, still [encoded](encode).
+/// The text of these digits, still [encoded](encode). Bytes that are not UTF-8 are replaced.
 pub(super) fn read_hex(digits: &str) -> Option<String> {
     let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
-    let bytes = (0..digits.len()).step_by(2).map(byte).collect::<Option<_>>()?;
-    String::from_utf8(bytes).ok()
+    let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect::<Option<_>>()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

@@ -66,8 +66,8 @@ impl<S: Store> Asking<S> {
                 Verdict::Open => {}
                 Verdict::Granted(fencing) => return Ok(self.granted(fencing)),
                 // A waiter asks again with the same token, so it keeps the grants of the other
-                // nodes. A node that was not asked yet has none.
-                Verdict::Taken { .. } if self.waits() && self.is_asked_node_waited_for() => {}
+                // nodes. A node that was not asked yet has granted nothing.
+                Verdict::Taken { .. } if self.waits() && self.waits_for_asked_node() => {}
                 Verdict::Taken { retry_in, ahead } => {
                     let taken = Refusal::taken(retry_in, ahead);
                     if self.is_spent {
@@ -130,7 +130,7 @@ impl<S: Store> Asking<S> {
     }
 
     /// Whether a node that was asked has not answered yet and is not late.
-    fn is_asked_node_waited_for(&self) -> bool {
+    fn waits_for_asked_node(&self) -> bool {
         let mut nodes = self.shared.nodes.iter().enumerate();
         nodes.any(|(number, node)| node.is_tried() && self.ballot.is_waited_for_at(number))
     }

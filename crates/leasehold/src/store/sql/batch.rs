@@ -190,7 +190,8 @@ pub(super) fn next_size(size: usize, took: Duration, is_done: bool) -> usize {
 
 /// Why requests of a message have no answer.
 pub(in crate::store) struct Refused {
-    /// Which request was refused, counted from zero.
+    /// Which request was refused, counted from zero. For a list this is its first entry, since the
+    /// server does not say which one it refused.
     pub(in crate::store) at: usize,
     /// Why the request was refused, and whether it may have changed something.
     pub(in crate::store) error: Error,

@@ -62,7 +62,7 @@ impl Belfry {
         match rustix::fs::mkdir(&self.path, mode) {
             Ok(()) => {
                 let dir = open()?;
-                self.share(&dir, mode)?;
+                self.admit_users(&dir, mode)?;
                 Ok(dir)
             }
             Err(rustix::io::Errno::EXIST) => Ok(open()?),
@@ -73,7 +73,7 @@ impl Belfry {
     /// Lets the users of the file use the directory that this process made. The owner of the
     /// directory around it may have put another one in its place, so this refuses one with anything
     /// but bells.
-    fn share(&self, dir: &OwnedFd, mode: Mode) -> io::Result<()> {
+    fn admit_users(&self, dir: &OwnedFd, mode: Mode) -> io::Result<()> {
         for entry in rustix::fs::Dir::read_from(dir)? {
             let entry = entry?;
             let is_itself = matches!(entry.file_name().to_bytes(), b"." | b"..");
@@ -323,20 +323,20 @@ mod tests {
         let belfry = Belfry::beside(&home.path().join("x.db"), 0o666);
         let mode = || belfry.path.metadata().expect("it is there").permissions().mode() & 0o777;
         let private = std::fs::Permissions::from_mode(0o700);
-        let share = || {
+        let admit = || {
             std::fs::set_permissions(&belfry.path, private.clone()).expect("it is ours");
             let dir = File::open(&belfry.path).expect("it is ours").into();
-            belfry.share(&dir, Mode::from_raw_mode(0o777))
+            belfry.admit_users(&dir, Mode::from_raw_mode(0o777))
         };
         drop(belfry.open().expect("it is made"));
-        share().expect("it is empty");
+        admit().expect("it is empty");
         assert_eq!(mode(), 0o777);
         let bell = belfry.path.join("bell");
         rustix::fs::mkfifoat(CWD, &bell, Mode::from_raw_mode(0o666)).expect("it is made");
-        share().expect("it has a bell");
+        admit().expect("it has a bell");
         assert_eq!(mode(), 0o777);
         std::fs::write(belfry.path.join("letter"), "").expect("it is written");
-        assert!(share().is_err());
+        assert!(admit().is_err());
         assert_eq!(mode(), 0o700);
     }
 }

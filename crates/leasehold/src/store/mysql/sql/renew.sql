@@ -6,9 +6,9 @@
 -- status: renewed | lost | kept
 CREATE PROCEDURE leasehold_renew_row(
     the_key VARBINARY(512), the_owner VARBINARY(128), the_ttl BIGINT, at_least BIGINT,
-    the_reserve BIGINT, is_idle BOOLEAN, waits BOOLEAN, OUT status VARCHAR(8), OUT first BIGINT,
-    OUT how_many BIGINT, OUT from_first BIGINT, OUT from_count BIGINT, OUT wanted BOOLEAN,
-    OUT request VARBINARY(8192)
+    the_reserve BIGINT, is_idle BOOLEAN, waits BOOLEAN,
+    OUT status VARCHAR(8) CHARACTER SET utf8mb4, OUT first BIGINT, OUT how_many BIGINT,
+    OUT from_first BIGINT, OUT from_count BIGINT, OUT wanted BOOLEAN, OUT request VARBINARY(8192)
 )
 SQL SECURITY INVOKER
 step: BEGIN
@@ -90,7 +90,7 @@ CREATE PROCEDURE leasehold_renew(
 )
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE status VARCHAR(8);
+    DECLARE status VARCHAR(8) CHARACTER SET utf8mb4;
     DECLARE first, how_many, from_first, from_count BIGINT;
     DECLARE wanted BOOLEAN;
     DECLARE request VARBINARY(8192);
@@ -106,28 +106,30 @@ BEGIN
     SELECT status, first, how_many, from_first, from_count, wanted, request;
 END
 //
--- Renews many leases in one transaction, and waits for no row. The list is an array of arrays, in
--- JSON: key and owner as hexadecimal digits, ttl, at_least, reserve, and 1 if the lease is idle.
+-- Renews many leases in one transaction. It answers `kept` for a key whose row is locked. The list
+-- is an array of arrays, in JSON: key and owner as hexadecimal digits, ttl, at_least, reserve, and
+-- 1 if the lease is idle.
 --
 -- The answer is one text with a line for each renewal, in their order: the columns of
 -- leasehold_renew, `-` for NULL, and the request as hexadecimal digits.
-CREATE PROCEDURE leasehold_renew_all(list MEDIUMTEXT)
+CREATE PROCEDURE leasehold_renew_all(list MEDIUMTEXT CHARACTER SET utf8mb4)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE the_key VARBINARY(512);
     DECLARE the_owner VARBINARY(128);
     DECLARE the_ttl, at_least, the_reserve, is_idle BIGINT;
-    DECLARE status VARCHAR(8);
+    DECLARE status VARCHAR(8) CHARACTER SET utf8mb4;
     DECLARE first, how_many, from_first, from_count BIGINT;
     DECLARE wanted BOOLEAN;
     DECLARE request VARBINARY(8192);
-    DECLARE answers MEDIUMTEXT;
+    DECLARE answers MEDIUMTEXT CHARACTER SET utf8mb4;
     DECLARE is_over BOOLEAN DEFAULT FALSE;
     DECLARE renewals CURSOR FOR
         SELECT UNHEX(each_key), UNHEX(each_owner), each_ttl, each_at_least, each_reserve, each_idle
         FROM JSON_TABLE(list, '$[*]' COLUMNS (
-            position FOR ORDINALITY, each_key VARCHAR(1024) PATH '$[0]',
-            each_owner VARCHAR(256) PATH '$[1]', each_ttl BIGINT PATH '$[2]',
+            position FOR ORDINALITY, each_key VARCHAR(1024) CHARACTER SET utf8mb4 PATH '$[0]',
+            each_owner VARCHAR(256) CHARACTER SET utf8mb4 PATH '$[1]',
+            each_ttl BIGINT PATH '$[2]',
             each_at_least BIGINT PATH '$[3]', each_reserve BIGINT PATH '$[4]',
             each_idle BIGINT PATH '$[5]'
         )) AS each_renewal ORDER BY position;
