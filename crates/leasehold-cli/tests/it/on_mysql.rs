@@ -27,8 +27,8 @@ fn a_migration_makes_the_tables_once_and_says_what_it_did() {
     let url = server.url("by_command");
     let early = finish(on(&world, &url, &["run", "x", "--", "true"]));
     early.code(78).says("leasehold migrate").says_that_nothing_happened();
-    finish(on(&world, &url, &["migrate"])).code(0).says("the tables were made, version 2");
-    finish(on(&world, &url, &["migrate"])).code(0).says("the tables are of version 2");
+    finish(on(&world, &url, &["migrate"])).code(0).says("the tables were made, version 3");
+    finish(on(&world, &url, &["migrate"])).code(0).says("the tables are of version 3");
     finish(on(&world, &url, &["run", "x", "--", "true"])).code(0);
 }
 
@@ -38,7 +38,7 @@ fn a_doctor_examines_the_database() {
     let found = finish(on(&world, &database.url(), &["doctor"]));
     let make = if MysqlServer::shared().is_mariadb() { "MariaDB" } else { "MySQL" };
     for part in
-        [make, "of version 2, as in this build", "a wrong token ended nothing", "round-trip"]
+        [make, "of version 3, as in this build", "a wrong token ended nothing", "round-trip"]
     {
         assert!(found.stdout.contains(part), "{part}: {}", found.stdout);
     }
