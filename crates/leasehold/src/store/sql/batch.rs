@@ -50,6 +50,7 @@ impl Batch {
     }
 
     /// The entries of one list, if the requests are [`Listed`](Work::Listed).
+    #[cfg(any(feature = "mysql", test))]
     pub(in crate::store) fn list(&self) -> Option<Vec<&str>> {
         let are_entries = self.0.iter().all(|it| matches!(it.work, Work::Listed(_)));
         are_entries.then(|| self.0.iter().map(|it| &*it.sql).collect())
