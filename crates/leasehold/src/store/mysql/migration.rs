@@ -8,7 +8,7 @@ use super::schema::{BUILD, PROCEDURES, TABLES, procedure, statements};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::net::Said;
-use crate::store::sql::errors::Stage;
+use crate::store::sql::errors::{Stage, said};
 use crate::store::sql::version::Build;
 use crate::store::sql::{Engine as _, Migrated, Row, version_before};
 
@@ -156,8 +156,7 @@ fn unfinished(refused: Error) -> Error {
         _ => return refused,
     };
     // Its message says in which state a lock is, and what a user of locks needs.
-    let said = std::error::Error::source(&refused).and_then(|it| it.downcast_ref::<Said>());
-    let text = said.map_or_else(|| refused.to_string(), |said| said.text.clone());
+    let text = said(&refused).map_or_else(|| refused.to_string(), |said| said.text.clone());
     Error::new(refused.kind(), message).with_source(Said::new(text))
 }
 

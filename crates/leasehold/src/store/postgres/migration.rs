@@ -8,7 +8,7 @@ use super::schema::{BUILD, script};
 use crate::core::error::{Error, ErrorKind};
 use crate::host::Host;
 use crate::store::net::Said;
-use crate::store::sql::errors::Stage;
+use crate::store::sql::errors::{Stage, said};
 use crate::store::sql::{Engine as _, Migrated, version_before};
 
 /// Makes the tables and functions of a store in the database and schema of the URL, or brings those
@@ -75,8 +75,7 @@ fn advise(error: Error) -> Error {
     let message = "this user has no right to create the schema, its tables or its functions; \
                    nothing was changed; migrate as the owner of all three, or, if there is no \
                    schema yet, as a user who may create one";
-    let said = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<Said>());
-    let text = said.map(|said| said.text.clone()).unwrap_or_default();
+    let text = said(&error).map(|said| said.text.clone()).unwrap_or_default();
     Error::new(ErrorKind::Denied, message).with_source(Said::new(text))
 }
 

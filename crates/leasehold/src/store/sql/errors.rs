@@ -64,8 +64,12 @@ pub(super) fn row_locked() -> Error {
 
 /// Whether a step failed because another transaction had locked the row of its key.
 pub(super) fn is_row_locked(error: &Error) -> bool {
-    let said = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<Said>());
-    said.is_some_and(|said| said.is_row_locked)
+    said(error).is_some_and(|said| said.is_row_locked)
+}
+
+/// What the server said, if that is the cause of an error.
+pub(in crate::store) fn said(error: &Error) -> Option<&Said> {
+    std::error::Error::source(error)?.downcast_ref()
 }
 
 /// The error for a server that does not answer what every server of its kind answers.
